@@ -68,7 +68,7 @@ def test_a_record_that_stops_an_application_is_removed(
     records = [(f"k{n % 7}", "poison" if n == 20 else f"{n}") for n in range(40)]
     kafka.send(inputs, records)
     for _ in range(2):
-        with pytest.raises(TopicError, match="the records are kept in the outbox"):
+        with pytest.raises(TopicError, match="the records stay in the outbox"):
             run(module, registry, checkpoint, records_per_batch=10)
     capsys.readouterr()
 

@@ -402,8 +402,8 @@ def test_the_offsets_of_a_checkpoint_are_compared_with_the_topics(
         (
             f"error: module.yaml:1:1: [SF600] ingress test/in no longer reads partitions that the "
             f"checkpoint has read; their unread records would be lost ({topics['left']}/0 from 0, "
-            f"{topics['left']}/1 from 3); name the topic again until they are read, or set onDataLoss: "
-            "go-on to leave them out"
+            f"{topics['left']}/1 from 3); let the ingress read these partitions until the records "
+            "are read, or set onDataLoss: go-on to start without these records"
         ),
         f"error: {where}cut, partition 1: {deleted}",
         f"error: {where}renewed lacks partitions that were read: 1",

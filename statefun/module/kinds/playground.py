@@ -62,7 +62,7 @@ def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
         id_,
         component.kind,
         component.location,
-        "statefun.runtime.egress.playground_writing:write_playground",
+        "statefun.runtime.egress.playground_writing:playground_connection",
         f"playground at {host}:{port}",
         partial(playground_record, topics),
         PlaygroundDoor(port, topics, host),

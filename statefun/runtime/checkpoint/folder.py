@@ -82,7 +82,7 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """The folder's location for logs and errors, without the values of its URI's query: they may be secret."""
+        """The folder's location for logs and errors; values in the query of its URI, perhaps secrets, are missing."""
         return shown_uri(self.location)
 
     @property

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes records to Kafka."""
+"""Publishes records to the clusters of egresses: to Kafka, and through connectors."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that a connector makes: their answers are checked, and their progress is kept.
+"""Checks what connectors' connections return, and stores the progress of lanes for them.
 
-A connector that stores markers itself needs :class:`CheckedCluster` alone.
+A connector that stores markers itself needs only :class:`CheckedCluster`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from statefun.sdk.errors import ConnectorError
 
 _METHODS = ("open", "write", "close")
 _SIGNALS = (UncertainError, UndeliveredError)
-"""Exceptions by which a connection makes its lane try again, or stop."""
+"""Exceptions with which a connection makes its lane retry (UncertainError) or stop (UndeliveredError)."""
 
 
 class CheckedCluster:
-    """A connection of a connector; a wrong answer is an error that names the egress.
+    """A connection that a connector has made, with checked results: errors name the egress.
 
     Args:
-        owner: the egress and its writer, for messages.
-        connect: calls the writer. Its argument is a function that the connection calls during
-            ``write`` with the number of records that are safe.
+        owner: the egress and its writer, for error texts.
+        connect: calls the connector's writer. Its argument is a function that the connection calls
+            during ``write`` with the number of records that are stored safely so far.
         on_written: called with each such number that is valid and larger than the one before.
 
     Raises:
-        ConnectorError: if the writer returns no connection.
+        ConnectorError: if the writer does not return a connection.
     """
 
     def __init__(
@@ -50,31 +50,32 @@ class CheckedCluster:
     ) -> None:
         self._on_written = on_written
         self._record_count: int | None = None
-        """The number of records in the present call of ``write``; None between calls."""
+        """The number of records in the present call of ``write``; None if ``write`` is not being called."""
         self._safe_count = 0
-        """The number of them that are safe."""
+        """The number of records of the present call that are stored safely."""
         with named_failures(owner, *_SIGNALS):
             cluster = connect(self._has_written)
         for name in _METHODS:
             if not callable(getattr(cluster, name, None)):
-                raise ConnectorError(f"{owner} returns {cluster!r}, which has no method {name}")
+                raise ConnectorError(
+                    f"{owner} must return a connection with a method {name}, and has returned {cluster!r}"
+                )
         self._owner = owner
         self._cluster = cluster
 
     def open(self) -> Marker | None:
-        """Open the connection; return the lane's progress, if it is known."""
+        """Open the connection; return the lane's marker, or None if the connector stores no markers."""
         with named_failures(self._owner, *_SIGNALS):
             marker = self._cluster.open()
         if marker is not None and not isinstance(marker, Marker):
             raise ConnectorError(
-                f"{self._owner}: open returns {marker!r}; it returns a Marker that `write` has "
-                "got, or "
-                "None"
+                f"{self._owner}: the method open must return None, or a Marker that was passed to `write`, "
+                f"and has returned {marker!r}"
             )
         return marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write records and the marker."""
+        """Write records and the lane's marker through the connection."""
         self._record_count, self._safe_count = len(records), 0
         try:
             answer = self._cluster.write(records, marker)
@@ -82,18 +83,25 @@ class CheckedCluster:
             self._record_count = None
         if answer is not None:
             raise ConnectorError(
-                f"{self._owner}: write returns {answer!r}; it returns None when all records are "
-                "safe, and raises an error otherwise"
+                f"{self._owner}: the method write must return None when all records are stored safely, and "
+                f"raise an error otherwise, and has returned {answer!r}"
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Let the connection show readers the records that it keeps, if it keeps any."""
+        """If the connection gathers records before readers see them, let it show those that are old enough.
+
+        Args:
+            is_last: whether no batch follows; then readers see all records.
+
+        Returns:
+            The time after which to call this again; None if the connection has gathered no records.
+        """
         tend = getattr(self._cluster, "tend", None)
         wait = None if tend is None else tend(is_last=is_last)
         if not isinstance(wait, timedelta | None):
             raise ConnectorError(
-                f"{self._owner}: tend returns {wait!r}; it returns a timedelta, or None if nothing "
-                "is kept"
+                f"{self._owner}: the method tend must return a timedelta, or None if no record is gathered, and "
+                f"has returned {wait!r}"
             )
         return wait
 
@@ -102,16 +110,16 @@ class CheckedCluster:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Check how many records are safe, and report the number if it is larger than the last one."""
+        """Check the number of records that are stored safely, and report it if it has grown."""
         record_count = self._record_count
         if record_count is None:
             raise ConnectorError(
-                f"{self._owner}: has_written is called while no call of write is under way"
+                f"{self._owner}: has_written must be called only by the method write"
             )
         if type(count) is not int or not 0 <= count <= record_count:  # which a flag is not
             raise ConnectorError(
-                f"{self._owner}: has_written is called with {count!r}; it takes how many of the "
-                f"{record_count} records of the present call of write are safe, from the first one on"
+                f"{self._owner}: has_written must be called with the number of records of this call of write "
+                f"that are stored safely, at most {record_count}, and was called with {count!r}"
             )
         if count > self._safe_count:
             self._safe_count = count
@@ -119,16 +127,16 @@ class CheckedCluster:
 
 
 class KeptProgress:
-    """A connection without markers, and a file of the checkpoint that has the lane's progress.
+    """A connection to a place without markers; a file of the checkpoint has the lane's progress instead.
 
-    After a crash, the records that were written later than the file are written once more.
+    After a crash, records that were written since the file was stored are written once more.
 
     Args:
         folder: the folder of the file.
         lane: the number of the lane.
         run: the id of the application's run.
-        connect: makes the connection. Its argument is the function to call during ``write`` with
-            the number of its first records that are safe.
+        connect: makes the connection. Its argument is the function that the connection calls during
+            ``write`` with the number of records that are stored safely so far.
     """
 
     def __init__(
@@ -143,13 +151,13 @@ class KeptProgress:
         self._run = run
         self._marker: Marker | None = None
         self._next_marker: Marker | None = None
-        """The progress after the present call of ``write``."""
+        """The lane's marker with all records of the present call of ``write``."""
         self._first_number = 0
-        """The number of the first record of that call, among the lane's records of the batch."""
+        """The number of the first record of this call of ``write`` among the lane's records of the batch."""
         self._cluster = connect(self._has_written)
 
     def open(self) -> Marker | None:
-        """Open the connection; return the lane's progress, also that of an earlier run."""
+        """Open the connection; return the lane's marker from the file, which an earlier run may have written."""
         self._cluster.open()
         if self._folder.has(self._file):
             stored = Marker.of_json(json.loads(read_framed(self._folder, self._file)))
@@ -158,7 +166,7 @@ class KeptProgress:
         return self._marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write records, and store the marker in the file."""
+        """Write records through the connection, then store the lane's marker in the file."""
         last = self._marker
         goes_on = last is not None and (last.batch, last.digest) == (marker.batch, marker.digest)
         self._first_number = last.records if last is not None and goes_on else 0
@@ -167,7 +175,14 @@ class KeptProgress:
         self._store(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Let the connection show readers the records that it keeps, if it keeps any."""
+        """If the connection gathers records before readers see them, let it show those that are old enough.
+
+        Args:
+            is_last: whether no batch follows; then readers see all records.
+
+        Returns:
+            The time after which to call this again; None if the connection has gathered no records.
+        """
         cluster = self._cluster
         return cluster.tend(is_last=is_last) if isinstance(cluster, GatheringCluster) else None
 
@@ -176,9 +191,9 @@ class KeptProgress:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Store the progress within a call of ``write``.
+        """Store the lane's progress during a call of ``write``, when ``count`` of its records are safe.
 
-        ``count`` lacks the records that are left out, so the lane may be further than the file says.
+        Skipped records are not in ``count``, so the lane may be further than the file says.
         """
         next_marker = self._next_marker
         if next_marker is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes of egresses whose records a connector writes."""
+"""Makes the lanes of egresses whose records a connector writes."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _LANES = "lanes"
 
 @attrs.frozen
 class Writing:
-    """The argument of a connector's writer, which returns the connection of one lane."""
+    """The argument of a connector's writer, which must return the connection of one lane."""
 
     egress: ConnectorEgress
     query_id: str
-    """The id of the checkpoint, for markers: another application may write to the same place.
+    """The id of the checkpoint, for the names of markers: another application may write to the same place.
 
     Empty for an egress that is not exactly-once: it may connect before its checkpoint has an id."""
     lane: int
-    """The number of the lane: records of one sender always have the same lane."""
+    """The number of the lane: all records of one sender go through the same lane."""
     should_stop: Callable[[timedelta], bool]
-    """Returns whether to give up, with UndeliveredError, given the time without progress so far."""
+    """Returns whether the connection must raise UndeliveredError; its argument is the time without progress."""
     waits: Callable[[str], None]
-    """Call it now and then while records wait, with the reason, which is logged."""
+    """Must be called now and then while records cannot be written, with the reason, which is logged."""
     went_well: Callable[[], None]
-    """Call it when records are written, so that they no longer count as waiting."""
+    """Must be called when records are written, after which they no longer count as waiting."""
     has_written: Callable[[int], None] = lambda _: None
-    """Call it during ``write`` with the number of records that are safe already, from the first on.
+    """May be called during ``write`` with the number of its records, from the first on, that are stored safely.
 
-    After a crash these records are not written again. It is useful where one call may take long."""
+    After a crash these records are not written again. This is useful if one call of ``write`` may take long."""
 
 
 @attrs.frozen
 class ConnectorLaneFactory:
-    """Makes the lanes of one egress of a connector; only the driver publishes them."""
+    """Makes the lanes of one egress that a connector writes; only the driver publishes these lanes."""
 
     egress: ConnectorEgress
     checkpoint: Folder
@@ -55,11 +55,11 @@ class ConnectorLaneFactory:
 
     @property
     def needs_progress(self) -> bool:
-        """Whether the connector stores markers of progress."""
+        """Whether the connector stores markers of the lanes' progress."""
         return self.egress.is_exactly_once
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return lanes for the driver."""
+        """Return the lanes of the egress, which the driver publishes until ``turn`` is over."""
 
         def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
             if self.needs_progress:
@@ -71,7 +71,7 @@ class ConnectorLaneFactory:
         return DriverLanes(self, missing_lanes)
 
     def _most_lanes(self, lanes: int) -> int:
-        """Return the largest number of lanes of any run; the checkpoint keeps it."""
+        """Return the largest number of lanes that this run or an earlier one has; the checkpoint stores it."""
         folder = connector_folder(self.checkpoint, self.egress.id)
         if folder.has(_LANES):
             lanes = max(lanes, int(read_framed(folder, _LANES)))

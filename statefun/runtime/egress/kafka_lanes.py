@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes of an egress to Kafka: their clusters, their markers, and their refused records."""
+"""Makes the lanes of an egress to Kafka: their producers, their markers, and their handling of refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statefun.runtime.egress.refusals import OutboxPlace, Refusals
 
 @attrs.frozen
 class KafkaLaneFactory:
-    """Makes the lanes of one egress to Kafka; Spark sends this factory to tasks."""
+    """Makes the lanes of one egress to Kafka; Spark sends this object to tasks."""
 
     egress: KafkaEgress
     checkpoint: Folder
@@ -31,24 +31,24 @@ class KafkaLaneFactory:
     run: str
     """The id of the application's run."""
     dead_letters: KafkaEgress | None = None
-    """The egress of dead letters, if there is one."""
+    """The egress that has the topic of dead letters; None if no egress has one."""
 
     @classmethod
     def all_of(
         cls, egresses: Iterable[KafkaEgress], checkpoint: Folder, timeout: timedelta, run: str
     ) -> list[KafkaLaneFactory]:
-        """Return a factory for each egress; one egress at most has a topic for dead letters."""
+        """Return a factory for each egress; at most one egress has a topic for dead letters."""
         every = list(egresses)
         letters = next((egress for egress in every if egress.dead_letter_topic), None)
         return [cls(egress, checkpoint, timeout, run, letters) for egress in every]
 
     @property
     def needs_progress(self) -> bool:
-        """Whether the cluster stores markers of progress."""
+        """Whether Kafka stores markers of the lanes' progress."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return lanes for the driver, which share the handling of refused records."""
+        """Return the lanes of the egress, which the driver publishes and which share one handler of refusals."""
         refusals = self.refusals(turn)
 
         def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
@@ -58,13 +58,13 @@ class KafkaLaneFactory:
         return DriverLanes(self, missing_lanes, refusals.counter)
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
-        """Create the topic for markers, if the egress needs one.
+        """Create the progress topic of the egress if it is exactly-once, and the partitions of its lanes.
 
         Returns:
             The topic, and the number of lanes, which includes the lanes of earlier runs.
 
         Raises:
-            KafkaError: if the cluster cannot create it.
+            KafkaError: if the cluster cannot create the topic.
         """
         progress = ProgressTopic(self.egress, query_id)
         if not self.needs_progress:
@@ -77,7 +77,7 @@ class KafkaLaneFactory:
         """Return a new handler of refused records.
 
         Args:
-            turn: decides how long dead letters may take.
+            turn: decides how long writing dead letters may take.
             alone: :attr:`Refusals.alone` of the handler that the new handler continues.
             written: :attr:`Refusals.written` of that handler.
         """
@@ -96,14 +96,14 @@ class KafkaLaneFactory:
         turn: LaneTurn,
         marker: Marker | None = None,
     ) -> Lane:
-        """Return a lane.
+        """Return a lane of the egress.
 
         Args:
             number: the number of the lane.
-            progress: the topic of markers; unused unless the egress needs one.
+            progress: the progress topic; unused unless the egress is exactly-once.
             refusals: handles refused records.
-            turn: decides how long the lane may go on.
-            marker: the lane's progress, if known.
+            turn: decides how long the lane may go on publishing.
+            marker: the lane's progress, if it is known.
         """
         egress = self.egress
         patience, losses = Patience(egress), RecordCounter(egress, "lost")
@@ -132,7 +132,7 @@ class KafkaLaneFactory:
 def _write_letters(
     egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
 ) -> None:
-    """Write dead letters to an egress that is not the egress of the refused records.
+    """Write dead letters of refused records to an egress that is not the egress of these records.
 
     No transaction covers both egresses: after a crash the letters may be written again.
     """

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lane: the records of some state partitions for one egress, published in order.
 
-Records of one sender always travel in the same lane. A lane knows no Kafka: it talks to a
+Records of one sender always go through the same lane. A lane knows no Kafka: it talks to a
 cluster through the protocol :class:`Cluster`, and exactly-once rests on the order of its steps::
 
     open    fence the lane's former publisher, then read the lane's progress
     claim   name the lane's new owner, once all lanes of all egresses are open
-    skip    the records that were published
-    write   the next records and the progress that they make, both or neither
+    skip    leave out the records that are published already
+    write   write the next records and the progress with them, both or neither
     again   from ``open`` on, as soon as an answer is missing: the request may still take effect
 
-A driver that is fenced by another one cannot distinguish that from a lost answer or from a
-transaction that took too long: it opens the lane again, finds its owner, and goes on or ends.
-Two drivers, on two copies of a checkpoint, may fence each other for a while. But a claim is only
-made on lanes that nobody else has claimed since they were opened; so of two drivers that have
-claimed all lanes, one has opened each of them after the other's claim, and sees what is published.
+A driver that another driver has fenced cannot distinguish that from a lost answer or from a
+transaction that took too long: it opens the lane again, reads the owner, and goes on or ends.
+Two drivers, on two copies of a checkpoint, may fence each other for a while. But a driver claims
+only lanes that nobody else has claimed since it opened them. So of two drivers that have
+claimed all lanes, one has opened each lane after the other's claim, and sees what is published.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from statefun.runtime.checkpoint.outbox import Outbox, Staged
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError
 
-_CHUNK_BYTES = 32 * 1024 * 1024
-"""Bytes after which a transaction ends, so that it is open for a short time only."""
-_ADVICE = "Go on with that one, or start anew with a checkpoint of another name"
+_PORTION_BYTES = 32 * 1024 * 1024
+"""The size of records, in bytes, after which a transaction ends, so that it is open only for a short time."""
+_ADVICE = "Continue with that other checkpoint, or start with a new checkpoint in another folder"
 
 
 class UncertainError(Exception):
@@ -45,26 +45,26 @@ class UncertainError(Exception):
 
 
 class UndeliveredError(Exception):
-    """The lane was stopped before everything was published; the next run publishes the rest."""
+    """The lane was stopped before all records were published; the next run publishes the rest."""
 
 
 class Marker(NamedTuple):
-    """The progress of a lane, and its owner."""
+    """How far a lane is published, and which run owns the lane."""
 
     batch: int
-    """The last published batch; -1 if nothing is published."""
+    """The number of the last published batch; -1 if no batch is published."""
     records: int
-    """The number of the lane's records that are published from that batch."""
+    """How many of the lane's records in that batch are published."""
     digest: bytes
-    """The digest of the batch's manifest."""
+    """The digest of that batch's manifest."""
     publisher: str
-    """The run that has published the batch."""
+    """The id of the run that has published the batch."""
     owner: str
-    """The run that the lane belongs to."""
+    """The id of the run that has claimed the lane."""
 
     @classmethod
     def of_json(cls, content: Mapping[str, Any]) -> Marker:
-        """Return the marker of a value that :meth:`to_json` has returned.
+        """Decode a marker that :meth:`to_json` has encoded.
 
         >>> marker = Marker(7, 0, b"digest", "this run", "this run")
         >>> Marker.of_json(marker.to_json()) == marker
@@ -73,54 +73,54 @@ class Marker(NamedTuple):
         return cls(**{**content, "digest": bytes.fromhex(content["digest"])})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the marker as values that JSON has."""
+        """Encode the marker as a dict that can be written as JSON."""
         return {**self._asdict(), "digest": self.digest.hex()}
 
 
 class Cluster(Protocol):
-    """A lane's connection to its cluster, usable until the first missing answer.
+    """A lane's connection to its cluster; it is used until an answer of the cluster is missing.
 
-    Any method may raise UncertainError; after that only :meth:`close` is called.
+    Any method may raise UncertainError; after that, only :meth:`close` is called.
     """
 
     def open(self) -> Marker | None:
-        """Fence the lane's former publisher; return the lane's progress, or None if it has none."""
+        """Fence the lane's former publisher; return the lane's marker, or None if the lane has none."""
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write ``records`` in order, or their replacements, together with ``marker``."""
+        """Write ``records`` in order, together with ``marker``; dead letters may replace refused records."""
 
     def close(self) -> None:
-        """Give up all records that are not written yet."""
+        """Close the connection; records that are not written yet are dropped, and stay in the outbox."""
 
 
 @runtime_checkable
 class GatheringCluster(Cluster, Protocol):
-    """A cluster that keeps records safely for a while before readers see them.
+    """A cluster that gathers records, stored safely, for a while before readers see them.
 
-    Records count as written when they and their marker are safe, seen or not.
+    Records count as written when they and their marker are stored safely, whether readers see them or not.
     """
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Show the records that were kept for long enough, or all if no batch may follow.
+        """Show readers the records that were gathered for long enough, or all records if ``is_last``.
 
         Returns:
-            The time after which to call this again, even without new records; None if nothing is kept.
+            The time after which to call this again, even without new records; None if no record is gathered.
         """
 
 
 @attrs.frozen
 class LaneBatch:
-    """A lane's records of a batch."""
+    """The records of one batch that a lane publishes."""
 
     number: int
     digest: bytes
     streams: tuple[EffectStream, ...]
     left_out: frozenset[int] = frozenset()
-    """The positions of records that are left out; they count as written."""
+    """The positions of skipped records, which are not published and count as written."""
 
     @classmethod
     def of(cls, staged: Staged, egress: str, lane: int) -> LaneBatch:
-        """Take a lane's share of a batch."""
+        """Return the records that a lane has in a staged batch."""
         shares = [share for share in staged.shares(egress) if share.lane == lane]
         positions: frozenset[int] = frozenset()
         if left_out := staged.left_out(egress):
@@ -133,30 +133,30 @@ class LaneBatch:
 
     @property
     def total(self) -> int:
-        """The number of records."""
+        """The number of records, including skipped ones."""
         return sum(stream.records for stream in self.streams)
 
     def records(self, outbox: Outbox) -> Iterator[EgressRecord]:
-        """Read the records, in order: the same at every attempt."""
+        """Read the records from the outbox, in the same order at every attempt."""
         for stream in self.streams:
             with outbox.open(self.number, stream) as file:
                 yield from read_egress_records(file)
 
 
 class Lane:
-    """Publishes batches to one egress, one after the other.
+    """Publishes the records of a lane, batch by batch, and retries until they are published.
 
     Args:
-        name: the name in messages.
+        name: the egress's name in error texts.
         run: the id of the application's run that publishes.
         checkpoint: the checkpoint with the batches.
         connect: makes a connection to the cluster.
         pause: called with the reason when an answer is missing, to wait before the next attempt;
             raises UndeliveredError to give up.
-        is_late: returns whether to leave the remaining records to another lane, which goes on from
-            :attr:`marker`; called after each chunk.
-        marker: the lane's progress, if known.
-        chunk_records: how many records are written at a time.
+        is_late: returns whether another lane object is to publish the remaining records, from
+            :attr:`marker` on; called after each portion of records.
+        marker: the lane's progress, if it is known.
+        chunk_records: the largest number of records in a portion, which is written at once.
     """
 
     def __init__(  # noqa: PLR0913 - each argument is a seam for tests or for a kind of egress
@@ -177,20 +177,20 @@ class Lane:
         self._commit_log = CommitLog(checkpoint)
         self._connect = connect
         self._pause = pause
-        self._chunk_records = chunk_records
+        self._portion_records = chunk_records
         self._cluster: Cluster | None = None
         self._is_late = is_late
         self._marker = marker
         self._owners: Container[str] | None = {run}
-        """The runs that may own the lane when it is opened; None for any run."""
+        """The ids of runs that may own the lane when it is opened; None if any run may."""
         self._publishers: Container[str] | None = None
-        """The runs that may have published; None for any run that an owner has accepted."""
+        """The ids of runs that may have published through the lane; None if any run may."""
 
     def open(self, known_runs: Collection[str]) -> None:
-        """Connect to a lane that an earlier run may have had; :meth:`claim` it when all are open.
+        """Connect to a lane that an earlier run may own; call :meth:`claim` when all lanes are open.
 
         Args:
-            known_runs: the runs that have published from this checkpoint.
+            known_runs: the ids of the runs that have published from this checkpoint.
 
         Raises:
             CheckpointError: if records are published that this checkpoint does not know.
@@ -203,9 +203,9 @@ class Lane:
         self._owners = {self._run, *earlier_owners}
 
     def connect(self) -> None:
-        """Connect to a cluster without markers, so that the first batch does not wait for that.
+        """Connect to a cluster without markers early, so that the first batch need not wait for the connection.
 
-        A cluster that does not answer yet is no error: the first batch tries again.
+        If the cluster does not answer yet, publishing the first batch connects again.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -216,10 +216,12 @@ class Lane:
             self.close()
 
     def claim(self) -> str:
-        """Claim the lane, so that no other run publishes; return the run that has published last.
+        """Claim the lane, so that no other run publishes through it.
 
-        The answer is empty if no run has published. A lane that was not opened before must be new,
-        or belong to this run.
+        A lane that was not opened before must be new, or belong to this run.
+
+        Returns:
+            The id of the run that has published last; empty if no run has published.
 
         Raises:
             CheckpointError: if the lane has changed since it was opened.
@@ -230,10 +232,10 @@ class Lane:
         return self._marker.publisher if self._marker else ""
 
     def publish(self, batch: LaneBatch) -> None:
-        """Publish a batch, or its remaining records.
+        """Publish the lane's records of a batch that are not published yet.
 
         Raises:
-            CheckpointError: if another run has taken over, another attempt at the batch is
+            CheckpointError: if another run has taken over the lane, another attempt at the batch is
                 published, or batches are published that the checkpoint does not know.
             KafkaError: if the cluster refuses a record for good.
             UndeliveredError: if ``pause`` gives up.
@@ -242,17 +244,17 @@ class Lane:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let the cluster show readers the records that it keeps, if it keeps any.
+        """If the cluster gathers records before readers see them, let it show those that are old enough.
 
         Args:
-            is_last: whether no batch follows; then readers are shown all records.
+            is_last: whether no batch follows; then readers see all records.
 
         Returns:
-            The time after which to call this again; None if nothing is kept.
+            The time after which to call this again; None if no record is gathered.
 
         Raises:
-            CheckpointError: if another run has taken over.
-            UndeliveredError: if ``pause`` gives up; the cluster still keeps the records.
+            CheckpointError: if another run has taken over the lane.
+            UndeliveredError: if ``pause`` gives up; the gathered records are still stored safely.
         """
         later: timedelta | None = None
 
@@ -267,17 +269,17 @@ class Lane:
 
     @property
     def marker(self) -> Marker | None:
-        """The lane's progress, if known."""
+        """The lane's progress; None if it is not known, or nothing is published."""
         return self._marker
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection to the cluster, if there is one."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
 
     def _persist(self, attempt: Callable[[], object]) -> None:
-        """Call ``attempt`` until it gets all answers; pause, and reconnect, after each failure."""
+        """Call ``attempt`` until the cluster gives all answers; after each failure, pause and reconnect."""
         while True:
             try:
                 attempt()
@@ -291,7 +293,7 @@ class Lane:
                 return
 
     def _opened(self) -> Cluster:
-        """Return the connection; make and open it if there is none."""
+        """Return the open connection to the cluster; make and open one if there is none."""
         if self._cluster is None:
             self._cluster = self._connect()
             marker = self._cluster.open() or self._marker
@@ -299,21 +301,21 @@ class Lane:
         return self._cluster
 
     def _accepted(self, marker: Marker) -> Marker:
-        """Return the marker from which the lane goes on.
+        """Check a marker that the cluster has returned; return the marker from which this run goes on.
 
         Raises:
-            CheckpointError: if this run must not publish in the lane.
+            CheckpointError: if this run must not publish through the lane.
         """
         newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
-                f"{self._name}: another run has taken over, with this checkpoint or a copy of it. "
+                f"{self._name}: another run has taken over the lanes, with this checkpoint or a copy of it. "
                 f"{_ADVICE}"
             )
         if marker.batch > newest:
             raise CheckpointError(
-                f"{self._name}: batch {marker.batch} is published, but the checkpoint's newest is "
-                f"{newest}: it is an older copy of another one, or was copied while its "
+                f"{self._name}: batch {marker.batch} is published, but the newest batch of this checkpoint is "
+                f"{newest}: this checkpoint is an older copy of another checkpoint, or was copied while its "
                 f"application ran. {_ADVICE}"
             )
         if not marker.publisher or self._publishers is None or marker.publisher in self._publishers:
@@ -324,8 +326,8 @@ class Lane:
             # run's name, as later runs cannot compare the digests: the batch is deleted by then.
             return marker._replace(publisher=self._run)
         raise CheckpointError(
-            f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint, "
-            f"and is not this checkpoint's batch {marker.batch}. {_ADVICE}"
+            f"{self._name}: a run with a copy of this checkpoint has published its own batch {marker.batch}, "
+            f"which differs from the batch {marker.batch} of this checkpoint. {_ADVICE}"
         )
 
     def _claim(self) -> None:
@@ -339,13 +341,13 @@ class Lane:
         cluster = self._opened()
         count = self._published_count(batch)
         records = islice(batch.records(self._outbox), count, None)
-        for chunk in _chunks(records, self._chunk_records):
+        for portion in _portions(records, self._portion_records):
             outgoing = [
                 record
-                for position, record in enumerate(chunk, count)
+                for position, record in enumerate(portion, count)
                 if position not in batch.left_out
             ]
-            count += len(chunk)
+            count += len(portion)
             marker = Marker(batch.number, count, batch.digest, self._run, self._run)
             cluster.write(outgoing, marker)
             self._marker = marker
@@ -353,7 +355,7 @@ class Lane:
                 raise UndeliveredError
 
     def _published_count(self, batch: LaneBatch) -> int:
-        """Return how many of the batch's records are published."""
+        """Return how many of the lane's records in a batch are published already."""
         marker = self._marker
         if marker is None or marker.batch < batch.number:
             return 0
@@ -361,21 +363,21 @@ class Lane:
             return batch.total
         if marker.digest != batch.digest:
             raise CheckpointError(
-                f"{self._name}: another attempt at batch {batch.number} is published: a copy of "
-                f"this checkpoint is or was in use. {_ADVICE}"
+                f"{self._name}: another attempt at batch {batch.number} is published already: a copy of "
+                f"this checkpoint is or was used by another run. {_ADVICE}"
             )
         return marker.records
 
 
-def _chunks(records: Iterable[EgressRecord], limit: int) -> Iterator[list[EgressRecord]]:
-    """Divide records into chunks of at most ``limit`` records, and of about ``_CHUNK_BYTES``."""
-    chunk: list[EgressRecord] = []
+def _portions(records: Iterable[EgressRecord], limit: int) -> Iterator[list[EgressRecord]]:
+    """Divide records into portions of at most ``limit`` records, and of about ``_PORTION_BYTES`` bytes."""
+    portion: list[EgressRecord] = []
     size = 0
     for record in records:
-        chunk.append(record)
+        portion.append(record)
         size += row_size(record)
-        if len(chunk) >= limit or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+        if len(portion) >= limit or size >= _PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All lanes of one egress, which the driver publishes."""
+"""All lanes of one egress, as the driver publishes them."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ _PAUSE = timedelta(seconds=1)
 
 
 class Published(NamedTuple):
-    """A published batch."""
+    """A batch whose records for an egress are all published."""
 
     staged: Staged
     refused: int
-    """The number of records that the cluster has refused since the published batch before."""
+    """The number of records that the cluster has refused since the batch before this one was published."""
 
 
 class Lanes(Protocol):
-    """Publishes batches to one egress."""
+    """All lanes of one egress, through which batches are published."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches`` in order; yield each one when it is published."""
+        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Show readers the records that are kept for them.
+        """If the cluster gathers records before readers see them, let it show those that are old enough.
 
         Args:
-            is_last: whether no batch follows; then readers are shown all records.
+            is_last: whether no batch follows; then readers see all records.
 
         Returns:
-            The time after which to call this again; None if nothing is kept.
+            The time after which to call this again; None if no record is gathered.
         """
 
     def cancel(self) -> None:
         """Make a call of :meth:`publish` in another thread raise UndeliveredError soon."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close all connections to the cluster."""
 
 
 class LaneTurn(Protocol):
     """Decides how long a lane may go on publishing."""
 
     def should_stop(self, stalled: timedelta) -> bool:
-        """Return whether to give up after ``stalled``, a time without progress."""
+        """Return whether to stop publishing; ``stalled`` is the time without progress so far."""
 
     def is_over(self) -> bool:
-        """Return whether to end after the present chunk."""
+        """Return whether publishing must end after the records that are being written at present."""
 
     def pause(self, time: timedelta) -> bool:
-        """Wait before the next attempt; return whether to give up."""
+        """Wait up to ``time`` before the next attempt; return whether to stop publishing instead."""
 
 
 class LaneFactory(Protocol):
@@ -68,24 +68,24 @@ class LaneFactory(Protocol):
 
     @property
     def egress(self) -> KafkaEgress | ConnectorEgress:
-        """The egress."""
+        """The egress whose lanes the factory makes."""
 
     @property
     def needs_progress(self) -> bool:
-        """Whether the cluster of the egress stores markers."""
+        """Whether the cluster of the egress stores markers of the lanes' progress."""
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return lanes that the driver publishes until ``turn`` is over."""
+        """Return the lanes of the egress, which the driver publishes until ``turn`` is over."""
 
 
 @attrs.frozen
 class UntilStopped:
-    """The turn of lanes in the driver, which ends when an event is set."""
+    """The turn of lanes that the driver publishes: it is over when an event is set."""
 
     stop: threading.Event
 
     def should_stop(self, stalled: timedelta) -> bool:
-        """Return whether the event is set, however long there was no progress."""
+        """Return whether the event is set, whatever the time without progress is."""
         del stalled
         return self.stop.is_set()
 
@@ -94,12 +94,12 @@ class UntilStopped:
         return self.stop.is_set()
 
     def pause(self, time: timedelta) -> bool:
-        """Wait for the event; return whether it is set."""
+        """Wait up to ``time`` for the event; return whether it is set."""
         return self.stop.wait(time.total_seconds())
 
 
 def pausing(patience: Patience, turn: LaneTurn) -> Callable[[str], None]:
-    """Return a function by which a lane waits before its next attempt, given the reason."""
+    """Return a function that makes a lane wait before its next attempt, and logs the reason."""
 
     def wait(reason: str) -> None:
         patience.wait(reason)
@@ -116,7 +116,7 @@ class DriverLanes:
         factory: the factory that has made these lanes.
         missing_lanes: returns the lanes that do not exist yet. Its arguments are the id of the
             checkpoint's query, the number of existing lanes, and the number of needed lanes. It
-            creates the place of the markers, if the egress needs one, and returns more lanes than
+            creates the progress topic, if the egress needs one, and returns more lanes than
             needed if earlier runs had more.
         refused: counts the refused records of all lanes; None if the cluster refuses no records.
     """
@@ -133,7 +133,7 @@ class DriverLanes:
         self._lanes: list[Lane] = []
 
     def connect(self) -> None:
-        """Connect a lane before the first batch, if the cluster stores no markers.
+        """Connect one lane before the first batch, if the cluster stores no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -146,22 +146,21 @@ class DriverLanes:
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
         """Connect ``lanes`` lanes, and all further lanes of earlier runs; then call :meth:`claim`.
 
-        If the checkpoint is an older copy, a single lane may show it, also one that this run does
-        not use.
+        Any lane may show that the checkpoint is an older copy, also a lane that this run does not use.
 
         Raises:
-            StatefunError: if nothing can be published.
+            StatefunError: if this run cannot or must not publish to the egress.
         """
         self._create(query_id, lanes)
         for lane in self._lanes:
             lane.open(known_runs)
 
     def claim(self) -> set[str]:
-        """Claim all lanes, so that no other run publishes; return the runs that have published."""
+        """Claim all lanes, so that no other run publishes; return the ids of runs that have published last."""
         return {lane.claim() for lane in self._lanes}
 
     def claim_more(self, query_id: str, lanes: int) -> None:
-        """Create the missing lanes up to ``lanes``; claim all if any was missing, as in a first run.
+        """Create the missing lanes up to ``lanes``; if any was missing, claim all lanes of the egress.
 
         Raises:
             StatefunError: if lanes cannot be created, or another run has claimed one of them.
@@ -170,7 +169,7 @@ class DriverLanes:
             self.claim()
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches`` in order; yield each one when it is published."""
+        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
         for staged in batches:
             before = self._count_refused()
             self.claim_more(staged.manifest.query_id, staged.lanes)
@@ -179,7 +178,7 @@ class DriverLanes:
             yield Published(staged, self._count_refused() - before)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Show readers the records that were kept for long enough, or all records if ``is_last``."""
+        """Let clusters show readers the records that were gathered for long enough, or all if ``is_last``."""
         waits = [lane.tend(is_last=is_last) for lane in self._lanes]
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -187,7 +186,7 @@ class DriverLanes:
         """Do nothing: the lanes ask their turn whether to stop."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connections of all lanes, and log the number of refused records."""
         for lane in self._lanes:
             lane.close()
         if self._refused is not None:
@@ -197,7 +196,7 @@ class DriverLanes:
         return 0 if self._refused is None else self._refused.count
 
     def _create(self, query_id: str, lanes: int) -> bool:
-        """Add the missing lanes up to ``lanes``; return whether any was missing."""
+        """Create the missing lanes up to ``lanes``; return whether any lane was missing."""
         existing_lanes = len(self._lanes)
         if existing_lanes < lanes:
             self._lanes += self._missing_lanes(query_id, existing_lanes, lanes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log messages of an egress about records that wait, and about records that it does not take."""
+"""Logs that records of an egress wait, and how many records an egress does not take."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from statefun.sdk.errors import KafkaError
 logger = logging.getLogger("statefun.egress")
 
 _PATIENCE = timedelta(seconds=10)
-"""A wait that is longer than this is logged."""
+"""The time for which records must wait before that is logged."""
 _ANSWER = timedelta(seconds=5)
-"""How long a cluster has to answer whether it is reachable."""
+"""How long a cluster may take to answer whether it is reachable."""
 
 
 class Patience:
-    """Logs once when records of an egress wait, and once when they no longer do."""
+    """Logs once when records of an egress have waited for some time, and once when they no longer wait."""
 
     def __init__(self, egress: KafkaEgress | ConnectorEgress) -> None:
         self._egress = egress
@@ -29,14 +29,14 @@ class Patience:
         self._is_logged = False
 
     def wait(self, reason: str = "") -> None:
-        """Record that records wait."""
+        """Note that records wait at present; log a warning if they have waited for some time."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
         elif not self._is_logged and now - self._since > _PATIENCE.total_seconds():
             self._is_logged = True
             logger.warning(
-                "egress %s: %s %s%s; its records are kept, and tried until it takes them",
+                "egress %s: %s %s%s; the records stay in the outbox, and are sent again until they are taken",
                 self._egress.id,
                 self._egress.address,
                 self._trouble(),
@@ -44,13 +44,13 @@ class Patience:
             )
 
     def end(self) -> None:
-        """Record that nothing waits any more."""
+        """Note that no records wait any more; log that if a warning was logged before."""
         if self._is_logged:
             logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
         self._since, self._is_logged = None, False
 
     def _trouble(self) -> str:
-        """Return why records wait, as far as this process can find out; a reason may add details."""
+        """Return a text that says why records wait, as far as this process can find out."""
         if isinstance(self._egress, KafkaEgress) and not self._answers(self._egress):
             return "does not answer"
         is_kafka = isinstance(self._egress, KafkaEgress)
@@ -71,25 +71,25 @@ class RecordCounter:
 
     Args:
         egress: the egress.
-        fate: what becomes of the records, such as ``lost``; it follows their number in the log.
+        fate: what happens to these records, such as ``lost``; log texts have it after their number.
     """
 
     def __init__(self, egress: KafkaEgress, fate: str) -> None:
         self._egress = egress
         self._fate = fate
         self.count = 0
-        """The number of records so far."""
+        """The number of records that the egress has not taken so far."""
         self._logged = 0
         self._logged_at = 0.0
 
     def add(self, topic: str, reason: str, count: int = 1) -> None:
-        """Count more records."""
+        """Count further records that the egress does not take, and log the count if that is due."""
         self.count += count
         if not self._logged or time.monotonic() - self._logged_at > _PATIENCE.total_seconds():
             self._log(f"{reason} (topic {topic})")
 
     def log_remaining(self) -> None:
-        """Log the count when the connection ends, unless it was logged already."""
+        """When the connection ends, log the count if it has grown since it was logged."""
         if self.count > self._logged:
             self._log("the connection is closed")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes records to the playground, exactly once: in one transaction with the lane's progress."""
+"""Writes records to the playground exactly once: in one transaction with the marker of the lane."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from statefun.runtime.egress.connector_lanes import Writing
 from statefun.runtime.egress.lane import Marker, UncertainError
 
 
-def write_playground(writing: Writing) -> PlaygroundCluster:
-    """Return the connection of a lane."""
+def playground_connection(writing: Writing) -> PlaygroundCluster:
+    """Return the connection through which a lane of a playground egress writes records."""
     return PlaygroundCluster(writing)
 
 
 class PlaygroundCluster:
-    """A lane's connection to the store of a playground."""
+    """A lane's connection to the playground's database."""
 
     def __init__(self, writing: Writing) -> None:
         door: PlaygroundDoor = writing.egress.settings
@@ -27,17 +27,17 @@ class PlaygroundCluster:
         self._lane = f"{writing.egress.id}/{writing.lane}"
         self._went_well = writing.went_well
         self._progress: str | None = None
-        """The lane's progress that this connection has read or written last."""
+        """The lane's marker, as JSON, that this connection has read or written last."""
 
     def open(self) -> Marker | None:
-        """Return the lane's progress."""
+        """Read the lane's marker from the database."""
         self._progress = self._store.marker(self._lane)
         if self._progress is None:
             return None
         return Marker.of_json(json.loads(self._progress))
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Add records and the progress to the store, in one transaction."""
+        """Add records and the lane's marker to the database, in one transaction."""
         content = json.dumps(marker.to_json())
         values = [(record.topic, record.value or b"") for record in records]
         if not self._store.publish(self._lane, self._progress, content, values):
@@ -46,4 +46,4 @@ class PlaygroundCluster:
         self._went_well()
 
     def close(self) -> None:
-        """Do nothing: the database belongs to the playground."""
+        """Do nothing: the database belongs to the playground, which closes it."""

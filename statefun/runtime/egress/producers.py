@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Produces to Kafka, with each of the three delivery semantics."""
+"""Writes records to Kafka, with each of its three delivery semantics."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import KafkaError
 
 _POLL = timedelta(milliseconds=500)
-_FAREWELL = timedelta(seconds=5)
-"""How long an egress without guarantee has for its last records when an application ends."""
+_LAST_RECORDS_PATIENCE = timedelta(seconds=5)
+"""How long an egress with ``deliverySemantic`` none may take to send its last records at the end of a run."""
 _TRANSACTION_CALL = timedelta(seconds=30)
-"""How long to wait for an answer to a call that opens or commits a transaction."""
+"""How long to wait for the answer to a request that begins, commits or aborts a transaction."""
 _PROPAGATION = timedelta(seconds=5)
-"""How long a topic may be unknown to a broker, because it may have just been created."""
+"""How long a topic may be unknown to a broker, since the topic may be new."""
 
 ShouldStop = Callable[[timedelta], bool]
-"""Returns whether to give up, given the time without progress so far."""
+"""Returns whether to stop publishing; its argument is the time without progress so far."""
 
 
 def _other_arguments(record: EgressRecord) -> dict[str, Any]:
-    """Return the arguments of ``produce`` for headers, partition and timestamp, where they are set."""
+    """Return those of headers, partition and timestamp that a record has, as arguments of ``produce``."""
     values = {
         "headers": record.headers,
         "partition": record.partition,
@@ -45,7 +45,7 @@ def _other_arguments(record: EgressRecord) -> dict[str, Any]:
 
 
 class AtLeastOnce:
-    """A cluster that confirms every record; after a crash it may get some records again."""
+    """A connection that waits until the cluster confirms all records; a crash may repeat some records."""
 
     _lane = 0
 
@@ -87,16 +87,16 @@ class AtLeastOnce:
         self._producer: Producer = connect(Producer, egress.label, settings)
 
     def open(self) -> Marker | None:
-        """Return None: this semantic has no markers."""
+        """Return None: with this delivery semantic, a lane has no marker."""
         return None
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write ``records`` and wait until the cluster has them.
+        """Write ``records`` and wait until the cluster has stored them.
 
         Raises:
-            KafkaError: if it refuses a record for good, and the policy is to fail.
-            UncertainError: if it has not confirmed all of them.
-            UndeliveredError: if publishing stops before that.
+            KafkaError: if the cluster refuses a record for good, and the policy is to fail.
+            UncertainError: if the cluster has not confirmed all records.
+            UndeliveredError: if publishing stops before all answers have come.
         """
         self._check_alone()
         refused: list[Refused] = []
@@ -107,26 +107,26 @@ class AtLeastOnce:
         self._refusals.settle(refused)
 
     def close(self) -> None:
-        """Drop undelivered records; a successor ends the transaction that may be open."""
+        """Drop records that are not sent; a transaction that is open ends when the lane is opened again."""
         self._producer.purge()
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, timedelta())
 
     def _check_alone(self) -> None:
-        """Check that the producer sends records alone, or in batches, as the refusals require.
+        """Check that the producer sends records one by one, or in producer batches, as the refusals require.
 
         Raises:
-            UncertainError: if it does not; a producer cannot change that, so the lane makes another.
+            UncertainError: if it does not; a producer cannot change that, so the lane makes another producer.
         """
         if self._alone != self._refusals.alone:
-            raise UncertainError("records are to travel in batches again")
+            raise UncertainError("records are sent in batches again")
 
     def _deliver(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
-        """Write ``records``; return those records that are refused for good, once all others are written.
+        """Write ``records`` and wait for all answers; return the records that the cluster refuses for good.
 
         Raises:
             UncertainError: if some records are neither written nor refused.
-            UndeliveredError: if publishing stops before all answers are known.
+            UndeliveredError: if publishing stops before all answers have come.
         """
         self._refused, self._error = [], None
         self._unanswered, self._progress_at = 0, time.monotonic()
@@ -166,18 +166,18 @@ class AtLeastOnce:
                 return
 
     def _flush(self) -> None:
-        """Wait for the answers to all records, unless the present chunk has failed."""
+        """Wait for the answers to all records, unless a transaction has failed and will be aborted."""
         while self._serve(self._producer.flush) > 0 and not self._has_failed():
             self._wait()
         self._check()
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Return whether the present chunk will be taken back, and the wait for answers can end."""
+        """Return whether the present transaction has failed: this semantic has no transactions."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
-        """Let the producer call callbacks, by ``call``, for up to ``time``; return its answer."""
+        """Let the producer run its callbacks for up to ``time``, by ``call``; return the result of ``call``."""
         try:
             return call(time.total_seconds())
         except Exception as error:
@@ -186,7 +186,7 @@ class AtLeastOnce:
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
-        """Let the producer work for a moment.
+        """Let the producer send and receive for a moment; log it if there is no progress for some time.
 
         Raises:
             UndeliveredError: if publishing stops.
@@ -217,7 +217,7 @@ class AtLeastOnce:
             self._error = error
 
     def _check(self) -> None:
-        """Raise the error that the cluster has reported, if there is one that is no refusal."""
+        """Raise the error that the cluster has returned for a record, unless the cluster refuses the record."""
         if self._error is not None:
             raise self._explained(self._error)
 
@@ -225,13 +225,13 @@ class AtLeastOnce:
         if error.code() in OF_CLIENTS:
             return KafkaError(
                 f"{self._egress.label} at {self._egress.address}: {error.str()}; the records "
-                "are kept in the outbox"
+                "stay in the outbox"
             )
         return UncertainError(error.str())
 
 
 class Unconfirmed(AtLeastOnce):
-    """A cluster without confirmation: records that it does not take are counted, and lost."""
+    """A connection that does not wait for confirmations: records that the cluster does not take are lost."""
 
     def __init__(
         self,
@@ -246,10 +246,10 @@ class Unconfirmed(AtLeastOnce):
         self._losses = losses
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
-        """Hand ``records`` to the producer, without waiting for answers.
+        """Give ``records`` to the producer, without waiting for answers.
 
         Raises:
-            UncertainError: if the producer has failed for good: then the lane makes another.
+            UncertainError: if the producer has failed for good; then the lane makes another producer.
         """
         for record in records:
             try:
@@ -271,9 +271,9 @@ class Unconfirmed(AtLeastOnce):
         self._patience.end()
 
     def close(self) -> None:
-        """Wait for the last answers, for a few seconds at most; log the number of lost records."""
+        """Wait a few seconds for the last answers, and log the number of lost records."""
         with contextlib.suppress(UncertainError):
-            self._serve(self._producer.flush, _FAREWELL)
+            self._serve(self._producer.flush, _LAST_RECORDS_PATIENCE)
         super().close()
         self._losses.log_remaining()
 
@@ -283,7 +283,7 @@ class Unconfirmed(AtLeastOnce):
 
 
 class ExactlyOnce(AtLeastOnce):
-    """A cluster that takes records and their marker in one transaction."""
+    """A connection that writes records and the lane's marker in one transaction."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument more than the others
         self,
@@ -313,7 +313,7 @@ class ExactlyOnce(AtLeastOnce):
     def open(self) -> Marker | None:
         """Fence the lane's former publisher, and read the lane's marker.
 
-        In this order: once it is fenced, no other producer can move the marker.
+        In this order: once the former publisher is fenced, no other producer can change the marker.
         """
         # Connect first: without a connection, librdkafka looks for the transaction coordinator in
         # vain, and tries again only half a second later. This lists all topics, since a request for
@@ -326,12 +326,13 @@ class ExactlyOnce(AtLeastOnce):
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and ``marker`` in one transaction.
 
-        A transaction with a refused record is aborted; the next one has the replacement.
+        A transaction with a refused record is aborted; the next transaction has a dead letter instead of the
+        record, or leaves the record out.
 
         Raises:
             KafkaError: if the cluster refuses a record for good, and the policy is to fail.
-            UncertainError: if it may or may not have committed.
-            UndeliveredError: if publishing stops before that.
+            UncertainError: if the transaction may or may not be committed.
+            UndeliveredError: if publishing stops before all answers have come.
         """
         self._check_alone()
         refused: list[Refused] = []
@@ -349,7 +350,7 @@ class ExactlyOnce(AtLeastOnce):
         self._refusals.settle(refused)
 
     def _transact(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
-        """Write all ``records`` in one transaction, or none; return the refused records."""
+        """Write all ``records`` in one transaction; if some are refused, abort it, and return those records."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -368,10 +369,10 @@ class ExactlyOnce(AtLeastOnce):
             super()._check()
 
     def _call(self, call: Callable[[float], None]) -> None:
-        """Make a call of the transaction protocol.
+        """Send a request of the transaction protocol, and wait for the answer.
 
-        After any answer but success the producer is abandoned. librdkafka would let some
-        calls be repeated, but the first request may take effect later, on another transaction.
+        After any answer but success, the producer is abandoned. librdkafka would allow to repeat some
+        requests, but the first request may take effect later, on another transaction.
         """
         try:
             call(_TRANSACTION_CALL.total_seconds())

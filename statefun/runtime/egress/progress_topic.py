@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The progress topic of an exactly-once egress, with a marker for each of its lanes.
 
-There is one compacted topic per checkpoint and egress, with one partition per lane. Every
-transaction writes a marker into it. A topic shared by several applications would not do: its
-readers see nothing after an open transaction of any of them, and a crashed application's
-transaction stays open until it times out.
+There is one compacted topic for each checkpoint and egress, with one partition per lane. Every
+transaction writes a marker into it. Several applications could not share a topic: a reader sees no
+record after an open transaction of any application, and the transaction of a crashed application
+stays open until it times out.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_comm
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"
-"""The prefix of all progress topics' names."""
+"""The prefix of the names of all progress topics."""
 _READABLE = 150
-"""Characters of an egress's id in its topic's name; a topic's name has 249 at most."""
+"""The largest number of characters of the egress's id in the topic's name; Kafka allows 249 in a name."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
-"""How many of the last offsets are read at first; a transaction takes two offsets."""
+"""How many of a lane's last offsets are read at first; each transaction takes two offsets."""
 _CONFIG = {
     "cleanup.policy": "compact",
     # Old markers are of no use: keep the topic small.
@@ -51,26 +51,26 @@ _CONFIG = {
 
 
 class ProgressTopic:
-    """The markers of one egress, for one checkpoint.
+    """Stores the markers of one egress for one checkpoint in Kafka.
 
     Args:
-        egress: the egress of the markers.
-        query_id: the id of the checkpoint's query, by which a marker belongs to this checkpoint.
+        egress: the egress whose lanes have the markers.
+        query_id: the id of the checkpoint's query; it is part of the topic's name.
     """
 
     def __init__(self, egress: KafkaEgress, query_id: str) -> None:
         id_ = str(egress.id)
         digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
         self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
-        """The topic's name."""
+        """The name of the progress topic."""
         self._egress = egress
         self._owner = egress.label
 
     def create(self, lanes: int, timeout: timedelta) -> int:
-        """Create the topic, or its missing partitions.
+        """Create the progress topic, or the partitions that it lacks.
 
         Returns:
-            The number of lanes that it has markers for, which includes the lanes of earlier runs.
+            The number of lanes for which the topic has partitions, which includes the lanes of earlier runs.
 
         Raises:
             KafkaError: if no broker answers.
@@ -91,14 +91,14 @@ class ProgressTopic:
             # Brokers learn of a new topic one after the other.
             if reason_of(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicError(
-                    f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
+                    f"{self._owner}: the markers of exactly-once must be in topic {self.name} at "
                     f"{self._egress.address}, which cannot be created or checked: "
                     f"{reason_of(error).str()}"
                 ) from error
         return max(lanes, len(topic.partitions) if topic else 0)
 
     def _create(self, admin: AdminClient, lanes: int, timeout: timedelta) -> None:
-        """Create the topic; if another process has just created it, check it."""
+        """Create the progress topic; if another process has just created it, check it instead."""
         topic = NewTopic(self.name, lanes, config=_CONFIG)
         try:
             admin.create_topics([topic])[self.name].result(timeout.total_seconds())
@@ -108,16 +108,16 @@ class ProgressTopic:
             self._check(admin, timeout)
 
     def record(self, lane: int, marker: Marker) -> EgressRecord:
-        """Return the record that stores ``marker`` for a lane."""
+        """Return the record that stores ``marker`` in the partition of a lane."""
         value = Progress(**marker._asdict()).SerializeToString()
         return EgressRecord(self.name, self._key(lane), value, None, partition=lane)
 
     def read(self, lane: int) -> Marker | None:
-        """Return the newest committed marker of a lane that has no open transaction.
+        """Return the newest committed marker of a lane that has no open transaction; None if it has no marker.
 
         Raises:
-            CheckpointError: if the topic has other records than markers.
-            UncertainError: if the topic cannot be read now.
+            CheckpointError: if the topic has records that are no markers.
+            UncertainError: if the marker cannot be read at present.
         """
         try:
             return self._read(lane)
@@ -143,7 +143,7 @@ class ProgressTopic:
             window *= 10
 
     def _markers(self, start: TopicPartition) -> list[Marker]:
-        """Read the lane's markers from ``start`` on."""
+        """Read the markers of a lane from an offset on."""
         egress = self._egress
         return [
             self._marker(message)
@@ -159,7 +159,7 @@ class ProgressTopic:
         except DecodeError as broken:
             raise CheckpointError(
                 f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()} "
-                f"at {self._egress.address} holds no marker: {broken}"
+                f"at {self._egress.address} must be a marker, and cannot be decoded: {broken}"
             ) from broken
         return Marker(value.batch, value.records, value.digest, value.publisher, value.owner)
 
@@ -170,7 +170,11 @@ class ProgressTopic:
         return admin_for(self._owner, self._egress.address, self._egress.properties)
 
     def _check(self, admin: AdminClient, timeout: timedelta) -> None:
-        """Refuse a topic that deletes markers; accept a topic that the broker does not know yet."""
+        """Check that the topic does not delete markers; do nothing if the broker does not know the topic yet.
+
+        Raises:
+            TopicError: if the topic deletes markers.
+        """
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         try:
             described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
@@ -184,7 +188,7 @@ class ProgressTopic:
         if policy != _CONFIG["cleanup.policy"]:
             raise TopicError(
                 f"{self._owner}: topic {self.name} at {self._egress.address} has the "
-                f"cleanup.policy {policy}, which deletes markers; set it to compact"
+                f"cleanup.policy {policy}, which deletes markers; set this property to compact"
             )
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles records that a cluster refuses for good, so that one of them does not stop all others.
+"""Handles records that a cluster refuses for good, so that one such record does not stop all others.
 
 By the egress's policy, ``onRefused``, a refused record stops the application, becomes a dead
-letter, or is left out. The policy applies only to records that are certainly refused:
+letter, or is skipped. The policy applies only to records that are certainly refused:
 
-- A broker refuses whole batches. The records of a refused batch are tried again, each in a
-  separate batch, before one of them counts as refused.
-- A topic or partition counts as missing when the cluster's metadata lack it, too.
-- A refused dead letter stops the application: no other topic is left for it.
+- A broker refuses whole batches of a producer. The records of such a batch are sent again, each in
+  a separate batch, before one of them counts as refused.
+- A topic or partition counts as missing only if the cluster's metadata lack it, too.
+- A refused dead letter stops the application: no other topic can take it.
 
-The records of one chunk have numbers, which distinguish equal records.
+Records that a lane writes at once have numbers, which distinguish equal records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
 
 _ANSWER = timedelta(seconds=10)
-"""How long a cluster has to list its topics."""
+"""How long a cluster may take to list its topics."""
 
 _MISSING = {
     ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - how the client names its own codes
@@ -41,7 +41,7 @@ _MISSING = {
     ClientError.UNKNOWN_TOPIC_OR_PART,
 }
 _OF_TOPIC = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.TOPIC_EXCEPTION}
-"""Error codes that concern all records of a topic."""
+"""Error codes with which a cluster refuses all records of a topic."""
 _OF_BATCH = {
     ClientError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - as above; another record of the batch is invalid
     ClientError.INVALID_MSG,
@@ -51,9 +51,9 @@ _OF_BATCH = {
     ClientError.MSG_SIZE_TOO_LARGE,
     ClientError.RECORD_LIST_TOO_LARGE,
 }
-"""Error codes for a whole batch that a single record can cause."""
+"""Error codes for a producer's whole batch, which may be caused by a single record."""
 OF_RECORDS = _MISSING | _OF_TOPIC | _OF_BATCH
-"""Error codes about records that the cluster will refuse until a person acts."""
+"""Error codes for records that the cluster refuses until a person changes the cluster or the egress."""
 OF_CLIENTS = {
     ClientError._INVALID_ARG,  # noqa: SLF001 - as above
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -62,22 +62,22 @@ OF_CLIENTS = {
     ClientError.POLICY_VIOLATION,
     ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""Error codes about the client, which it will get until a person acts."""
+"""Error codes for the client itself, which it gets until a person changes the cluster or the egress."""
 
 
 class Refused(NamedTuple):
-    """A record that a cluster refuses."""
+    """A record that a cluster has refused, or may have refused."""
 
     number: int
-    """The number of the record in its chunk."""
+    """The number of the record among the records that the lane writes at once."""
     record: EgressRecord
     reason: ClientError
     alone: bool
-    """Whether this very record was refused, and not its batch."""
+    """Whether the cluster has refused this very record; False if it has refused the producer's batch with it."""
 
 
 class OutboxPlace(NamedTuple):
-    """The place of a record in the outbox."""
+    """Where a record is in the outbox."""
 
     lane: int
     batch: int
@@ -87,17 +87,17 @@ class OutboxPlace(NamedTuple):
 
 
 def numbered(records: Sequence[EgressRecord], marker: Marker) -> dict[int, EgressRecord]:
-    """Return the records of a chunk by their numbers; ``marker`` counts up to the last one."""
+    """Return records by their numbers in the lane and batch; the last number is ``marker.records - 1``."""
     return dict(enumerate(records, marker.records - len(records)))
 
 
 class Refusals:
-    """Applies an egress's policy to refused records.
+    """Applies an egress's policy, ``onRefused``, to refused records.
 
     Args:
         egress: the egress.
         dead_letters: the topic of dead letters, if there is one.
-        write: writes dead letters to another egress, if they belong there.
+        write: writes dead letters to another egress, if that one has the topic of dead letters.
         alone: the first value of :attr:`alone`.
         written: the first value of :attr:`written`.
     """
@@ -117,26 +117,26 @@ class Refusals:
         self._write = write
         default = OnFailure.DEAD_LETTER if dead_letters else OnFailure.FAIL
         self._policy = egress.on_refused or default
-        fates = {OnFailure.DEAD_LETTER: "refused, which are dead letters now,"}
-        self.counter = RecordCounter(egress, fates.get(self._policy, "refused and left out"))
-        """Counts the refused records that the policy was applied to."""
+        fates = {OnFailure.DEAD_LETTER: "refused and made dead letters"}
+        self.counter = RecordCounter(egress, fates.get(self._policy, "refused and skipped"))
+        """Counts the refused records to which the policy was applied."""
         self.alone = alone
-        """Whether each record travels in a separate batch, for a while."""
+        """Whether each record must be sent in a separate producer batch, to find the refused ones."""
         self.written = set(written)
-        """The records of the present chunk whose dead letters another egress has written."""
+        """The places of refused records, among those written at once, whose dead letters another egress has."""
 
     def certain(
         self, refused: Sequence[Refused], aborted_records: Mapping[int, EgressRecord]
     ) -> Sequence[Refused]:
-        """Return the records that are refused for good.
+        """Return the records that are refused for good; raise an error if that is not certain yet.
 
         Args:
-            refused: the refused records.
-            aborted_records: the records of an aborted transaction, by their numbers. Of them, records
-                for a topic that refuses all records count as refused, too.
+            refused: the records for which the cluster has returned an error of a refusal.
+            aborted_records: the records of an aborted transaction, by their numbers. Records in it for a
+                topic that refuses all records count as refused, too.
 
         Raises:
-            UncertainError: if it is not certain; then the records are tried again.
+            UncertainError: if it is not certain which records are refused; then the records are sent again.
         """
         if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
             self.alone = True
@@ -159,15 +159,15 @@ class Refusals:
     def replace(
         self, refused: Sequence[Refused], lane: int, marker: Marker
     ) -> dict[int, EgressRecord]:
-        """Apply the policy to refused records; return what to write instead, by their numbers.
+        """Apply the policy to refused records; return the dead letters to write instead, by record number.
 
-        Dead letters for another egress are written at once, and only once per record: the chunk may
-        be tried again.
+        Dead letters for another egress are written at once. They are written only once per record, even if
+        the records are sent again.
 
         Args:
             refused: the refused records.
             lane: the number of their lane.
-            marker: the marker of their chunk.
+            marker: the marker that is written with these records.
 
         Raises:
             KafkaError: if the policy is to fail.
@@ -192,7 +192,7 @@ class Refusals:
         return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Record that all records are written except ``refused``."""
+        """Note that all records are written or handled, and count ``refused``, the refused ones."""
         self.alone = False
         self.written.clear()
         if refused:
@@ -200,7 +200,7 @@ class Refusals:
             self.counter.add(first.record.topic, first.reason.str(), len(refused))
 
     def _explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
-        """Return an error that explains why a record was refused."""
+        """Return an error that says why a record was refused, and what to do."""
         topic, address = record.topic, self._egress.address
         if topic_problem(topic):  # the client reports a name that is no topic as an unknown topic
             return KafkaError(f"{self._owner}: {topic_problem(topic)}")
@@ -218,7 +218,7 @@ class Refusals:
         )
 
     def _check_missing(self, places: Collection[tuple[str, int | None]]) -> None:
-        """Check in the cluster's metadata that topics and partitions are missing.
+        """Check that topics and partitions are missing in the cluster's metadata, too.
 
         Raises:
             UncertainError: if one of them exists, or the cluster does not answer.
@@ -236,7 +236,7 @@ class Refusals:
                 raise UncertainError(f"topic {topic} was unknown, and exists now")
 
     def _is_last_resort(self, record: EgressRecord) -> bool:
-        """Return whether a record is a dead letter or a marker, to which no policy applies."""
+        """Return whether a record is a dead letter or a marker: if it is refused, the application must stop."""
         letters = self._dead_letters
         return record.topic.startswith(PROGRESS_PREFIX) or (
             letters is not None
@@ -244,7 +244,7 @@ class Refusals:
         )
 
     def _letter(self, record: EgressRecord, error: KafkaError) -> EgressRecord:
-        """Return the dead letter of a record, for the error that explains its refusal."""
+        """Return the dead letter of a refused record, with the error that explains the refusal."""
         letters = self._dead_letters
         if letters is None:
             raise AssertionError("a policy without its topic does not pass the binding check")
@@ -270,8 +270,8 @@ class Refusals:
 
 
 def _stopping(error: KafkaError, remedy: str = "") -> KafkaError:
-    """Return the error that stops publishing because of a refused record."""
-    return type(error)(f"{error.message}{remedy}; the records are kept in the outbox")
+    """Return the error that ends publishing because of a refused record."""
+    return type(error)(f"{error.message}{remedy}; the records stay in the outbox")
 
 
 def _partition(record: EgressRecord) -> tuple[str, int | None]:

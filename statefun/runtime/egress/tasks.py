@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes that Spark tasks publish, side by side.
+"""Publishes the lanes of an egress by Spark tasks, which run at the same time.
 
-A task does not keep its core for long, because other tasks need it. It ends between two
-chunks and returns its progress, and the next task of its lane goes on from that progress. It also
-ends when it makes no progress; but never because a chunk takes long, since the next task would
-have to start the chunk anew.
+A task does not keep its core for long, because other tasks need the core. It ends between two
+portions of records and returns the lane's progress, and the next task of the lane goes on from there. It
+also ends when it makes no progress, but never because writing a portion takes long: the next task would
+have to write the portion again from its beginning.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from statefun.runtime.egress.refusals import OutboxPlace
 from statefun.sdk.errors import StatefunError, restored
 
 _TASK_TIME = timedelta(seconds=10)
-"""A task that has had its core for this long ends, and the next task goes on."""
+"""How long a task may have its core; then it ends, and the next task of the lane goes on."""
 _STALL = timedelta(seconds=30)
-"""A task without progress for this long ends, too; the client gives up requests by then."""
+"""A task that makes no progress for this long ends, too; by then, the Kafka client gives up its requests."""
 
 
 @attrs.frozen
 class LaneState:
-    """The progress of a lane, which one task hands to the next."""
+    """The progress of a lane, which one task of the lane passes to the next one."""
 
     lane: int
     marker: Marker | None = None
     alone: bool = False
-    """Whether each record travels in a separate batch."""
+    """Whether each record must be sent in a separate producer batch."""
     written: frozenset[OutboxPlace] = frozenset()
-    """The refused records whose dead letters are written to another egress."""
+    """The places of refused records whose dead letters another egress has already."""
     refused: int = 0
-    """The number of records that the cluster has refused."""
+    """The number of records that the cluster has refused during the last task."""
     is_done: bool = False
     failure: bytes = b""
-    """The error that stops the lane, serialized, if there is one."""
+    """The error that ends publishing, serialized; empty if there is none."""
 
 
 class TaskLanes:
-    """Lanes that Spark tasks publish, side by side.
+    """All lanes of one egress, published by Spark tasks that run at the same time.
 
     Args:
         factory: makes the lanes, in the driver and in tasks.
         context: runs the tasks.
-        turn: ends the publishing when the driver stops.
+        turn: ends publishing when the driver stops.
     """
 
     def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: LaneTurn) -> None:
@@ -70,7 +70,7 @@ class TaskLanes:
         self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches`` in order; yield each one when it is published."""
+        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
         for lanes, same_lanes in groupby(batches, key=lambda staged: staged.lanes):
             batches_of_job = list(same_lanes)
             if self._progress is None or self._created < lanes:
@@ -95,7 +95,7 @@ class TaskLanes:
                 refused = 0
 
     def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
-        """Log when a lane makes no progress: its tasks are too short-lived to log that."""
+        """Log that a lane makes no progress; a single task is too short to notice that."""
         pairs = zip(before, after, strict=True)
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()
@@ -103,7 +103,7 @@ class TaskLanes:
             self._patience.end()
 
     def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
-        """Run one job with a task for each unfinished lane; return the lanes' progress."""
+        """Run one Spark job, with a task for each unfinished lane; return the progress of these lanes."""
         context = self._context
         context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
         try:
@@ -120,15 +120,15 @@ class TaskLanes:
         """Do nothing: readers see Kafka's records once they are written."""
 
     def cancel(self) -> None:
-        """Make Spark end the running tasks."""
+        """Make Spark end the tasks that publish."""
         self._context.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        """Do nothing: each task disconnects itself."""
+        """Do nothing: each task closes its own connection."""
 
 
 class _TaskTurn:
-    """The turn of a lane in a task."""
+    """The turn of a lane in a task: it is over after the time that a task may take."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + _TASK_TIME.total_seconds()
@@ -146,14 +146,14 @@ class _TaskTurn:
 
 @attrs.frozen
 class LaneTask:
-    """The work of a Spark task: it publishes its lane of some batches, for a while."""
+    """A Spark task that publishes the records of its lanes in some batches, for a limited time."""
 
     factory: KafkaLaneFactory
     progress: ProgressTopic
     batches: tuple[int, ...]
 
     def __call__(self, states: Iterable[LaneState]) -> Iterator[LaneState]:
-        """Publish the lanes of ``states``; yield the progress of each."""
+        """Publish the lanes of ``states`` for a limited time; yield the new progress of each lane."""
         for state in states:
             turn = _TaskTurn()
             refusals = self.factory.refusals(turn, alone=state.alone, written=state.written)
@@ -179,9 +179,9 @@ class LaneTask:
             )
 
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
-        """Publish batch by batch; return whether all are published.
+        """Publish the lane's records batch by batch; return whether all records are published.
 
-        The turn ends only after some progress, however long the first chunk takes.
+        The turn ends only after some progress, however long writing the first records takes.
         """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread per egress, so that a slow or unreachable cluster holds up no other egress."""
+"""The thread of an egress: so a slow or unreachable cluster does not delay other egresses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ logger = logging.getLogger("statefun.egress")
 
 
 class EgressThread:
-    """Publishes batches to one egress, in the order in which they are added.
+    """Publishes batches to one egress, in the order in which they were added.
 
     Args:
         factory: makes the egress's lanes.
-        on_published: called with each batch that is published.
-        on_error: called with the reason if publishing fails; then the thread has ended.
+        on_published: called with each batch whose records are published.
+        on_error: called with the error if publishing fails; the thread has ended then.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class EgressThread:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.turn = UntilStopped(self._stop)
-        """The turn of the egress's lanes: it ends with the thread."""
+        """The turn of the egress's lanes: it is over when the thread is to stop."""
         self._driver_lanes = factory.driver_lanes(self.turn)
         self._lanes: Lanes = self._driver_lanes
         self._thread = threading.Thread(
@@ -47,7 +47,7 @@ class EgressThread:
         )
 
     def connect(self) -> None:
-        """Connect before the first batch to a cluster that stores no markers.
+        """Connect to the cluster before the first batch, if the cluster stores no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -55,38 +55,38 @@ class EgressThread:
         self._driver_lanes.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect to an exactly-once egress that earlier runs may have published to.
+        """Open all lanes of an exactly-once egress to which earlier runs may have published.
 
         Raises:
-            StatefunError: if it cannot be published to.
+            StatefunError: if this run cannot or must not publish to the egress.
         """
         self._driver_lanes.open(query_id, lanes, known_runs)
 
     def claim(self) -> set[str]:
-        """Claim the opened egress, so that no other run publishes; return the runs that have published.
+        """Claim the opened lanes, so that no other run publishes; return the ids of runs that have published.
 
         Raises:
-            StatefunError: if another run claims the egress, too.
+            StatefunError: if another run claims the lanes, too.
         """
         return self._driver_lanes.claim()
 
     def start(self) -> None:
-        """Start publishing."""
+        """Start the thread, which publishes the batches that are added."""
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
-        """Publish through ``lanes`` from now on; call this only while no batch waits."""
+        """Publish through ``lanes`` from now on; may be called only while no batch waits."""
         self._lanes.close()
         self._lanes = lanes
 
     def add(self, staged: Staged) -> None:
-        """Add a committed batch to publish."""
+        """Add a committed batch, which the thread publishes after the batches that were added before."""
         with self._changed:
             self._queue.append(staged)
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Stop; unpublished records stay in the outbox."""
+        """Stop publishing and end the thread; records that are not published stay in the outbox."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -107,14 +107,17 @@ class EgressThread:
                 is_last = self._stop.is_set()
                 wait = self._lanes.tend(is_last=is_last)
         except UndeliveredError:
-            logger.info("stopped with unpublished batches; they are published at the next start")
+            logger.info(
+                "egress %s: stopped before all batches were published; the next start publishes the rest",
+                self.factory.egress.id,
+            )
         except StatefunError as error:
             self._on_error(error)
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             where = f"batch {self._queue[0].manifest.batch}" if self._queue else "the last batch"
             failure = EngineError(
                 f"{where} cannot be published to egress {self.factory.egress.id}: "
-                f"{type(error).__name__}: {error}; it is kept in the outbox"
+                f"{type(error).__name__}: {error}; its records stay in the outbox, and the next start publishes them"
             )
             failure.__cause__ = error  # with its traceback, which debug shows
             self._on_error(failure)

@@ -184,7 +184,9 @@ def test_a_batch_counts_as_removed_after_a_crash_during_its_removal(
 
 def test_a_missing_file_of_effects_is_an_error(outbox: Outbox) -> None:
     """A batch is never published in part silently."""
-    with pytest.raises(CheckpointError, match=r"3/1-1\.arrow, which has effects of batch 3, is missing"):
+    with pytest.raises(
+        CheckpointError, match=r"3/1-1\.arrow, which has effects of batch 3, is missing"
+    ):
         outbox.open(3, effect_stream(b"", 0, "1-1.arrow"))
 
 

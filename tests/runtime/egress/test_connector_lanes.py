@@ -337,10 +337,16 @@ def write_wrongly(writing: Writing) -> object:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("None", "returns None, which has no method open"),
-        ("NoConnection", "which has no method write"),
-        ("Forgetful", "open returns 'yesterday'; it returns a Marker"),
-        ("Careless", "write returns False; it returns None when all records are safe"),
+        ("None", "must return a connection with a method open, and has returned None"),
+        ("NoConnection", "must return a connection with a method write"),
+        (
+            "Forgetful",
+            "the method open must return None, or a Marker that was passed to `write`, and has returned 'yesterday'",
+        ),
+        (
+            "Careless",
+            "the method write must return None when all records are stored safely, and raise an error otherwise, and has returned False",
+        ),
         ("Unreachable", "KeyError: 'address'"),
     ],
 )
@@ -371,7 +377,9 @@ def test_impossible_progress_is_refused(
     )
     Unthinking.counts = [count]
 
-    with pytest.raises(ConnectorError, match=f"{OWNER}has_written is called with {count!r}"):
+    with pytest.raises(
+        ConnectorError, match=f"{OWNER}has_written must be .* was called with {count!r}"
+    ):
         publish(folder, [batch], made, "first")
     publish(folder, [batch], egress("Connection"), "second")
 
@@ -388,7 +396,7 @@ def test_progress_is_reported_only_during_a_call_of_write(tmp_path: Path) -> Non
 
     with pytest.raises(CrashError):
         publish(folder, [batch], attrs.evolve(egress("write_wrongly"), settings="Unthinking"), "1")
-    with pytest.raises(ConnectorError, match=f"{OWNER}has_written is called while no call"):
+    with pytest.raises(ConnectorError, match=f"{OWNER}has_written must be called only by"):
         Unthinking.has_written(3)
     publish(folder, [batch], egress("Connection"), "2")
 
@@ -424,6 +432,8 @@ def test_the_time_until_a_connector_is_asked_again_is_checked(tmp_path: Path) ->
     lanes.connect()
     list(lanes.publish([staged(folder, 0, range(3), frozenset())]))
 
-    with pytest.raises(ConnectorError, match=r"write_wrongly.*tend returns 60; it returns a timed"):
+    with pytest.raises(
+        ConnectorError, match=r"write_wrongly.*tend must return a timedelta, .* returned 60"
+    ):
         lanes.tend()
     lanes.close()

@@ -351,7 +351,9 @@ def test_two_copies_that_take_turns_are_refused(bench: Bench, tmp_path: Path) ->
     other.stage(2, "c")
     bench.lane().publish(bench.stage(1, "b"))
 
-    with pytest.raises(CheckpointError, match="batch 1 was published with a copy of this"):
+    with pytest.raises(
+        CheckpointError, match="a run with a copy of this checkpoint has published its own batch 1"
+    ):
         other.lane()
 
     assert bench.values() == ["a", "b"]
@@ -386,7 +388,7 @@ def test_a_driver_that_was_replaced_by_one_on_a_copy_ends(bench: Bench, tmp_path
     successor = copy.lane(pause=carry_on)
 
     with pytest.raises(
-        CheckpointError, match="another run has taken over, with this checkpoint or a"
+        CheckpointError, match="another run has taken over the lanes, with this checkpoint or a"
     ):
         replaced.publish(bench.stage(1, "not b"))
     successor.publish(copy.stage(1, "b"))
@@ -402,7 +404,7 @@ def test_a_driver_on_a_copy_in_its_first_start_is_refused(bench: Bench, tmp_path
     first = Lane("egress t/out", "first", bench.folder, bench.cluster, fail)
 
     with pytest.raises(
-        CheckpointError, match="another run has taken over, with this checkpoint or a"
+        CheckpointError, match="another run has taken over the lanes, with this checkpoint or a"
     ):
         first.publish(bench.stage(0, "a"))
 
@@ -637,7 +639,7 @@ def test_a_restored_checkpoint_is_refused_before_anything_runs(
     run(module, counting(out), checkpoint)
     newest = CommitLog(Folder.at(tmp_path / "copy")).newest()
 
-    with pytest.raises(CheckpointError, match="it is an older copy"):
+    with pytest.raises(CheckpointError, match="this checkpoint is an older copy"):
         run(module, counting(out), tmp_path / "copy")
 
     assert CommitLog(Folder.at(tmp_path / "copy")).newest() == newest
@@ -652,7 +654,7 @@ def test_producers_of_others_are_not_mistaken_for_markers(bench: Bench) -> None:
     producer.produce(progress.name, b"\xff", b"another key", partition=0)
     producer.flush(10)
 
-    with pytest.raises(CheckpointError, match=r"partition 0, offset 0 at .* holds no marker"):
+    with pytest.raises(CheckpointError, match=r"partition 0, offset 0 at .* must be a marker"):
         progress.read(0)
 
 

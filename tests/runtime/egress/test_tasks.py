@@ -65,7 +65,7 @@ def test_each_task_goes_on_where_the_last_one_ended(
     """However short a task's time is, also shorter than a chunk takes: nothing is written again."""
     kafka, address = slow
     monkeypatch.setattr(tasks_module, "_TASK_TIME", timedelta(milliseconds=200))
-    monkeypatch.setattr(lane_module, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(lane_module, "_PORTION_BYTES", chunk)
     out, folder = kafka.topic(f"{semantic}-{chunk}"), Folder.at(checkpoint)
     query_id = str(uuid.uuid4())
     properties = {"batch.size": "20000"}
@@ -134,7 +134,7 @@ def test_waiting_of_lanes_in_tasks_is_logged(
     assert caplog.messages == [
         f"egress t/out: 127.0.0.1:9 {what}"
         for what in (
-            "does not answer; its records are kept, and tried until it takes them",
+            "does not answer; the records stay in the outbox, and are sent again until they are taken",
             "takes records again",
         )
     ]

@@ -13,7 +13,7 @@ from statefun.engine.row import Row
 from statefun.engine.sinks import EgressRecord
 from statefun.runtime.dispatch.segments import InlineBudget
 from statefun.runtime.egress import lane
-from statefun.runtime.egress.lane import _chunks
+from statefun.runtime.egress.lane import _portions
 from statefun.runtime.rows import effect_streams
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 
@@ -52,8 +52,8 @@ def test_chunks_are_bounded_by_whole_records(sizes: list[tuple[int, int, int]]) 
         for key, value, header in sizes
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane, "_CHUNK_BYTES", 1000)
-        chunks = list(_chunks(records, 50))
+        patch.setattr(lane, "_PORTION_BYTES", 1000)
+        chunks = list(_portions(records, 50))
 
     assert [record for chunk in chunks for record in chunk] == records
     places = iter(sizes)
