@@ -100,7 +100,10 @@ def test_metrics_of_theirs_that_fail_end_nothing(folder: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert (
-        done.stderr.count("ingress com.example/numbers: its metrics cannot be reported: Value") == 1
+        done.stderr.count(
+            "ingress com.example/numbers: its metrics are missing in Spark's progress reports: Value"
+        )
+        == 1
     )
     assert len((folder / "lines").read_text().splitlines()) == 1000
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that the driver passes to the tasks of a micro-batch, as properties of their Spark job."""
+"""Passes facts about a micro-batch from the driver to its tasks, as properties of their Spark job."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ _NOTHING = "nothing"
 
 
 class Announcement(NamedTuple):
-    """Facts about a micro-batch that only the driver knows."""
+    """Facts about a micro-batch that only the driver knows, and that its tasks need."""
 
     time: int
-    """The driver's time when the micro-batch began, in milliseconds since the epoch."""
+    """The time of the driver's clock when the micro-batch began, in milliseconds since the epoch."""
     delivered_up_to: int | None
-    """The newest micro-batch up to which all messages were delivered before this one began.
+    """The newest micro-batch of which, as of all earlier ones, all messages were delivered before this one.
 
-    None while messages of an earlier run are on their way.
-    """
+    None while messages of an earlier run are not delivered yet."""
 
     turn: Turn | None = None
-    """The address that may be called alone in this micro-batch, if there is one."""
+    """The suspect address that is called alone in this micro-batch; None if there is none."""
 
     def clock(self, own: Clock) -> BatchClock:
         """Return a clock that continues the driver's time; ``own`` is the worker's clock."""
@@ -42,7 +41,7 @@ class Announcement(NamedTuple):
 
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
-    """Pass the facts to the tasks of all later jobs of this thread."""
+    """Pass an announcement to the tasks of all later Spark jobs of this thread."""
     time, delivered_up_to, turn = announcement
     context.setLocalProperty(_TIME, str(time))
     context.setLocalProperty(
@@ -67,9 +66,9 @@ def current_announcement() -> Announcement:
 
 
 def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
-    """Choose one of the suspects: the address that is called alone in the next micro-batch.
+    """Choose at random one of the suspect addresses, which is called alone in the next micro-batch.
 
-    It is one for the whole application, as functions of several endpoints may be on one server.
+    It is only one for the whole application, since functions of several endpoints may be on one server.
     """
     suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
     if not suspects:

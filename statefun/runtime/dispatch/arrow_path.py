@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates the operator on whole Arrow batches instead of several pandas frames per address."""
+"""Evaluates the operator on whole Arrow batches, instead of several pandas frames for each address."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from statefun.runtime.spark_internals.state_batches import (
 
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Dispatch the rows of ``batches``; return result batches."""
+    """Call functions with the rows of Arrow batches; yield Arrow batches with outcomes and new states."""
     evaluation = operator.start(lets_leave=True)
     last_values: AddressValues | None = None
     properties = "{}"
     for batch in batches:
-        chunk = _Chunk(batch, last_values)
-        properties = chunk.properties
+        rows = _RowBatch(batch, last_values)
+        properties = rows.properties
         states = StateUpdates(properties)
-        for group in evaluation.dispatch(chunk):
-            if group.values.changed and group.values is not chunk.last_values:
-                states.add(chunk.key_row(group), group.values.encoded())
+        for group in evaluation.dispatch(rows):
+            if group.values.changed and group.values is not rows.last_values:
+                states.add(rows.key_row(group), group.values.encoded())
             if states.size >= PIECE_BYTES and not evaluation.failed:
                 yield result_batch(OUTCOME, [], states)
                 states = StateUpdates(properties)
-        last_values = chunk.last_values
+        last_values = rows.last_values
         # After a failure Spark's input still has to be read, but no result goes back.
         if states and not evaluation.failed:
             yield result_batch(OUTCOME, [], states)
     yield result_batch(OUTCOME, evaluation.finish(), StateUpdates(properties))
 
 
-class _Chunk:
-    """A batch of Spark's: the rows of many addresses, and the range of each address."""
+class _RowBatch:
+    """An Arrow batch of Spark's: the rows of many addresses, and the range of rows of each address."""
 
     def __init__(self, batch: pa.RecordBatch, last_values: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
@@ -54,10 +54,10 @@ class _Chunk:
         self.properties = self._grouped.properties
         self._earlier_values = last_values
         self.last_values = None if starts else last_values
-        """After the iteration: the values of the last address, if it goes on in the next batch."""
+        """The values of the last address if its rows go on in the next batch; set by the iteration."""
 
     def __iter__(self) -> Iterator[Group]:
-        """Return a group for each address; the first group may continue the batch before."""
+        """Yield a group for each address; the first group may continue the last address of the batch before."""
         grouped = self._grouped
         for index, key in enumerate(self._keys):
             values = (index == 0 and self._earlier_values) or AddressValues(grouped.state(index))
@@ -68,5 +68,5 @@ class _Chunk:
             yield Group(key, self._columns, start, end, values, index != grouped.unfinished)
 
     def key_row(self, group: Group) -> bytes:
-        """Return the grouping key of ``group`` in Spark's form."""
+        """Return the address of ``group`` as the grouping key in Spark's form."""
         return self._key_rows[group.start]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python worker daemon, with workers that evaluate our operator on Arrow batches.
+"""Spark's Python worker daemon, whose workers evaluate statefun's operator on Arrow batches.
 
-Spark starts this module, which ``spark.python.daemon.module`` names; it forks the workers. In each
-worker we watch which functions a task runs: ``arrow_path`` evaluates our operator. Everything else
-stays as Spark has it.
+Spark starts this module, because ``spark.python.daemon.module`` names it; the daemon forks the workers. Each
+worker checks which functions a task runs: ``arrow_path`` evaluates statefun's operator. Spark
+evaluates all other functions as usual.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daem
 
 @cache
 def install() -> None:
-    """Watch the functions that this worker process runs.
+    """Make this worker process evaluate statefun's operator itself when a task runs it.
 
-    Spark calls a worker anew for each task of the process, hence the cache: nested
-    watches would make every task slower than the one before, and fail in the end.
+    Spark calls a worker anew for each task of the process, hence the cache: if this was installed several
+    times, each task would be slower than the one before, and fail in the end.
 
     The imports are here, after the fork, because some of the modules start threads.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main program as a module that workers load, where its globals cannot be pickled.
+"""Loads the main program as a module on workers, where its globals cannot be pickled.
 
-Functions of the main program travel by value, with the globals that they use. A client, a lock or
-an open file cannot travel. Then each worker runs the program once, under another name than
-``__main__``, and functions, classes and globals travel by their names.
+Functions of the main program are sent to workers by value, with the globals that they use. A client, a lock
+or an open file cannot be sent. If a function uses such a global, each worker runs the program once, under
+another name than ``__main__``, and functions, classes and globals are sent as names.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from statefun.sdk.raised import line_of
 from statefun.sdk.types import TypeRegistry, default_types
 
 _NAME = "__statefun_program_{}__"
-"""The ``__name__`` of a program on a worker, with the number of programs loaded before it."""
+"""The ``__name__`` of a program on a worker; it has the number of programs that were loaded before."""
 _PLAIN = (
     *(str, bytes, int, float, complex, bool, range),
     *(type(None), EllipsisType, NotImplementedType, ModuleType),
 )
-"""The types of globals that always travel by value: several globals may share one such object."""
+"""The types of globals that are always sent by value: several globals may share one such object."""
 
 
 _loaded: dict[MainProgram, ModuleType] = {}
@@ -47,14 +47,14 @@ _loading: list[MainProgram] = []
 
 
 class ProgramEndedError(BaseException):
-    """Ends a program on a worker where it would start the application."""
+    """Ends a program that a worker loads, at the call that would start the application."""
 
 
 def end_on_worker() -> None:
-    """End the program if it is being loaded on a worker.
+    """End the program at this call if a worker is loading it; otherwise do nothing.
 
     Raises:
-        ProgramEndedError: if it is.
+        ProgramEndedError: if a worker is loading the program.
     """
     if _loading:
         raise ProgramEndedError
@@ -62,23 +62,23 @@ def end_on_worker() -> None:
 
 @attrs.frozen
 class MainProgram:
-    """The source of a main program, and the names that functions need of it."""
+    """The source of a main program, and the names of its globals that functions use."""
 
     file: str
     source: bytes = attrs.field(repr=False)
     package: str | None
-    """The package of a program that runs as ``python -m package.program``."""
+    """The package of a program that was started as ``python -m package.program``."""
     arguments: tuple[str, ...] = attrs.field(repr=False)
-    """The arguments of the command line, which a program may read while it is loaded."""
+    """The command-line arguments, which the program may read while a worker loads it."""
     needed: frozenset[str]
-    """The globals that functions use."""
+    """The names of the globals that functions use."""
 
     @classmethod
     def of(cls, module: ModuleType, functions: Iterable[Any]) -> MainProgram | None:
-        """Return the program that a module was made of; None without a file, as in a notebook.
+        """Return the program whose module is given; None if it has no file, as in a notebook.
 
         Args:
-            module: the module ``__main__``, or one that stands for it.
+            module: the module ``__main__``, or a module that stands for it.
             functions: the functions that workers call.
         """
         file = getattr(module, "__file__", None)
@@ -89,10 +89,10 @@ class MainProgram:
         return cls(str(file), Path(file).read_bytes(), package, tuple(sys.argv), needed)
 
     def load(self) -> ModuleType:
-        """Return the program's module; load it if this process has not loaded it yet.
+        """Return the program's module; run the program if this process has not loaded it yet.
 
         Raises:
-            PlatformError: if the program cannot be loaded, or lacks a global that functions use.
+            PlatformError: if the program cannot be loaded, or has no global of a name that functions use.
         """
         module = _loaded.get(self)
         if module is None:
@@ -101,10 +101,10 @@ class MainProgram:
         return module
 
     def named(self, name: str) -> Any:
-        """Return a global of the program; load the program if that has not happened yet.
+        """Return the global with this name; run the program if this process has not loaded it yet.
 
         Raises:
-            PlatformError: if the program cannot be loaded, or lacks the global, or another one that
+            PlatformError: if the program cannot be loaded, or has no global of this name or of a name that
                 functions use.
         """
         module = self.load()
@@ -115,9 +115,9 @@ class MainProgram:
         missing = sorted(set(names) - vars(module).keys())
         if missing:
             raise PlatformError(
-                f"{self.file}: functions use {', '.join(missing)}, which workers do not have: it is "
-                "made only under if __name__ == '__main__'; make it at the top level, since "
-                "another global of the program cannot be sent and each worker loads the program"
+                f"{self.file}: functions use {', '.join(missing)}, which workers do not have, since it is "
+                "made only under if __name__ == '__main__'; make it at the top level, because "
+                "each worker loads the program, as another of its globals cannot be sent to workers"
             )
 
     def _run(self) -> ModuleType:
@@ -151,9 +151,9 @@ class MainProgram:
 
 
 def names_of_globals(module: ModuleType) -> dict[int, str]:
-    """Return the names of the globals that travel by name, by the identity of each global.
+    """Return the names of the globals that are sent as names, by the identity of each global.
 
-    Imported objects and objects of statefun, such as registries, travel by value.
+    Imported objects and objects of statefun, such as registries, are sent by value.
     """
     return {id(value): name for name, value in vars(module).items() if _is_own(module, name, value)}
 
@@ -175,7 +175,7 @@ def _is_plain(value: object) -> bool:
 
 
 def function_of(call: Any) -> Any:
-    """Return the function, or the class of the object, that a call ends in.
+    """Return the function that a callable calls in the end, or its class if it is an object with ``__call__``.
 
     >>> import functools
     >>> function_of(functools.partial(functools.partial(line_of), error=None)) is line_of
@@ -194,7 +194,7 @@ def function_of(call: Any) -> Any:
 
 
 def _needed(own: Mapping[str, object], functions: Iterable[object]) -> frozenset[str]:
-    """Return the globals that functions use, themselves or by functions and classes that they use."""
+    """Return the names of globals that functions use, directly or through functions and classes."""
     needed: set[str] = set()
     users = list(functions)
     while users:
@@ -206,7 +206,7 @@ def _needed(own: Mapping[str, object], functions: Iterable[object]) -> frozenset
 
 
 def _globals_of(user: object) -> Iterator[str]:
-    """Yield the names of the globals that a function, or a method of a class, loads."""
+    """Yield the names of the globals that a function, or any method of a class, reads."""
     if isinstance(user, type):
         for each in vars(user).values():
             if not isinstance(each, type):

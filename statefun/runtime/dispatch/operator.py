@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stateful operator: it turns a task's rows and state into outcomes and new state.
+"""The stateful operator: it calls functions with the rows and state of addresses.
 
-It is evaluated in one of two ways, with the same results: by Spark itself, which calls the
-operator once per address with pandas frames, or by ``arrow_path`` on whole Arrow batches.
+Its results are outcomes (effects, counts and failures) and new state. The operator is evaluated in one of
+two ways, with the same results: by Spark itself, which calls the operator once per address with pandas
+frames, or by ``arrow_path`` on whole Arrow batches.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Operator:
-    """The operator, which travels to the workers; Spark evaluates it by calling it."""
+    """The operator, which is sent to workers; Spark evaluates it by calling the object."""
 
     payload: Payload
     segments: SegmentWriter
     concurrency: int
-    """How many addresses of coroutine functions run side by side."""
+    """The largest number of addresses of coroutine functions that are called at the same time."""
     immediate: int
-    """The limit of an address's messages that are delivered in the micro-batch that sends them."""
+    """The largest number of an address's messages that are delivered in the micro-batch that sends them."""
     clock: Clock
-    """The clock of the machine that runs a task; the driver's time comes with the job."""
+    """The clock of the machine that runs a task; it continues the driver's time."""
     arrow: bool
-    """Whether workers that can evaluate the operator on Arrow batches do so."""
+    """Whether workers evaluate the operator on Arrow batches, if they can."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     calls: CallServerAddress | None = None
@@ -66,18 +67,18 @@ class Operator:
         return Evaluation(self, calls_of_worker(self.calls) if lets_leave and self.calls else None)
 
     def __call__(
-        self, key: tuple[bytes], chunks: Iterator[pd.DataFrame], state: GroupState
+        self, key: tuple[bytes], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Dispatch all messages of one address; yield ``Outcome`` values."""
+        """Call the function with all messages of one address; yield its outcomes, serialized."""
         import pandas as pd  # noqa: PLC0415 - workers that do without it start in half the time
 
         evaluation = self.start()
         values = AddressValues(state.get[0] if state.exists else None)
-        for chunk, last in _with_last(chunks):
+        for frame, last in _with_last(frames):
             columns = Columns(
-                *(chunk[name].tolist() for name in COLUMNS), cell=partial(_cell, chunk)
+                *(frame[name].tolist() for name in COLUMNS), cell=partial(_cell, frame)
             )
-            group = Group(bytes(key[0]), columns, 0, len(chunk), values, last)
+            group = Group(bytes(key[0]), columns, 0, len(frame), values, last)
             for _ in evaluation.dispatch([group]):
                 pass
         outcomes = evaluation.finish()
@@ -90,31 +91,31 @@ class Operator:
         yield pd.DataFrame({OUTCOME: outcomes})
 
 
-def _cell(chunk: pd.DataFrame, name: str, row: int) -> Any:
+def _cell(frame: pd.DataFrame, name: str, row: int) -> Any:
     import pandas as pd  # noqa: PLC0415 - as above
 
-    value = chunk[name].iloc[row]
+    value = frame[name].iloc[row]
     return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
-def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
-    """Pair each chunk with whether it is the last one; Spark gives each address at least one."""
-    chunk = next(chunks)
-    for following in chunks:
-        yield chunk, False
-        chunk = following
-    yield chunk, True
+def _with_last(frames: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
+    """Yield each frame, and whether it is the last one; Spark gives each address at least one frame."""
+    frame = next(frames)
+    for following in frames:
+        yield frame, False
+        frame = following
+    yield frame, True
 
 
 class Evaluation:
-    """Dispatches batches of groups and gathers their outcomes."""
+    """Calls functions with the rows of groups in one task, and collects the outcomes."""
 
     def __init__(self, operator: Operator, runner: CallRunner | None) -> None:
         self._segments = operator.segments
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self.failed = False
-        """Whether a message has failed for good: then no effect of the micro-batch is used."""
+        """Whether a message has failed for good: then the application ends, and its micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
         operator.log_levels.apply(batch)
         try:
@@ -133,7 +134,7 @@ class Evaluation:
             self._fail(DispatchError(error))
 
     def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Dispatch ``groups``; yield each finished group, and no group after a failure."""
+        """Call functions with the rows of ``groups``; yield each finished group, and none after a failure."""
         if self.failed:
             return
         try:
@@ -145,7 +146,7 @@ class Evaluation:
             self._fail(error)
 
     def finish(self) -> list[bytes]:
-        """Return all outcomes, serialized."""
+        """Return the outcomes of all groups (effects, counts, or a failure), serialized."""
         if not self.failed:
             if self._effects:
                 self._flush()

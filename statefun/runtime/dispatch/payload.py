@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the functions of an application to Python workers, which keep them."""
+"""Sends the functions of an application to Python workers, which keep them in memory."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 
 _OF = ":"
-"""Separates the number of a program from the name of its global."""
+"""Separates, in the name of a global, the number of its program from the global's own name."""
 _loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 
 @attrs.frozen
 class Payload:
-    """An application as the driver pickled it, by value where it is part of the main program.
+    """An application as the driver has pickled it; functions of the main program are pickled by value.
 
-    Spark unpickles its functions once per task; the application is unpickled once per worker
-    process, so that globals of the user's code, such as clients and models, live on.
+    Spark unpickles its own functions once per task. The application is unpickled once per worker
+    process, so that globals of the user's code, such as clients and models, live as long as the process.
     """
 
     digest: str
@@ -43,14 +43,14 @@ class Payload:
     paths: tuple[str, ...] = ()
     """Further folders in which workers look for modules."""
     mains: tuple[MainProgram, ...] = ()
-    """The programs that workers load, since they have globals that cannot be pickled."""
+    """The programs that workers load, because they have globals that cannot be pickled."""
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
         """Pickle ``program`` together with the registered types.
 
         Raises:
-            PlatformError: naming the function and the object that cannot be pickled.
+            PlatformError: if an object cannot be pickled; the error names the object and its function.
         """
         program_module = sys.modules.get(LOADED)
         if program_module is not None:  # such as a program under test: workers cannot import it
@@ -70,11 +70,11 @@ class Payload:
     def load(self) -> Program:
         """Return this process's copy of the application; unpickle it at the first call.
 
-        The content comes only from the application's driver, over the channel that Spark sends
-        its code through.
+        The content comes only from the application's driver, through the channel through which Spark sends
+        its own code.
 
         Raises:
-            PlatformError: if a needed module cannot be imported here.
+            PlatformError: if this process cannot import a module that the functions need.
         """
         key = self.digest, self.mains  # of the program's globals, the content has names alone
         if key not in _loaded:
@@ -93,7 +93,7 @@ class Payload:
         return _loaded[key]
 
     def _named(self, name: str) -> Any:
-        """Return a global of one of the programs, which this process loads."""
+        """Return a global of one of the programs, which this process loads if it has not done so yet."""
         number, _, own = name.partition(_OF)
         return self.mains[int(number)].named(own)
 
@@ -101,10 +101,10 @@ class Payload:
 def _by_name(
     functions: StatefulFunctions,
 ) -> tuple[tuple[MainProgram, ...], Mapping[int, str]]:
-    """Return the programs whose functions cannot travel by value, and the names of their globals.
+    """Return the programs whose functions cannot be pickled by value, and the names of their globals.
 
-    A process may have functions of several programs, as tests do. Functions of a notebook travel by
-    value alone.
+    A process may have functions of several programs, as tests do. Functions of a notebook can only be
+    pickled by value.
     """
     calls: dict[str, list[Any]] = {}
     for function in functions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the query that groups rows by address and applies the operator."""
+"""Plans the part of the query that groups rows by address and applies the operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statefun.runtime.dispatch.operator import OUTCOME, Operator
 
 
 def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
-    """Apply ``operator`` to ``rows`` (of ``envelope.ROW_SCHEMA``), keyed by target address.
+    """Apply ``operator`` to ``rows`` (of ``envelope.ROW_SCHEMA``), grouped by target address.
 
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands effects from a task to the outbox: small ones by value, large ones as files."""
+"""Passes effects from a task to the outbox: small ones through the driver, large ones as files."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, MESSAGE_SCHEMA, 
 from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
-"""How many bytes of a task's effects may travel through the driver, which saves files.
+"""The largest size, in bytes, of a task's effects that go through the driver, which saves files.
 
-The limit covers all of the task's streams: Spark ends a job whose results are too large."""
+The limit is for all effects of the task: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
-"""Size of effects, in bytes, at which a task writes them to a file, to bound its memory."""
+"""The size of effects, in bytes, from which on a task writes them to a file, to bound its memory."""
 
 
 class InlineBudget:
-    """The bytes that the present task may still hand to the driver; a process runs one task."""
+    """How many bytes of effects the present task may still pass to the driver; a process runs one task."""
 
     def __init__(self) -> None:
         self._task = -1
         self._free = 0
 
     def takes(self, task: int, size: int) -> bool:
-        """Reserve ``size`` bytes for a task, given its attempt's id; return whether they fit."""
+        """Reserve ``size`` bytes for a task; return whether they are within the limit.
+
+        Args:
+            task: the id of the task's attempt.
+            size: the size of effects, in bytes.
+        """
         if task != self._task:
             self._task, self._free = task, _INLINE_BYTES
         if size > self._free:
@@ -46,16 +51,16 @@ _inline = InlineBudget()
 
 @attrs.frozen
 class SegmentWriter:
-    """Writes the segments of the task that calls it."""
+    """Writes the effects of the task that calls it as segments."""
 
     checkpoint: Folder
 
     def is_full(self, effects: Effects) -> bool:
-        """Return whether ``effects`` should be written before more are collected."""
+        """Return whether ``effects`` are so large that they must be written before more are collected."""
         return effects.size >= _FULL_BYTES
 
     def write(self, effects: Effects) -> Segment:
-        """Convert ``effects`` to a segment, and clear them."""
+        """Convert ``effects`` to a segment, write large ones to files, and clear ``effects``."""
         task = TaskContext.get()
         if task is None:
             raise AssertionError("segments are written inside Spark tasks only")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the object that keeps a program from being sent to Python workers."""
+"""Finds the object that prevents functions from being sent to Python workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from statefun.sdk.raised import line_of
 def unsendable(
     functions: StatefulFunctions, error: BaseException, named: Mapping[int, str]
 ) -> PlatformError:
-    """Return the error of functions that cannot be pickled.
+    """Return the error for functions that cannot be pickled; it names the object that cannot be pickled.
 
     Args:
         functions: the functions of an application.
-        error: the exception that was raised.
-        named: by identity, the objects that travel by their names.
+        error: the exception that pickling has raised.
+        named: by identity, the objects that are sent as names.
     """
     for function in functions:
         for handler in function.handlers:
@@ -42,9 +42,9 @@ def unsendable(
 def _unpicklable(
     fun: Callable[..., Any], named: Mapping[int, str], visited: set[int]
 ) -> Iterator[tuple[Callable[..., Any], str, object]]:
-    """Yield the objects that a function uses, itself or by other functions, and pickle refuses.
+    """Yield the objects that cannot be pickled and that a function uses, directly or through functions.
 
-    Each comes with the function that uses it, and with its name in that function.
+    Each object comes with the function that uses it, and with its name in that function.
     """
     if id(fun) in visited or id(fun) in named:
         return

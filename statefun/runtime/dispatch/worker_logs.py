@@ -2,7 +2,7 @@
 """Log records and printed lines of functions, in Python workers.
 
 Workers log at the levels that the program has set, and each record names the address and the
-micro-batch. Workers share one stream of errors: a line reaches it in one piece.
+micro-batch. Workers share the stream of errors: each line is written to it in one piece.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ class LogLevels:
     """The levels of the program's loggers."""
 
     by_logger: Mapping[str, int] = attrs.field(factory=dict)
-    """The levels that are set, by the names of loggers; the root logger has the name ``root``.
+    """The levels that the program has set, by the names of loggers; the root logger has the name ``root``.
 
-    Empty in a process that is no worker, whose logging stays as it is.
-    """
+    Empty in a process that is no worker: its logging is not changed."""
 
     @classmethod
     def of_program(cls, leave_out: Collection[str]) -> LogLevels:
-        """Return the levels that this process has set.
+        """Return the levels of loggers that this process has set.
 
         Args:
             leave_out: the first parts of the names of loggers that do not belong to the program.
@@ -46,7 +45,7 @@ class LogLevels:
         return cls(levels)
 
     def apply(self, batch: int) -> None:
-        """Log in this worker as the program does; ``batch`` is the number of the micro-batch.
+        """Make this worker log as the program does; ``batch`` is the number of the micro-batch.
 
         If the user's modules have added a handler, no other handler is added.
         """
@@ -66,7 +65,7 @@ class LogLevels:
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class in Python 3.10
-    """Prints records with the address and micro-batch in which they were logged."""
+    """Prints log records with the address and micro-batch in which they were logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,14 +73,14 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
+        """Return the text of a log record, with the address and the micro-batch."""
         address = current_address.get()
         record.place = "" if address is None else f"{address} (batch {self.batch}) "
         return super().format(record)
 
 
 def _print_whole_lines() -> None:
-    """Make the process write each printed line in one piece: Spark starts workers without buffers."""
+    """Make this process write each printed line in one piece: Spark starts workers without buffers."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)

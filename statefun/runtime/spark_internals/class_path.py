@@ -18,11 +18,11 @@ from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.sdk.errors import PlatformError
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-"""The class that makes sources of the format kafka, in the jar of Spark's connector."""
+"""The class of Spark's connector to Kafka that makes sources of the format kafka."""
 
 
 def has_class(name: str) -> bool:
-    """Return whether the driver finds a class."""
+    """Return whether the class with this name is on the class path of the driver."""
     try:
         jvm().java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except JvmError:
@@ -33,7 +33,7 @@ def has_class(name: str) -> bool:
 def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
     """Put jars on the class path of the driver and of all executors.
 
-    The statement ADD JAR takes neither blanks nor quotes in a path.
+    This does not use the statement ADD JAR, which does not accept blanks and quotes in a path.
     """
     packages = jvm()
     inner = session._jsparkSession  # noqa: SLF001 - the statement has no form without its limits
@@ -46,10 +46,10 @@ def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
 
 
 def spark_jars_folder() -> Path:
-    """Return the folder of the jars of the Spark that would start.
+    """Return the folder with the jars of the Spark that would start.
 
     Raises:
-        PlatformError: There is no such folder that has Ivy.
+        PlatformError: if no such folder has the jar of Ivy.
     """
     package = Path(pyspark.__file__).parent
     homes = [package, package.parents[1]]  # an installed package, or python/ of a distribution
@@ -59,7 +59,7 @@ def spark_jars_folder() -> Path:
         if any((home / "jars").glob("ivy-*.jar")):
             return home / "jars"
     raise PlatformError(
-        f"no folder of Spark's jars with Ivy in it below {', '.join(map(str, homes))}; "
+        f"no folder jars with Spark's jar of Ivy is in any of {', '.join(map(str, homes))}; "
         "install pyspark again with 'pip install --force-reinstall pyspark', "
         "or correct the environment variable SPARK_HOME",
     )

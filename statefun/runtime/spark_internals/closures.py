@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles functions by value, with the copy of cloudpickle that PySpark ships.
+"""Pickles functions by value (with their code), with the copy of cloudpickle that PySpark ships.
 
-Spark's workers have the same copy. Modules that users register with
-``pyspark.cloudpickle.register_pickle_by_value`` count, too.
+Spark's workers have the same copy. Modules that users have registered with
+``pyspark.cloudpickle.register_pickle_by_value`` are pickled by value, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 
 
 def pickle_by_value(module: ModuleType) -> None:
-    """Pickle functions and classes of ``module`` by value: then workers need not import it."""
+    """Let functions and classes of ``module`` be pickled by value, so that workers need not import it."""
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
@@ -29,12 +29,12 @@ def is_by_value(module: str) -> bool:
 
 
 def pickled_closure(value: object, names: Mapping[int, str] | None = None) -> bytes:
-    """Pickle a value with functions of the main program in it.
+    """Pickle a value that may contain functions of the main program.
 
     Args:
         value: the value.
         names: the names that replace objects, by the identity of the object;
-            :func:`unpickled_closure` looks them up.
+            :func:`unpickled_closure` replaces the names by objects.
     """
     file = io.BytesIO()
     _Pickler(file, names or {}).dump(value)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -55,7 +55,7 @@ def unpickled_closure(content: bytes, named: Callable[[str], Any] | None = None)
 
     Args:
         content: the pickled value.
-        named: returns the object of a name.
+        named: returns the object that a name stands for.
     """
     return _Unpickler(io.BytesIO(content), named).load()
 
@@ -66,23 +66,29 @@ class _Pickler(cloudpickle.CloudPickler):
         self._names = names
 
     def persistent_id(self, obj: object) -> str | None:
-        """Return the name that replaces an object; None if the object itself is pickled."""
+        """Return the name that replaces an object in the pickle; None if the object itself is pickled."""
         return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
-        """Return how an object is pickled; refuse a name that workers would look up in vain."""
+        """Return how an object is pickled.
+
+        Raises:
+            pickle.PicklingError: if it would be pickled as a name that workers cannot find.
+        """
         reduced = super().reducer_override(obj)  # type: ignore[no-untyped-call] # as pyspark has it
         if reduced is NotImplemented and _is_name_of_program(obj):
             name = getattr(obj, "__qualname__", obj)
-            raise pickle.PicklingError(f"{name} would be looked up by its name")
+            raise pickle.PicklingError(
+                f"workers would look up {name} by its name, and cannot find it"
+            )
         return reduced
 
 
 def _is_name_of_program(obj: object) -> bool:
-    """Return whether pickle would replace an object of the main program by its name.
+    """Return whether pickle would replace an object of the main program by a name.
 
-    Workers cannot import the main program, so they would look the name up in vain. Pickle does this
-    to functions with a cache, and to ``NewType``.
+    Workers cannot import the main program, so they would not find the object of this name. Pickle does
+    this to functions with a cache, and to ``NewType``.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__name__", None)
     if isinstance(obj, type | FunctionType) or not (isinstance(module, str) and name):
@@ -98,7 +104,9 @@ class _Unpickler(pickle.Unpickler):
         self._named = named
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the object of a name."""
+        """Return the object that a name in the pickle stands for."""
         if self._named is None:
-            raise pickle.UnpicklingError(f"no function looks up the name {pid}")
+            raise pickle.UnpicklingError(
+                f"the pickle has the name {pid}, and no function to look it up was given"
+            )
         return self._named(pid)

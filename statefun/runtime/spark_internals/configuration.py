@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Spark that its documentation does not list, and our values for them.
+"""Settings of Spark that its documentation does not list, and the values that statefun gives them.
 
-From ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. A key that Spark no longer
-knows would be ignored silently.
+From ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. If Spark no longer knew a key,
+it would ignore the key silently.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import socket
 
 DAEMON = "spark.python.daemon.module"
-"""The module of the Python worker daemon."""
+"""The setting that names the module of the Python worker daemon."""
 SPARKS_DAEMON = "pyspark.daemon"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""Over TCP, a worker gets its first rows 40 ms late.
+"""The setting that connects workers by Unix sockets. Over TCP, a worker gets its first rows 40 ms late.
 
-Nagle's algorithm on the JVM's side waits for the acknowledgement that the kernel delays on the
-other.
-"""
+Nagle's algorithm on the JVM's side waits for an acknowledgement, which the kernel of the worker's side
+delays."""
 HAS_UNIX_SOCKETS = str(hasattr(socket, "AF_UNIX")).lower()
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
-"""The number of batches that Spark's logs keep."""
+"""The setting for the number of micro-batches whose files Spark's logs keep."""
 
 QUERY = {
     # The default store keeps all state on the heap and writes whole partitions each time.
@@ -36,7 +35,7 @@ QUERY = {
     # Spark does not support it in streaming queries, and would warn.
     "spark.sql.adaptive.enabled": "false",
 }
-"""Settings of the session of a query."""
+"""Settings for the session of an application's query."""
 
 METRICS = {
     # Else the names of metrics contain the id of the application, which differs in each run.
@@ -47,7 +46,7 @@ METRICS = {
     ),
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
 }
-"""Settings of a context that let Prometheus read metrics, by names that are equal in all runs."""
+"""Settings of a context that let Prometheus read Spark's metrics, under names that are equal in all runs."""
 
 LOCAL_CHECKPOINT = {
     # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
@@ -56,4 +55,4 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings for a checkpoint on a local disk; the module ``hadoop`` does the rest."""
+"""Settings for a checkpoint on a local disk; the module ``hadoop`` changes the rest."""

@@ -5,7 +5,7 @@ Spark plans its own data sources in Python in separate processes: with an applic
 start and import PySpark, and one keeps running.
 
 From ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
-``memory.scala`` (``MemoryStreamInputPartition``) of 4.2.0: a source is a table whose scan makes a
+``memory.scala`` (``MemoryStreamInputPartition``) of Spark 4.2.0: a source is a table whose scan makes a
 stream; table, scan and stream are interfaces. Spark compares streams, and logs their names.
 """
 
@@ -33,52 +33,52 @@ _SCHEMA = StructType([StructField(TASK, BinaryType())])
 _CONNECTOR = "org.apache.spark.sql.connector"
 
 Offset = dict[str, Any]
-"""A position in a source, as a JSON object."""
+"""A position in a source, as a dict that can be written as JSON."""
 
 
 class Source(Protocol):
-    """Decides what each micro-batch reads."""
+    """Decides in the driver which records each micro-batch reads."""
 
     def initial_offset(self) -> Offset:
-        """Return the position before the first record."""
+        """Return the offset before the first record."""
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return how far a micro-batch could read from ``start``; ``start`` if no record is new."""
+        """Return the offset up to which the next micro-batch may read; ``start`` if there is no newer record."""
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
-        """Divide the records between two positions among tasks; equal positions give equal tasks."""
+        """Divide the records between two offsets among tasks, each as bytes; equal offsets give equal tasks."""
 
     def bound(self) -> None:
-        """Plan no records later than the records that exist now: the run is to end (available-now)."""
+        """From now on, plan only records that exist already, since the run is to end (``available-now``)."""
 
     def stop(self) -> None:
-        """Release connections and other resources: the query has ended."""
+        """Release connections and other resources, since the query has ended."""
 
 
 class MeasuredSource(Source, Protocol):
-    """A source with metrics, which Spark reports with its progress."""
+    """A source with metrics, which Spark shows in its progress reports."""
 
     def metrics(self) -> Mapping[str, int]:
-        """Return the present metrics, by name, without waiting: each micro-batch waits for this call."""
+        """Return the present metrics by name, without waiting: each micro-batch waits for this call."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the schema of the Arrow batches that become rows of ``schema``."""
+    """Return the schema that Arrow batches must have to become rows of ``schema``."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def planned_tasks(
     session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
 ) -> DataFrame:
-    """Return the tasks of a source as a streaming DataFrame: each is a row of its own partition.
+    """Return the tasks of a source as a streaming DataFrame: each task is a row in a partition of its own.
 
-    Spark counts tasks where it reports the rows of its sources.
+    Spark's progress reports count these tasks as the rows of the source.
 
     Args:
         session: the session.
         name: the name of the source in Spark's logs.
         source: decides on offsets and tasks, in a thread of this process that Spark calls.
-        failed: gets the exception of the source that ends the query.
+        failed: is called with the exception of the source that ends the query.
     """
     accept_calls()
     packages, none = jvm(), jvm().scala.Option.empty()
@@ -102,7 +102,7 @@ def planned_tasks(
 
 
 class _Stream:
-    """Spark's table, scan and stream of a source; the names of its methods are Spark's."""
+    """A source in the form of Spark's table, scan and stream; its methods have Spark's names."""
 
     class Java:  # read by py4j
         implements = (
@@ -130,7 +130,7 @@ class _Stream:
         self._partition = memory.MemoryStreamInputPartition
         self._reader_factory = getattr(memory, "MemoryStreamReaderFactory$")
         self._planned: tuple[str, str, Any] = ("", "", None)
-        """The newest start, end and partitions: Spark asks twice."""
+        """The start, end and partitions that were planned last: Spark asks for them twice."""
 
     def name(self) -> str:
         return self._name
@@ -198,7 +198,7 @@ class _Stream:
         return getattr(self._reader_factory, "MODULE$")
 
     def commit(self, _end: Any) -> None:
-        """Do nothing: no source has to know that a micro-batch is committed."""
+        """Do nothing: no source needs to know that a micro-batch is committed."""
 
     def stop(self) -> None:
         self._source.stop()
@@ -213,14 +213,14 @@ class _Stream:
         return self._name
 
     def _one_row(self, task: bytes) -> Any:
-        """Return a partition that holds a task."""
+        """Return a partition of Spark's with one row, which has a task."""
         values = new_array(self._value, [bytearray(task)])
         row = self._to_unsafe.apply(self._row(values)).copy()
         return self._partition(new_array(self._unsafe_row, [row]))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Report an exception to ``failed``: Spark would keep only its text, and fails on long texts."""
+        """Pass an exception to ``failed``, and raise a short one, since Spark cannot handle long texts."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
@@ -229,7 +229,7 @@ class _Stream:
 
 
 class _MeasuredStream(_Stream):
-    """Spark's table, scan and stream of a source with metrics."""
+    """A source with metrics in the form of Spark's table, scan and stream."""
 
     _source: MeasuredSource
     _has_logged = False
@@ -248,5 +248,9 @@ class _MeasuredStream(_Stream):
         except Exception as error:  # noqa: BLE001 - no reason to end the query
             if not self._has_logged:
                 self._has_logged = True
-                logger.warning("ingress %s: its metrics cannot be reported: %r", self._name, error)
+                logger.warning(
+                    "ingress %s: its metrics are missing in Spark's progress reports: %r",
+                    self._name,
+                    error,
+                )
         return texts

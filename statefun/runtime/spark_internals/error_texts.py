@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of Spark's errors, where only the text has the reason.
+"""Recognizes errors of Spark by their texts, where only the text has the reason.
 
 From ``error-conditions.json`` of Spark 4.2.0, and from its JVM's report of a Python daemon that
 has ended (``PythonWorkerFactory.scala``).
@@ -19,12 +19,12 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def is_concurrent_update(error: BaseException) -> bool:
-    """Return whether the error says that a log already has the batch that Spark was about to write."""
+    """Return whether an error of Spark says that a log already has the batch that Spark was about to write."""
     return _CONCURRENT in str(error)
 
 
 def lacking_module(text: str) -> str | None:
-    """Return the top-level module whose lack has ended a Python daemon, if Spark's text names it.
+    """Return the top-level module that a Python daemon could not import, if Spark's text names one.
 
     >>> lacking_module("Error from python worker: ModuleNotFoundError: No module named 'a.b'")
     'a'

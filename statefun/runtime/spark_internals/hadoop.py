@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hadoop's local file system, as Spark's checkpoints use it.
+"""Makes Hadoop's local file system, with which Spark writes checkpoints, faster.
 
 ``FileSystem.getLocal`` keeps one instance for the process, a ``FilterFileSystem`` around a
 ``RawLocalFileSystem`` (Hadoop 3.5, as in Spark 4.2.0).
@@ -19,7 +19,7 @@ logger = logging.getLogger("statefun")
 
 _CLASS = "LocalFiles"
 _SPECIAL_BITS = 0o7000
-"""The setuid, setgid and sticky bits of a mode: chmod keeps them on a folder."""
+"""The setuid, setgid and sticky bits of a file's mode: chmod keeps them on a folder."""
 _SOURCE = f"""
 import java.io.IOException;
 import java.nio.file.Files;
@@ -44,10 +44,10 @@ public class {_CLASS} extends RawLocalFileSystem {{
 
 
 def start_no_processes(session: SparkSession) -> None:
-    """Keep the process from starting a process, ``chmod``, for each local file that it creates.
+    """Make Hadoop set the permissions of local files without a process ``chmod`` for each new file.
 
-    Hadoop's native library would do the same, but PySpark does not ship it. If the class cannot be
-    made, or local files have another file system than Hadoop's, nothing changes.
+    Hadoop's native library would do the same, but PySpark does not ship it. If the Java class for this cannot
+    be made, or another file system than Hadoop's is set for local files, nothing changes.
     """
     local = _local_files(session)
     if local.getRawFileSystem().getClass().getName() != "org.apache.hadoop.fs.RawLocalFileSystem":
@@ -57,7 +57,11 @@ def start_no_processes(session: SparkSession) -> None:
     except JVM_GONE:
         raise
     except (JvmError, TypeError):  # py4j takes a class that does not exist for a package
-        logger.debug("Hadoop sets the permissions of local files", exc_info=True)
+        logger.debug(
+            "Hadoop starts a process for the permissions of each new local file, which is slow: "
+            "statefun's class for them cannot be made",
+            exc_info=True,
+        )
 
 
 def _replace_raw(local: Any) -> None:
@@ -73,14 +77,14 @@ def _replace_raw(local: Any) -> None:
 
 
 def write_no_checksums(session: SparkSession) -> None:
-    """Keep the process from writing a file with checksums for each local file.
+    """Make Hadoop write local files without an additional file with checksums for each.
 
-    The process still reads, and replaces, existing files with checksums.
+    Existing files with checksums are still read and replaced.
     """
     _local_files(session).setWriteChecksum(False)
 
 
 def _local_files(session: SparkSession) -> Any:
-    """Return Hadoop's local file system."""
+    """Return the object of Hadoop's local file system."""
     state = session._jsparkSession.sessionState()  # noqa: SLF001 - it has no public name
     return jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf())

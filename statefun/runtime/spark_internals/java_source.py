@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small Java classes, for tasks that Python cannot do inside the JVM.
+"""Compiles small Java classes, for work inside the JVM that Python cannot do.
 
-Spark 4.2.0 has Janino, with which it compiles the code that it generates. Janino takes Java
+Spark 4.2.0 contains the compiler Janino, for the code that Spark generates. Janino takes Java
 without generics and lambdas.
 """
 
@@ -13,7 +13,7 @@ from statefun.runtime.spark_internals.jvm import jvm
 
 
 def java_class(name: str, source: str, parent: Any) -> Any:
-    """Return the Java class ``name`` that ``source`` declares; ``parent`` loads classes for it."""
+    """Compile ``source``, and return the Java class ``name`` that it declares; ``parent`` loads what it uses."""
     compiler = jvm().org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(parent)
     compiler.cook(source)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JVM in which Spark runs, through py4j.
+"""Access to the JVM in which Spark runs, through py4j.
 
-From ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of 4.2.0: PySpark keeps
-one gateway per process, launches it with the first context, and joins spark-submit's gateway.
+From ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of Spark 4.2.0: PySpark keeps
+one gateway to a JVM per process. It launches a JVM with the first context, or connects to spark-submit's JVM.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 JvmError: type[Exception] = Py4JError
-"""The errors of a call when the JVM fails; a JVM that has ended may also cause ``OSError``."""
+"""The class of errors that calls raise if the JVM fails; if the JVM has ended, they may also raise OSError."""
 JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
-"""The errors of a call to a JVM that had ended before the call."""
+"""The classes of errors that calls raise if the JVM had ended before the call."""
 
 
 def jvm() -> Any:
-    """Return the JVM's packages; connect to the JVM, or launch it, if that has not happened yet."""
+    """Return the JVM's packages; connect to the JVM, or launch it, if this process has no connection yet."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - it has no public name
     return SparkContext._jvm  # noqa: SLF001 - as above
 
 
 def accept_calls() -> None:
-    """Enable calls of Python objects from the JVM."""
+    """Allow the JVM to call Python objects."""
     jvm()
     gateway = SparkContext._gateway  # noqa: SLF001 - it has no public name
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
 def new_array(class_: Any, items: Sequence[Any]) -> Any:
-    """Return a Java array of ``class_``."""
+    """Return a Java array of ``class_`` with the given items."""
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - it has no public name
     array = gateway.new_array(class_, len(items))
     for index, item in enumerate(items):
@@ -44,24 +44,24 @@ def new_array(class_: Any, items: Sequence[Any]) -> Any:
 
 
 def spark_conf() -> dict[str, str]:
-    """Return Spark's configuration, before or after a session was made."""
+    """Return Spark's configuration; this may be called before or after a session is made."""
     jvm()  # joins spark-submit's JVM, whose properties SparkConf then reads
     active = SparkContext._active_spark_context  # noqa: SLF001 - it has no public name
     return dict((active.getConf() if active else SparkConf()).getAll())
 
 
 def live_conf() -> Any:
-    """Return the configuration that the running context itself uses: changes take effect at once.
+    """Return the configuration object of the running context itself: changes to it take effect at once.
 
-    ``SparkContext.conf`` is no copy, unlike ``getConf``; ``SparkEnv`` has the same object.
+    ``SparkContext.conf`` in the JVM is no copy, unlike ``getConf``; ``SparkEnv`` has the same object.
     """
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - as above
     return context._jsc.sc().conf()  # noqa: SLF001 - as above
 
 
 def is_submitted() -> bool:
-    """Return whether spark-submit runs the program, so that the JVM exists before the program.
+    """Return whether spark-submit runs this program, so that the JVM has started before the program.
 
-    ``PythonRunner.scala`` sets the variable.
+    ``PythonRunner.scala`` sets the environment variable that shows this.
     """
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that Spark writes into the checkpoint of a streaming query.
+"""The form of the files that Spark writes into the checkpoint of a streaming query.
 
 From ``HDFSMetadataLog``, ``OffsetSeqLog``, ``CommitLog`` and ``StreamMetadata`` of Spark 4.2.0. ``offsets/N``
-has the offsets of micro-batch N, and ``commits/N`` marks it as done. Both are created atomically,
-by a rename from a name that begins with a dot; Spark keeps the newest hundred. The first line of each
-is a version. In ``offsets/N``, a line of JSON about the batch follows, and then a line for each source,
-in the order of the query.
+has the offsets of micro-batch N, and ``commits/N`` marks it as done. Both files are created atomically, by a
+rename from a name that begins with a dot; Spark keeps the files of the newest hundred batches. The first line
+of each file is a version. In ``offsets/N``, a line of JSON about the batch follows, and then a line for each
+source, in the order of the query.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NO_OFFSET = "-"
 
 
 def newest_batch(names: Iterable[str]) -> int:
-    """Return the newest batch of a log by the names of its files, or -1."""
+    """Return the newest batch in a log, given the names of its files; -1 if the log has no batch."""
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def query_id(content: bytes, file: str) -> str:
-    """Return the id of the query from the metadata.
+    """Return the id of the query from the content of the file ``metadata``.
 
     Raises:
-        CheckpointError: if ``file`` has another form.
+        CheckpointError: if the file does not have Spark's form.
     """
     try:
         return str(json.loads(content)["id"])
@@ -46,55 +46,58 @@ def query_id(content: bytes, file: str) -> str:
 
 
 def check_commit(content: bytes, file: str) -> None:
-    """Check that the file of a committed batch is whole.
+    """Check that the file of a committed batch is complete.
 
     Raises:
-        CheckpointError: if it is not whole.
+        CheckpointError: if the file is not complete.
     """
     try:
         version, metadata = content.decode().split("\n")
         if version not in _COMMIT_VERSIONS or not isinstance(json.loads(metadata), dict):
-            raise ValueError(f"{version} {metadata}")
+            raise ValueError(f"unknown version {version}, or no JSON object: {metadata}")
     except ValueError as error:
         raise CheckpointError(
-            f"{file} is not what Spark writes ({error}); restore the checkpoint from a copy"
+            f"{file} does not have the form in which Spark writes it ({error}); restore the checkpoint from a copy"
         ) from error
 
 
 @attrs.frozen
 class BatchOffsets:
-    """The content of ``offsets/N``."""
+    """The content of a file ``offsets/N``: the offsets of micro-batch N."""
 
     head: Sequence[str]
-    """The lines before the offsets."""
+    """The lines before the offsets: the version, and JSON about the batch."""
     sources: Sequence[dict[str, Any] | None]
     """The end offset of each source; None for a source that has not had any data yet."""
 
     @classmethod
     def decode(cls, content: bytes, file: str) -> BatchOffsets:
-        """Read a file of Spark.
+        """Decode the content of a file ``offsets/N``; ``file`` is its name for errors.
 
         Raises:
-            CheckpointError: if ``file`` has another form.
+            CheckpointError: if the file does not have Spark's form.
         """
         try:
             lines = content.decode().split("\n")
             if lines[0] != _OFFSETS_VERSION:
-                raise CheckpointError(f"{file} has the format {lines[0]}, not {_OFFSETS_VERSION}")
+                raise CheckpointError(
+                    f"{file} must have the format {_OFFSETS_VERSION} in its first line, and has {lines[0]!r}; "
+                    "restore the checkpoint from a copy"
+                )
             return cls(lines[:2], [_offset(line) for line in lines[2:]])
         except ValueError as error:
             raise _unlike(file, error) from error
 
     @property
     def state_partitions(self) -> int | None:
-        """The number of partitions of the state; None if the file does not have it."""
+        """Into how many partitions the state is divided; None if the file does not say so."""
         try:
             return int(json.loads(self.head[1])["conf"]["spark.sql.shuffle.partitions"])
         except (IndexError, ValueError, KeyError, TypeError):
             return None
 
     def encode(self) -> bytes:
-        """Return the content in Spark's form."""
+        """Encode the offsets in Spark's form."""
         lines = [_NO_OFFSET if each is None else json.dumps(each) for each in self.sources]
         return "\n".join([*self.head, *lines]).encode()
 
@@ -104,9 +107,11 @@ def _offset(line: str) -> dict[str, Any] | None:
         return None
     offset = json.loads(line)
     if not isinstance(offset, dict):
-        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - the error of malformed JSON
+        raise ValueError(f"an offset must be a JSON object, not {line}")  # noqa: TRY004 - the error of malformed JSON
     return offset
 
 
 def _unlike(file: str, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{file} is not what Spark writes: {error}")
+    return CheckpointError(
+        f"{file} does not have the form in which Spark writes it ({error}); restore the checkpoint from a copy"
+    )

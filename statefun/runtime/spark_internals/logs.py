@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps Spark, PySpark and py4j from printing logs and stack traces by themselves.
+"""Keeps Spark, PySpark and py4j from printing logs and stack traces themselves.
 
 From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
 ``ExecutionContext.scala`` of Scala 2.13, and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
@@ -24,7 +24,7 @@ from statefun.runtime.spark_internals.jvm import jvm
 # that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 SPARKS_LOGGERS = ("py4j", "pyspark")
-"""The Python loggers of PySpark and its bridge to the JVM."""
+"""The names of the Python loggers of PySpark and of py4j, its connection to the JVM."""
 _GATEWAY_MODULE = "java_gateway"
 _SILENCE_AT_END = """
 public class SilenceAtEnd extends Thread {
@@ -38,11 +38,11 @@ _ACCUMULATORS: list[Any] = [
     for each in vars(accumulators).values()
     if isinstance(each, type) and issubclass(each, socketserver.BaseServer)
 ]
-"""Servers in this process to which the JVM keeps a connection."""
+"""The classes of servers in this process to which the JVM keeps a connection (for accumulators)."""
 
 
 def quieten_jvm() -> None:
-    """Keep the JVM from printing by itself; call it before a context logs its start."""
+    """Keep the JVM from printing logs and stack traces; must be called before a context logs its start."""
     packages = jvm()
     # With the first line that it logs, Spark replaces earlier settings by its defaults: log none here.
     packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False, True)
@@ -71,9 +71,9 @@ def quieten_jvm() -> None:
 def silent_connections() -> Iterator[None]:
     """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
 
-    The exception that the failed call raises is enough. In addition, py4j logs to its own loggers,
-    which programs may show, and to the root logger, which prints unless it has a handler; and the
-    server of accumulators prints. Several runs of a process may overlap: the run that ends last
+    The exception that the failed call raises is enough. Otherwise, py4j would also log to its own loggers,
+    which programs may show, and to the root logger, which prints unless it has a handler; and PySpark's
+    server of accumulators would print. Several runs of a process may overlap: the run that ends last
     restores the settings.
     """
     _silence.begin()
@@ -84,7 +84,7 @@ def silent_connections() -> Iterator[None]:
 
 
 class _Silence:
-    """Silences connections while at least one run wants it."""
+    """Silences connections to the JVM while at least one run needs that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ _silence = _Silence()
 
 
 class _LastResort(logging.Handler):
-    """Prints the records that logging prints while the root logger has no handler."""
+    """Prints log records as logging itself does while the root logger has no handler."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger: logging.Logger | None = logging.getLogger(record.name)
@@ -140,6 +140,6 @@ def _is_not_of_gateway(record: logging.LogRecord) -> bool:
 
 
 def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
-    """Print the failure of a server, unless the JVM has ended."""
+    """Print the failure of a server of accumulators, unless it has failed because the JVM has ended."""
     if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
         socketserver.BaseServer.handle_error(server, request, address)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's metrics system, whose sinks export numbers: JMX, Prometheus, Graphite.
+"""Adds metrics to Spark's metrics system, whose sinks export them to JMX, Prometheus or Graphite.
 
-From ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object with a name and a registry of
-Dropwizard's, and may be of any class.
+From ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object of any class that has a name and a
+registry of the library Dropwizard Metrics.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from statefun.runtime.spark_internals.jvm import accept_calls, jvm
 
 
 class MetricsSource:
-    """A source of metrics that the Spark context of this process has under a name.
+    """The metrics that the Spark context of this process has under a source's name.
 
     Args:
-        name: the source's name; the first instance with this name registers the source.
+        name: the source's name; the first object with this name registers the source.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,20 +34,20 @@ class MetricsSource:
         self._counts: dict[str, int] = {}
 
     def set(self, name: str, value: int) -> None:
-        """Set a gauge; its first value replaces an earlier metric of that name."""
+        """Set a gauge to ``value``; the first call for a name replaces an earlier metric of this name."""
         if name not in self._metrics:
             self._register(name, self._new_gauge())
         self._metrics[name].setValue(value)
 
     def count(self, name: str, value: int) -> None:
-        """Raise a counter to ``value``; the first call creates the counter at 0."""
+        """Raise a counter to ``value``; the first call for a name creates the counter."""
         if name not in self._metrics:
             self._register(name, self._new_counter())
         self._metrics[name].inc(value - self._counts.get(name, 0))
         self._counts[name] = value
 
     def clear(self) -> None:
-        """Remove all metrics that were set."""
+        """Remove all metrics that this object has set."""
         for name in self._metrics:
             self._registry.remove(name)
 

@@ -4,7 +4,7 @@
 From ``GroupStateImpl``'s use in ``ApplyInPandasWithStatePythonRunner.scala`` (``PythonSQLUtils.toPyRow``)
 and the pickler of ``net.razorvine`` in Spark 4.2.0. A row of one binary column is a converter for
 the row's schema, applied to ``bytes(bytearray(<text>, "latin-1"))``, where four bytes have the
-length of the text, and the text follows in UTF-8. Spark accepts any pickle of a tuple in return.
+length of the text, and the text follows in UTF-8. A worker may return any pickle of a tuple.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TEXT = b"c__builtin__\nbytearray\nX"
 _LENGTH = struct.Struct("<I")
 _BEFORE = len(_TEXT) + _LENGTH.size
 _SHORT = 256
-"""The length of a value of this size, or a larger one, takes four bytes instead of one."""
+"""A value of at least this size has four bytes for its length in a pickle; a shorter value has one."""
 _END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
 
 
 def pickled(value: bytes) -> bytes:
-    """Return a row of one binary column, in a form that Spark accepts.
+    """Pickle a row of one binary column in a form that Spark accepts.
 
     >>> import pickle
     >>> pickle.loads(pickled(b"state"))
@@ -36,7 +36,7 @@ def pickled(value: bytes) -> bytes:
 
 
 def unpickled(row: bytes) -> bytes:
-    """Return the bytes in a row that Spark has pickled, without running the pickle.
+    """Return the bytes in a row that Spark has pickled; the pickle is only read, not executed.
 
     Raises:
         CheckpointError: if the row has another form.
@@ -49,7 +49,7 @@ def unpickled(row: bytes) -> bytes:
         or int.from_bytes(row[start - _LENGTH.size : start], "little") != end - start
     ):
         raise CheckpointError(
-            f"a stored state is not in the form that Spark {pyspark.__version__} should give it "
-            f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this"
+            f"a stored state does not have the form of Spark {pyspark.__version__} "
+            f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this as a bug of statefun"
         )
     return row[start:end].decode().encode("latin-1")

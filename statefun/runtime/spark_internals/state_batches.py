@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Arrow batches of ``applyInPandasWithState`` between Spark and its Python workers.
+"""The form of the Arrow batches of ``applyInPandasWithState`` between Spark and its Python workers.
 
 From ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
-``ApplyInPandasWithStateWriter.scala`` of 4.2.0. A batch holds the rows of many groups, one after the
-other. Its last column has one struct per group, from the first row on: the group's state and the range
-of its rows. A group with many rows goes on in the next batches. A result batch has three columns that
+``ApplyInPandasWithStateWriter.scala`` of Spark 4.2.0. A batch has the rows of many groups, one group after
+the other. Its last column has one struct per group, from the first row on: the group's state and the range
+of its rows. The rows of a large group continue in the next batches. A result batch has three columns that
 Spark reads independently, each from the first row on: counts, data, and states.
 """
 
@@ -31,36 +31,36 @@ _NO_TIMEOUT = -1
 
 
 class GroupedBatch:
-    """The rows and the state of each group of a batch."""
+    """An Arrow batch from Spark: the rows and the state of each group."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         state = batch.column(batch.num_columns - 1)
         entries = state.slice(0, batch.num_rows - state.null_count)
         self.starts: list[int] = values_of(entries.field("startOffset"))
-        """The first row of each group."""
+        """The number of the first row of each group."""
         self.counts: list[int] = values_of(entries.field("numRows"))
         """The number of rows of each group."""
         self.key_rows: list[bytes] = values_of(entries.field("keyRowAsUnsafe"))
-        """The key of each group, in Spark's form."""
+        """The grouping key of each group, in Spark's form."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
-        """The properties that Spark sends with each state, equal for a whole micro-batch."""
+        """The properties that Spark sends with each state; they are equal for a whole micro-batch."""
         ends = values_of(entries.field("isLastChunk"))
         self.unfinished = None if not ends or ends[-1] else len(ends) - 1
-        """The group that goes on in the next batch, if there is one."""
+        """The number of the group whose rows continue in the next batch; None if there is none."""
         self._objects: list[bytes | None] = values_of(entries.field("object"))
 
     def state(self, group: int) -> bytes | None:
-        """Return the state of a group, one binary column.
+        """Return the state of a group, which is one binary column; None if the group has no state.
 
         Raises:
-            CheckpointError: if it is stored in another form.
+            CheckpointError: if the state is stored in another form.
         """
         row = self._objects[group]
         return unpickled(row) if row else None
 
 
 class StateUpdates:
-    """New states of groups, on their way back to Spark.
+    """New states of groups, which are returned to Spark.
 
     Args:
         properties: the states' properties, from a batch of the task.
@@ -68,7 +68,7 @@ class StateUpdates:
 
     def __init__(self, properties: str) -> None:
         self.size = 0
-        """Size of the values of all states so far, in bytes."""
+        """The total size of the states that were added so far, in bytes."""
         self._properties: list[str] = []
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []
@@ -80,14 +80,14 @@ class StateUpdates:
         return len(self._key_rows)
 
     def add(self, key_row: bytes, value: bytes | None) -> None:
-        """Set the state of a group; None removes it."""
+        """Add the new state of a group; None removes the group's state."""
         self.size += len(value or b"")
         self._key_rows.append(key_row)
         self._properties.append(self._removed if value is None else self._updated)
         self._objects.append(None if value is None else pickled(value))
 
     def arrays(self) -> list[pa.Array]:
-        """Return the columns of all states."""
+        """Return the added states as Arrow columns, in Spark's form."""
         return [
             pa.array(self._properties, pa.string()),
             pa.array(self._key_rows, pa.binary()),
@@ -97,12 +97,12 @@ class StateUpdates:
 
 
 def result_batch(name: str, data: Sequence[bytes], updates: StateUpdates) -> pa.RecordBatch:
-    """Return a result batch.
+    """Return an Arrow batch for Spark with the operator's results and the new states.
 
     Args:
         name: the name of the operator's only column, which is binary.
         data: the column's values.
-        updates: new states.
+        updates: the new states.
     """
     rows = max(1, len(data), len(updates))
     counts = [pa.array([count] * rows, pa.int32()) for count in (len(data), len(updates))]
@@ -122,7 +122,7 @@ def _json(properties: dict[str, object]) -> str:
 
 
 def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
-    """Combine columns, padded to ``rows`` rows: Spark reads as many rows as the counts say."""
+    """Combine columns to a column of structs with ``rows`` rows; columns that are shorter are padded."""
     equally_long = [
         column
         if len(column) == rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of ``applyInPandasWithState`` as Spark's reader of state stores shows it.
+"""Reads the state of ``applyInPandasWithState`` with Spark's reader of state stores.
 
 From ``StatePartitionReader.scala`` and ``FlatMapGroupsWithStateExecHelper.scala`` (``StateManagerImplV2``) of
 Spark 4.2.0: the grouping key is in the column ``key``, and the state in ``value.groupState``.
@@ -12,13 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 
 def read_states(session: SparkSession, checkpoint: str, key: str, state: str) -> DataFrame:
-    """Return the grouping column and the column of the state, as of the newest committed batch.
+    """Return a DataFrame with the grouping key and the state of each group, as of the newest committed batch.
 
     Args:
         session: a session; its settings do not matter.
         checkpoint: the location of the checkpoint.
-        key: the grouping column.
-        state: the only column of the state.
+        key: the name of the grouping column.
+        state: the name of the state's only column.
     """
     # The reader asks the coordinator of stores, which the first query of a process makes.
     _ = session.streams

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that the driver passes to a task of a streaming query.
+"""Facts about a micro-batch that Spark's driver passes to the tasks of a streaming query.
 
 From ``MicroBatchExecution.scala`` and ``StreamExecution.scala`` (``BATCH_ID_KEY``) of Spark 4.2.0:
 the number of the micro-batch is a local property of its jobs.
@@ -13,9 +13,9 @@ _BATCH_ID = "streaming.sql.batchId"
 
 
 def batch_number() -> int:
-    """Return the number of the present task's micro-batch."""
+    """Return the number of the micro-batch to which the present task belongs."""
     task = TaskContext.get()
     number = task and task.getLocalProperty(_BATCH_ID)
     if not number:
-        raise AssertionError("only tasks of a streaming query have a micro-batch's number")
+        raise AssertionError("batch_number must be called only in a task of a streaming query")
     return int(number)

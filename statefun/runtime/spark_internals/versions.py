@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The releases of Spark that statefun runs on.
+"""The releases of Spark on which statefun runs.
 
-The other modules of this package fit the tested releases. A later release may run, too: all data
-from Spark is checked, and functions are called through pandas.
+The other modules of this package are tested with these releases. A later release may work, too: all data
+from Spark is checked, and functions are then called through pandas frames.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _INSTALL = "pyspark==4.2.0"
 
 
 def check_release(version: str = pyspark.__version__) -> None:
-    """Check that a release is not too old.
+    """Check that a release of PySpark is not too old.
 
     Raises:
-        PlatformError: if it is too old.
+        PlatformError: if the release is too old.
     """
     if _line(version) < _TESTED:
         raise PlatformError(
-            f"PySpark {version} is too old: statefun runs on Spark 4.2; run: pip install "
+            f"PySpark {version} is too old: statefun needs Spark 4.2; run: pip install "
             f"'{_INSTALL}', and submit to a cluster of Spark 4.2"
         )
 
 
 def is_tested(version: str = pyspark.__version__) -> bool:
-    """Return whether the details of this package are tested with a release.
+    """Return whether the details in this package were tested with a release of PySpark.
 
     >>> is_tested("4.2.1"), is_tested("4.20.0"), is_tested("4.3.0")
     (True, False, False)
@@ -40,5 +40,5 @@ def is_tested(version: str = pyspark.__version__) -> bool:
 
 
 def _line(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
+    """Return the first two numbers of a version, such as 4 and 2."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))

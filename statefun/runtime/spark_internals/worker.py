@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python worker, and the daemon that forks it.
+"""Changes how Spark's Python worker evaluates functions, and runs the daemon that forks workers.
 
-From ``pyspark/daemon.py`` and ``pyspark/worker.py`` of 4.2.0. The daemon calls ``worker`` in each
+From ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.2.0. The daemon calls ``worker`` in each
 process that it forks, and ``worker`` calls ``read_udfs`` for each task, which returns the parts that
 evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
-task it calls ``read_command``, which returns the function and its type.
+task, ``read_udfs`` calls ``read_command``, which returns the function and its type.
 
 Only the daemon is imported before the fork: other modules start threads, which a fork loses.
 """
@@ -23,16 +23,16 @@ from typing import IO, Any
 from pyspark import daemon
 
 BatchEvaluation = Callable[[Iterator[Any]], Iterator[Any]]
-"""Converts Spark's Arrow batches to result batches."""
+"""A function that converts Arrow batches from Spark to result batches."""
 
 _ARGUMENTS = ["pyspark.worker"]
-"""The arguments of a daemon whose workers run tasks; other daemons plan sources in Python."""
+"""The command-line arguments of a daemon whose workers run tasks; other daemons plan sources in Python."""
 
 
 _COLLECTIONS = (10_000, 10, 10)
 """The thresholds of garbage collection in workers, which finds hardly any garbage among messages.
 
-With Python's own thresholds it took a quarter of the CPU time of calls to endpoints."""
+With Python's default thresholds, it took a quarter of the CPU time of calls to endpoints."""
 
 
 def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: None) -> None:
@@ -76,11 +76,11 @@ def _freeze_objects() -> None:
 
 
 def watch_functions(evaluation_of: Callable[[object], BatchEvaluation | None]) -> None:
-    """Replace the evaluation of certain functions in this worker process; call it once.
+    """Replace Spark's evaluation of certain functions in this worker process; must be called only once.
 
     Args:
-        evaluation_of: called with each function that a task of ``applyInPandasWithState`` or any
-            other operator runs; it returns None for a function that Spark evaluates.
+        evaluation_of: is called with each function that a task of any operator runs, and returns its
+            evaluation, or None if Spark evaluates the function.
     """
     worker: Any = importlib.import_module("pyspark.worker")
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - after the fork
@@ -108,7 +108,7 @@ def watch_functions(evaluation_of: Callable[[object], BatchEvaluation | None]) -
 
 
 class _ArrowStream:
-    """Replaces Spark's serializer; evaluates while it writes."""
+    """Replaces Spark's serializer of a task; evaluates the task's batches while it writes the results."""
 
     def __init__(self, evaluation: BatchEvaluation) -> None:
         # After the fork.
@@ -118,10 +118,10 @@ class _ArrowStream:
         self._evaluation = evaluation
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[Any]:
-        """Read Spark's input."""
+        """Read Arrow batches from Spark."""
         batches: Iterator[Any] = self._serializer().load_stream(stream)
         return batches
 
     def dump_stream(self, batches: Iterator[Any], stream: IO[bytes]) -> None:
-        """Evaluate batches one at a time and write the results."""
+        """Evaluate Arrow batches one at a time, and write the results to Spark."""
         self._serializer(write_start_stream=True).dump_stream(self._evaluation(batches), stream)

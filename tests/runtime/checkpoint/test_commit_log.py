@@ -112,7 +112,10 @@ def test_damaged_metadata_is_named(checkpoint: Path, content: str, reason: str) 
     with pytest.raises(CheckpointError) as caught:
         log.query_id()
 
-    assert caught.value.message == f"{checkpoint}/metadata is not what Spark writes: {reason}"
+    assert caught.value.message == (
+        f"{checkpoint}/metadata does not have the form in which Spark writes it ({reason}); "
+        "restore the checkpoint from a copy"
+    )
 
 
 def test_end_offsets_are_those_of_every_source(checkpoint: Path) -> None:
@@ -127,11 +130,11 @@ def test_end_offsets_are_those_of_every_source(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (f"v2\n{METADATA}\n-", "has the format v2, not v1"),
-        ("", "has the format , not v1"),
+        (f"v2\n{METADATA}\n-", "must have the format v1 in its first line, and has 'v2'"),
+        ("", "must have the format v1 in its first line, and has ''"),
         (
             f"v1\n{METADATA}\n[",
-            "is not what Spark writes: Expecting value: line 1 column 2 (char 1)",
+            "does not have the form in which Spark writes it (Expecting value: line 1 column 2 (char 1))",
         ),
     ],
 )
@@ -142,7 +145,9 @@ def test_offsets_of_another_form_are_named(checkpoint: Path, content: str, reaso
     with pytest.raises(CheckpointError) as caught:
         log.end_offsets(4)
 
-    assert caught.value.message == f"{checkpoint}/offsets/4 {reason}"
+    assert caught.value.message == (
+        f"{checkpoint}/offsets/4 {reason}; restore the checkpoint from a copy"
+    )
 
 
 def test_a_batch_without_offsets_is_named(checkpoint: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_torn_commit_is_refused(checkpoint: Path, content: str) -> None:
     """The newest commit determines the state."""
     folder = written(checkpoint, {**files(committed=4, planned=4), "commits/4": content})
 
-    with pytest.raises(CheckpointError, match=r"commits/4 is not what Spark writes"):
+    with pytest.raises(CheckpointError, match=r"commits/4 does not have the form in which Spark"):
         check_logs(folder)
 
 

@@ -15,7 +15,7 @@ def test_an_old_release_is_refused(version: str) -> None:
         check_release(version)
 
     assert caught.value.message == (
-        f"PySpark {version} is too old: statefun runs on Spark 4.2; run: pip install "
+        f"PySpark {version} is too old: statefun needs Spark 4.2; run: pip install "
         "'pyspark==4.2.0', and submit to a cluster of Spark 4.2"
     )
 
