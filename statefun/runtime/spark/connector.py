@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Kafka connector: its jars, of the version that fits the installed Spark."""
+"""Finds the jars of Spark's Kafka connector, in the version that fits the installed Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statefun.sdk.errors import PlatformError
 logger = logging.getLogger("statefun")
 
 TESTED = "4.2.0"
-"""The PySpark release that is tested; its connector is published."""
+"""The PySpark release with which statefun is tested; its connector is published."""
 
 _CONNECTOR = "spark-sql-kafka-0-10_2.13"
 # Maven Central lacks the provider for some releases of the connector. The connector uses only
@@ -33,10 +33,10 @@ _PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2
 def spark_kafka_connector(
     progress: Callable[[str], None] | None = None, *, spark: str = pyspark.__version__
 ) -> tuple[Path, ...]:
-    """Return the jars of Spark's Kafka connector, without the jars that Spark ships.
+    """Return the jars of Spark's Kafka connector, without jars that Spark itself has.
 
-    Not every release of Spark has its connector in the Maven repository. An earlier release of
-    the same minor version works as well.
+    The Maven repository does not have a connector for every release of Spark. The connector of an earlier
+    release of the same minor version works as well.
 
     Args:
         progress: As for ``jars.resolve``.
@@ -67,7 +67,7 @@ def spark_kafka_connector(
             continue
         if version != spark:
             logger.info(
-                "Spark's Kafka connector is not published for PySpark %s; taking that of %s",
+                "Spark's Kafka connector is not published for PySpark %s; using the connector of PySpark %s",
                 spark,
                 version,
             )
@@ -84,7 +84,7 @@ def spark_kafka_connector(
 
 
 def _fitting_versions(spark: str) -> Iterator[str]:
-    """Yield the versions whose connector fits, the nearest first.
+    """Yield the versions of the connector that fit a version of Spark, the nearest version first.
 
     >>> list(_fitting_versions("4.2.2"))
     ['4.2.2', '4.2.1', '4.2.0']
@@ -98,9 +98,8 @@ def _fitting_versions(spark: str) -> Iterator[str]:
 
 
 def _names(jar: Path) -> list[str]:
-    """Return the artifact names that a file name can mean.
+    """Return the artifact names that the file name of a jar can have, as its version may start at any dash.
 
-    It is not certain where the version starts (``log4j-1.2-api-2.25.4``,
-    ``zstd-jni-1.5.7-7``), so every possible end of the name counts.
+    Examples are ``log4j-1.2-api-2.25.4`` and ``zstd-jni-1.5.7-7``: each part before a dash and a digit counts.
     """
     return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

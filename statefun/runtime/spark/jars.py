@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches Java libraries from Maven repositories, through the Ivy that PySpark ships.
+"""Downloads Java libraries from Maven repositories, with the Ivy that PySpark ships.
 
 Downloads are kept in the user's cache folder, one folder per request with a
-manifest: a second call for the same artifacts neither touches the network nor starts a JVM.
+manifest: a second call for the same artifacts neither uses the network nor starts a JVM.
 
 Spark's own way, ``ADD JAR 'ivy://group:artifact:version?transitive=true&exclude=...'``, needs a session,
-which the embedded Kafka does not have. It resolves anew at every start, which takes more than a
+which the embedded Kafka does not have. It resolves the artifacts at every start, which takes more than a
 second even if its cache has all jars. It prints some thirty lines each time, and eighty when it
-downloads, whatever the log level is. It waits for a silent repository for ever, and its errors are
-stack traces.
+downloads, whatever the log level is. It waits for ever for a repository that does not answer, and its errors
+are stack traces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import ConfigurationError, PlatformError
 
 SETTINGS_VARIABLE = "STATEFUN_IVY_SETTINGS"
-"""Environment variable with the path of an ``ivysettings.xml``, such as one for a mirror."""
+"""The environment variable with the path of an ``ivysettings.xml``, such as the settings for a mirror."""
 
 _MANIFEST = "manifest.json"
 # By default Java waits for ever, so that it would hang if a firewall drops its packets.
@@ -49,12 +49,12 @@ _USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
 class NotPublishedError(PlatformError):
-    """The repository has answered, and has no such version of an artifact."""
+    """The repository has answered that it does not have this version of an artifact."""
 
 
 @attrs.frozen
 class MavenArtifact:
-    """Coordinates of a library in a Maven repository."""
+    """The coordinates of a library in a Maven repository."""
 
     group: str
     artifact: str
@@ -62,24 +62,26 @@ class MavenArtifact:
 
     @classmethod
     def parse(cls, coordinates: str) -> MavenArtifact:
-        """Read coordinates as build files write them.
+        """Parse coordinates in the form ``group:artifact:version``.
 
         >>> MavenArtifact.parse("org.slf4j:slf4j-api:2.0.17").artifact
         'slf4j-api'
         >>> MavenArtifact.parse("slf4j-api")
         Traceback (most recent call last):
         ...
-        statefun.sdk.errors.ConfigurationError: [SF100] 'slf4j-api' is not group:artifact:version
+        statefun.sdk.errors.ConfigurationError: [SF100] 'slf4j-api' must have the form group:artifact:version
 
         Raises:
-            ConfigurationError: It does not have the three parts.
+            ConfigurationError: The text does not have these three parts.
         """
         parts = [part.strip() for part in coordinates.split(":")]
         match parts:
             case [group, artifact, version] if all(parts):
                 return cls(group, artifact, version)
             case _:
-                raise ConfigurationError(f"{coordinates!r} is not group:artifact:version")
+                raise ConfigurationError(
+                    f"{coordinates!r} must have the form group:artifact:version"
+                )
 
     def __str__(self) -> str:
         return f"{self.group}:{self.artifact}:{self.version}"
@@ -92,14 +94,14 @@ def resolve(
     exclude: Collection[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Path, ...]:
-    """Return the jars of artifacts and of all their dependencies at run time.
+    """Return the jars of artifacts and of all their runtime dependencies; download them if they are missing.
 
     Processes may call this at the same time: each downloads into a folder of its own and moves
     the finished files into the cache.
 
     Args:
         artifacts: The artifacts, resolved together, so that conflicts of versions are settled.
-        cache: Where to keep the jars; without it ``statefun/jars`` in the user's cache folder.
+        cache: The folder in which the jars are kept; by default ``statefun/jars`` in the user's cache folder.
         exclude: Artifacts to leave out with their own dependencies: ``artifact`` in any group, or
             ``group:artifact``.
         progress: Called with a short text for each module that Ivy has found or downloaded.
@@ -108,7 +110,7 @@ def resolve(
         Absolute paths, sorted.
 
     Raises:
-        NotPublishedError: The repository does not have that version.
+        NotPublishedError: The repository does not have an artifact's version.
         PlatformError: Java is missing, a download failed, or the cache cannot be written.
         ConfigurationError: ``STATEFUN_IVY_SETTINGS`` does not name a file.
     """
@@ -133,21 +135,21 @@ def resolve(
 
 
 def is_cached(artifacts: Sequence[MavenArtifact], *, exclude: Collection[str] = ()) -> bool:
-    """Return whether ``resolve`` needs no repository for the same request."""
+    """Return whether the cache has all jars, so that ``resolve`` needs no repository for the same arguments."""
     return _cached((cache_folder() / "jars").absolute() / _key(artifacts, exclude)) is not None
 
 
 def cache_folder() -> Path:
-    """Return statefun's cache folder, for files that can be downloaded or made again."""
+    """Return statefun's cache folder in the user's cache folder; its files can be downloaded or made again."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "statefun"
 
 
 def java_command() -> str:
-    """Return the path of the ``java`` to run: in ``JAVA_HOME`` if that is set, else on the PATH.
+    """Return the path of the command ``java``: in ``JAVA_HOME`` if that is set, else on the PATH.
 
     Raises:
-        PlatformError: There is no ``java``; the message has the command that installs it.
+        PlatformError: There is no ``java``; the error text has the command that installs it.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
@@ -169,7 +171,7 @@ def _key(artifacts: Sequence[MavenArtifact], exclude: Collection[str]) -> str:
 
 
 def _cached(folder: Path) -> tuple[Path, ...] | None:
-    """Return the jars that the folder's manifest lists, or None if a jar is missing or has changed."""
+    """Return the jars that a cache folder's manifest lists; None if a jar is missing or has changed."""
     try:
         sizes = json.loads((folder / _MANIFEST).read_text())
         if any((folder / name).stat().st_size != size for name, size in sizes.items()):
@@ -180,7 +182,7 @@ def _cached(folder: Path) -> tuple[Path, ...] | None:
 
 
 def _keep(downloaded: Sequence[Path], folder: Path) -> tuple[Path, ...]:
-    """Move jars into the folder and list them in its manifest, last of all."""
+    """Move downloaded jars into a cache folder, and list them in its manifest at the end."""
     sizes = {jar.name: jar.stat().st_size for jar in downloaded}
     for jar in downloaded:
         # File by file: a folder that another process uses is complete at every moment.
@@ -197,7 +199,7 @@ def _download(
     work: Path,
     progress: Callable[[str], None] | None,
 ) -> list[Path]:
-    """Download jars into folder ``work`` with Ivy; after a broken connection, resume once."""
+    """Download jars into the folder ``work`` with Ivy; if a connection breaks, try once more."""
     _write_request(artifacts, exclude, work / "ivy.xml")
     command = _ivy_command()
     output = _Output(progress)
@@ -258,7 +260,9 @@ def _ivy_command() -> list[str]:
     settings = os.environ.get(SETTINGS_VARIABLE)
     if settings:
         if not Path(settings).is_file():
-            raise ConfigurationError(f"{SETTINGS_VARIABLE} is {settings!r}, which is no file")
+            raise ConfigurationError(
+                f"{SETTINGS_VARIABLE} must be the path of a file, and is {settings!r}"
+            )
         command += ["-settings", str(Path(settings).absolute())]
     # Relative paths: Ivy would read brackets in an absolute path as a part of the pattern.
     command += ["-cache", "ivy", "-ivy", "ivy.xml", "-confs", "default"]
@@ -287,7 +291,7 @@ def _run(command: Sequence[str], work: Path, output: _Output) -> int:
 
 
 class _Output:
-    """Ivy's output so far: its last lines, and its progress."""
+    """The output of Ivy so far: its last lines, and how many modules it has found and downloaded."""
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
         self.tail: collections.deque[str] = collections.deque(maxlen=_LINES_SHOWN)

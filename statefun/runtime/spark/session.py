@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark session that an application runs in."""
+"""Opens the Spark session in which an application runs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ logger = logging.getLogger("statefun")
 _LOOPBACK = "127.0.0.1"
 
 _REDACTED = r"(?i)secret|password|token|access[.]?key|[?&;][^=]+="
-"""What Spark's UI and event logs do not show: Spark's default, and queries of URIs."""
+"""The pattern of settings whose values Spark's UI and event logs hide: Spark's default, and queries of URIs."""
 
 _JAVA_22 = 22
 
 
 def shows_terminal() -> bool:
-    """Return whether standard error ends up on a terminal on which a line can be erased."""
+    """Return whether standard error is shown on a terminal on which a line can be erased."""
     if not is_submitted():
         return renews_lines(sys.stderr)
     # spark-submit sends it to the standard output of its JVM.
@@ -50,15 +50,15 @@ def shows_terminal() -> bool:
 
 
 def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = True) -> SparkSession:
-    """Return a separate session for the query, on the active Spark context or a new one.
+    """Return a separate session for the query, in the active Spark context or a new one.
 
     Args:
         debug: whether to show Spark's log.
-        state_partitions: the number of parts of the state; None for as many as there are cores.
+        state_partitions: the number of partitions of the state; None for as many as there are cores.
         kafka: whether the query reads from Kafka.
 
     Raises:
-        ConfigurationError: if Spark's configuration breaks the guarantees.
+        ConfigurationError: if a setting of Spark breaks statefun's guarantees.
     """
     if not debug:
         quieten_jvm()
@@ -75,7 +75,7 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
     # Spark accepts the word in upper case, too.
     if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
-            "spark.speculation=true would invoke functions twice at the same time; switch it off"
+            "spark.speculation must be false, and is true: Spark would call functions twice at the same time"
         )
     if kafka:
         _add_connector(session)
@@ -88,7 +88,7 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
 
 
 def keep_checkpoint_locally(session: SparkSession) -> None:
-    """Make the queries of ``session`` write checkpoints on a local disk the quickest way.
+    """Make the queries of ``session`` write checkpoints on a local disk in the quickest way.
 
     For each local file that it creates, Hadoop would start a process, chmod, and create a further
     file with checksums, though Spark's own checksums cover the checkpoint. Without both, an almost
@@ -122,15 +122,17 @@ def can_dispatch_arrow(session: SparkSession) -> bool:
     if daemon_module != daemon.MODULE:
         reason = f"the Python worker daemon is {daemon_module}"
     elif not is_tested():
-        reason = f"it is not tested with PySpark {__version__}"
+        reason = f"calls with Arrow batches are not tested with PySpark {__version__}"
     else:
         return True
-    logger.warning("functions are called through pandas, which is slower: %s", reason)
+    logger.warning(
+        "functions are called through pandas, which is slower than Arrow batches: %s", reason
+    )
     return False
 
 
 def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
-    """Return the settings of a new Spark context, except settings that the user has made."""
+    """Return settings for a new Spark context, without those that the user has set."""
     script = running_script()
     conf = {
         "spark.redaction.regex": _REDACTED,
@@ -152,10 +154,9 @@ def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _restored_interrupts() -> Iterator[None]:
-    """Restore the program's handler of Ctrl-C afterwards.
+    """After the block, restore the program's handler of Ctrl-C, which a new Spark context replaces.
 
-    A new Spark context sets its own handler, which calls Spark while a call of Spark is
-    interrupted; this fails with a long text.
+    Spark's handler calls Spark while a call of Spark is interrupted; this fails with a long text.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield
@@ -164,7 +165,7 @@ def _restored_interrupts() -> Iterator[None]:
 
 
 def _add_connector(session: SparkSession) -> None:
-    """Put the Kafka connector on the class path of driver and executors, if they lack it."""
+    """Put Spark's Kafka connector on the class path of driver and executors, if it is not there yet."""
     if has_class(KAFKA_SOURCE):
         return
     jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))

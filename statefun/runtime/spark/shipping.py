@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the modules that functions come from importable for workers.
+"""Makes the modules that define an application's functions importable for workers.
 
-Functions of the main program travel by value; functions of modules are imported by each worker. On
-this machine, workers find the modules where the program has found them. Modules are sent to other
+Functions of the main program are sent to workers by value; functions of modules are imported by each worker.
+On this machine, workers find the modules where the program has found them. Modules are sent to other
 machines, unless they belong to an installed package.
 """
 
@@ -36,9 +36,9 @@ _INSTALLED = tuple(
 
 
 def lacks_statefun(text: str) -> PlatformError | None:
-    """Return the error for workers without statefun or its packages, if Spark's text reports them.
+    """Return an error if Spark's text says that workers cannot import statefun or its packages; else None.
 
-    Their daemon is a module of statefun, and starts before the shipped modules have arrived.
+    The workers' daemon is a module of statefun, and starts before the modules that are sent have arrived.
     """
     module = lacking_module(text)
     return (
@@ -47,12 +47,12 @@ def lacks_statefun(text: str) -> PlatformError | None:
 
 
 def import_paths() -> tuple[str, ...]:
-    """Return the folders in which this program finds modules, for workers on the same machine."""
+    """Return the folders in which this program finds modules, for workers on this machine."""
     return tuple(str(Path(path).absolute()) for path in sys.path)
 
 
 def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
-    """Send the modules that functions come from to all machines of a cluster."""
+    """Send the modules that define functions to all machines of a cluster, except installed modules."""
     submitted = {
         Path(file).stem for file in context.getConf().get("spark.submit.pyFiles", "").split(",")
     }
@@ -62,7 +62,7 @@ def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
 
 
 def own_modules(functions: StatefulFunctions) -> set[str]:
-    """Return the top-level modules that functions come from and that are not installed."""
+    """Return the names of the top-level modules that define functions and are not installed."""
     names = {_top_level(handler.fun) for function in functions for handler in function.handlers} - {
         "__main__",
         "statefun",
@@ -84,7 +84,7 @@ def _is_below(file: Path, folders: Iterable[Path]) -> bool:
 
 
 def _zipped(module: Path) -> Path:
-    """Pack a module or package in the form that Spark sends; the name depends on the content."""
+    """Pack a module or package into a zip file, the form that Spark sends; its name depends on the content."""
     sources = sorted(module.rglob("*.py")) if module.is_dir() else [module]
     content = {str(source.relative_to(module.parent)): source.read_bytes() for source in sources}
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
@@ -98,7 +98,7 @@ def _zipped(module: Path) -> Path:
 
 @cache
 def _archives() -> Path:
-    """Return the folder of files to send: Spark fetches them whenever a machine joins the cluster."""
+    """Return a temporary folder for the zip files, from which each machine that joins the cluster loads them."""
     folder = Path(tempfile.mkdtemp(prefix="statefun-modules-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

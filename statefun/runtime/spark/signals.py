@@ -13,16 +13,16 @@ from types import FrameType
 
 from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
 
-_FAREWELL = timedelta(seconds=10)
-"""How long a JVM that a signal ends waits for its program to end."""
+_END_PATIENCE = timedelta(seconds=10)
+"""How long a JVM that a signal ends waits until the program has ended."""
 
 
 @contextmanager
 def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Make SIGTERM stop the application like Ctrl-C, and both without a stack trace.
+    """Make SIGTERM stop the application as Ctrl-C does, and both without a stack trace.
 
     Args:
-        stop: makes the application end; it may be called from any thread.
+        stop: makes the application end; may be called from any thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,7 +46,7 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _end_of_jvm_stops() -> Iterator[None]:
-    """Make a signal to spark-submit's JVM stop its program.
+    """Make a signal to spark-submit's JVM stop the program that the JVM has started.
 
     Only the JVM gets the signal, and the program's output goes through that JVM.
     """
@@ -55,7 +55,7 @@ def _end_of_jvm_stops() -> Iterator[None]:
         return
     accept_calls()
     lang = jvm().java.lang
-    hook = lang.Thread(_Farewell())
+    hook = lang.Thread(_EndDelay())
     lang.Runtime.getRuntime().addShutdownHook(hook)
     try:
         yield
@@ -64,13 +64,13 @@ def _end_of_jvm_stops() -> Iterator[None]:
             lang.Runtime.getRuntime().removeShutdownHook(hook)
 
 
-class _Farewell:
-    """Delays the end of the JVM until the program has ended."""
+class _EndDelay:
+    """Delays the end of spark-submit's JVM until the program has ended."""
 
     def run(self) -> None:
-        """Pass the signal on to the program; the call returns when the program has ended."""
+        """Send SIGTERM to the program, and wait; the JVM ends when the program ends, or the time is over."""
         os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(_FAREWELL.total_seconds())
+        threading.Event().wait(_END_PATIENCE.total_seconds())
 
     class Java:
         implements = ("java.lang.Runnable",)

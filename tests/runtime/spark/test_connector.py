@@ -56,7 +56,7 @@ def test_the_connector_of_an_earlier_release_stands_in(caplog: pytest.LogCapture
 
     assert any("spark-sql-kafka-0-10_2.13-4.2.0.jar" in jar.name for jar in jars)
     assert caplog.messages == [
-        "Spark's Kafka connector is not published for PySpark 4.2.1; taking that of 4.2.0"
+        "Spark's Kafka connector is not published for PySpark 4.2.1; using the connector of PySpark 4.2.0"
     ]
 
 

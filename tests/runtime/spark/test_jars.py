@@ -94,7 +94,7 @@ def test_coordinates_read_back_what_they_print(group: str, artifact: str, versio
 @pytest.mark.parametrize("text", ["", "slf4j-api", "g:a", "g::v", "g:a:v:sources"])
 def test_coordinates_need_three_parts(text: str) -> None:
     """Anything but group, artifact and version is refused with the form that is right."""
-    with pytest.raises(ConfigurationError, match="is not group:artifact:version"):
+    with pytest.raises(ConfigurationError, match="must have the form group:artifact:version"):
         MavenArtifact.parse(text)
 
 
@@ -252,7 +252,7 @@ def test_settings_must_exist(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """A settings variable that names no file is reported before Ivy starts."""
     monkeypatch.setenv(SETTINGS_VARIABLE, "gone.xml")
 
-    with pytest.raises(ConfigurationError, match=r"'gone\.xml', which is no file"):
+    with pytest.raises(ConfigurationError, match=r"must be the path of a file, and is 'gone\.xml'"):
         resolve([APP], cache=cache)
 
 
