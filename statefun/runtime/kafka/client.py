@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""confluent-kafka clients for tasks that Spark's Kafka source lacks, with readable errors."""
+"""Clients of confluent-kafka for work that Spark's Kafka source does not do, with readable errors."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ _LOOKING = {
     ClientError.NOT_COORDINATOR,
     ClientError.NOT_LEADER_FOR_PARTITION,
 }
-"""Errors of a cluster that has not found a group's coordinator or a partition's leader yet."""
+"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
 def reason_of(error: KafkaException) -> ClientError:
-    """Return the client's error in an exception: it has a code and a text."""
+    """Return the error in an exception of confluent-kafka, which has a code and a text."""
     reason: ClientError = error.args[0]
     return reason
 
 
 @contextmanager
 def raising_kafka_errors(text: str) -> Iterator[None]:
-    """Replace the client's exception by a KafkaError that consists of ``text`` and the client's reason.
+    """Replace an exception of confluent-kafka by a KafkaError with ``text`` and the exception's reason.
 
     Args:
-        text: the component, and what could not be done, for the message.
+        text: the beginning of the error text: the component, and what could not be done.
 
     Raises:
-        KafkaError: if the client raises its exception.
+        KafkaError: if the block raises an exception of confluent-kafka.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
 
     Args:
         client: the class of the client.
-        owner: the component that needs the client, such as ``egress com.example/greets``, for messages.
+        owner: the component that needs the client, such as ``egress com.example/greets``, for error texts.
         properties: the properties, in Kafka's names.
 
     Raises:
@@ -92,12 +92,14 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
             if name not in settings:
                 # Not chained: librdkafka's text may quote a secret value.
                 raise ConfigurationError(f"{owner}: {redacted(text, settings)}") from None
-            logger.warning("%s: librdkafka has no property %s; it is left out", owner, name)
+            logger.warning(
+                "%s: librdkafka has no property %s; the property is ignored", owner, name
+            )
             del settings[name]
 
 
 def admin_for(owner: str, address: str, properties: Mapping[str, Any]) -> AdminClient:
-    """Make an admin client of a cluster."""
+    """Return an admin client of the cluster at ``address``; ``owner`` is for error texts."""
     return connect(AdminClient, owner, {**properties, "bootstrap.servers": address})
 
 
@@ -108,7 +110,7 @@ def read_committed(
     starts: Sequence[TopicPartition],
     timeout: timedelta,
 ) -> Iterator[Message]:
-    """Read partitions from the offsets ``starts`` to their present committed end.
+    """Yield the committed records of partitions, from the offsets ``starts`` to the present ends.
 
     Raises:
         KafkaError: if the partitions cannot be read, or no record arrives within ``timeout``.
@@ -145,9 +147,9 @@ def read_committed(
 def committed_offsets(
     consumer: Consumer, partitions: list[TopicPartition], timeout: timedelta
 ) -> list[TopicPartition]:
-    """Return the committed offsets of the consumer's group.
+    """Return the offsets that the consumer's group has committed.
 
-    A cluster that has just started, or lost a broker, first has to find the group's coordinator.
+    A cluster that has just started, or lost a broker, must find the group's coordinator first.
 
     Raises:
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
@@ -183,13 +185,13 @@ def watermarks(
     *,
     committed: bool,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the first and the next offset of each partition, with one request for all.
+    """Return the offsets of the first and of the next record of each partition, with one request for all.
 
     Args:
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
         timeout: how long the cluster may take to answer.
-        committed: whether the next offset is that of readers that are read-committed.
+        committed: whether the next offset is the one for readers with ``read_committed``.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.
@@ -219,7 +221,7 @@ def watermarks(
 def cluster_metadata(
     owner: str, address: str, admin: AdminClient, timeout: timedelta
 ) -> ClusterMetadata:
-    """Return the metadata of a cluster: its brokers and topics.
+    """Return the metadata of a cluster, which list its brokers and topics.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
@@ -235,7 +237,7 @@ def cluster_metadata(
 
 
 def partitions_of(owner: str, topic: str, metadata: ClusterMetadata, address: str) -> list[int]:
-    """Return the partitions of a topic.
+    """Return the numbers of a topic's partitions.
 
     Raises:
         TopicError: if the topic does not exist, or this client may not describe it.

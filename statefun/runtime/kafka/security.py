@@ -30,7 +30,7 @@ _SAME = frozenset(
         "ssl.key.password",
     }
 )
-"""Settings with the same name in both clients."""
+"""Settings that have the same name in both clients."""
 _SECRET = re.compile(r"password|secret|jaas|token|\.key\b|\.pem$|oauthbearer\.config")
 _OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"
 _JAAS = re.compile(
@@ -46,14 +46,14 @@ ClientSettings = dict[str, str]
 
 
 def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
-    """Translate the security settings among Kafka properties; leave the others as they are.
+    """Translate the security settings among Kafka properties; leave other properties as they are.
 
     Args:
-        owner: the component that has the properties, for errors.
+        owner: the component that has the properties, for error texts.
         properties: settings with the Java client's names; settings with librdkafka's names are kept.
 
     Raises:
-        ConfigurationError: if librdkafka has no such setting.
+        ConfigurationError: if librdkafka has no counterpart of a security setting.
     """
     settings: ClientSettings = {}
     for name, value in properties.items():
@@ -71,14 +71,14 @@ def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
         else:
             raise ConfigurationError(
                 f"{owner}: property {name} has no counterpart in librdkafka, which publishes and looks "
-                "up offsets; leave it out, or look for another setting in librdkafka's "
+                "up offsets; remove the property, or look for another setting in librdkafka's "
                 "CONFIGURATION.md"
             )
     return settings
 
 
 def redacted(text: str, settings: Mapping[str, object]) -> str:
-    """Return ``text`` without the secrets among ``settings``.
+    """Replace the values of secret ``settings`` in ``text`` by dots.
 
     >>> redacted('no user "me" with password "x1"', {"sasl.username": "me", "sasl.password": "x1"})
     'no user "me" with password "..."'
@@ -93,7 +93,7 @@ def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
     match = _JAAS.fullmatch(text)
     if match is None:
         raise ValueError(
-            "is not of the form '<login module> required <name>=\"<value>\" ...;', for one module"
+            "must have the form '<login module> required <name>=\"<value>\" ...;', for one module"
         )
     module = match["module"].rpartition(".")[2]
     options = {
@@ -102,7 +102,7 @@ def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
     }
     if module not in _LOGIN_MODULES:
         raise ValueError(
-            f"the login module {module} is unknown; there are {', '.join(_LOGIN_MODULES)}"
+            f"the login module must be one of {', '.join(_LOGIN_MODULES)}, and is {module}"
         )
     return _LOGIN_MODULES[module](options, properties)
 
@@ -156,7 +156,7 @@ _LOGIN_MODULES: dict[str, Callable[[ClientSettings, Mapping[str, str]], ClientSe
 def _truststore(location: str, properties: Mapping[str, str]) -> ClientSettings:
     if properties.get("ssl.truststore.type", "JKS").upper() != "PEM":
         raise ValueError(
-            "librdkafka reads certificates in PEM form only: convert them (keytool -exportcert "
+            "librdkafka reads only certificates in PEM form: convert the certificates (keytool -exportcert "
             "-rfc), and set ssl.truststore.type=PEM"
         )
     return {"ssl.ca.location": location}
@@ -172,7 +172,7 @@ def _keystore(location: str, properties: Mapping[str, str]) -> ClientSettings:
             settings["ssl.keystore.password"] = properties["ssl.keystore.password"]
         return settings
     raise ValueError(
-        f"librdkafka reads no keystores of type {kind}: convert it to PKCS12 (keytool "
+        f"a keystore of type {kind} cannot be read by librdkafka: convert the keystore to PKCS12 (keytool "
         "-importkeystore -deststoretype PKCS12), and set ssl.keystore.type=PKCS12"
     )
 
@@ -205,7 +205,7 @@ _CONSUMED = frozenset(
         "ssl.truststore.type",
     }
 )
-"""Settings that the translations of other settings use."""
+"""Settings that have no translation of their own: translations of other settings use their values."""
 _LIBRDKAFKA = frozenset(
     {
         "sasl.mechanisms",
@@ -229,4 +229,4 @@ _LIBRDKAFKA = frozenset(
         "ssl.sigalgs.list",
     }
 )
-"""librdkafka's own names, for users who prefer them to Java's."""
+"""librdkafka's own names of settings, which are allowed as well as Java's."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the topics that module.yaml names for an egress."""
+"""Checks that the topics of an egress that module.yaml names exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("statefun.egress")
 
 
 def declared_topics(egress: KafkaEgress) -> list[str]:
-    """Return the topics that module.yaml names for an egress: for dead letters and for their replays."""
+    """Return the topics that module.yaml names for an egress: of dead letters, and of replayed dead letters."""
     return [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
 
 
@@ -37,7 +37,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
 
 
 def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
-    """Check that the topics of all egresses exist, in clusters that answer; warn of other clusters.
+    """Check that the topics that module.yaml names for egresses exist; warn if a cluster does not answer.
 
     Raises:
         TopicError: if one of the topics does not exist.
@@ -51,5 +51,6 @@ def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -
             raise
         except KafkaError as error:
             logger.warning(
-                "%s; the records of the egress are kept until a broker answers", error.message
+                "%s; the records of the egress stay in the outbox until a broker answers",
+                error.message,
             )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and their encodings: messages, effects, origins of records."""
+"""Rows and effects, and their encodings as Spark columns and Arrow streams."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effects of invocations, encoded as Arrow streams for the outbox, and decoded again."""
+"""Encodes effects of invocations as Arrow streams for the outbox, and decodes them again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _make_record = partial(tuple.__new__, EgressRecord)
 
 
 def arrow_stream(pieces: Iterable[Sequence[tuple[Any, ...]]], schema: pa.Schema) -> bytes:
-    """Encode effects as one Arrow IPC stream, with a record batch for each piece."""
+    """Encode effects as one Arrow IPC stream, with a record batch for each item of ``pieces``."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         for rows in pieces:
@@ -55,12 +55,12 @@ def _column(cells: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
 
 
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
-    """Read an Arrow IPC stream."""
+    """Yield the record batches of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
         yield from reader
 
 
 def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
-    """Read egress records from an Arrow IPC stream."""
+    """Yield the egress records in an Arrow IPC stream."""
     for batch in read_batches(file):
         yield from map(_make_record, zip(*map(values_of, batch.columns), strict=True))

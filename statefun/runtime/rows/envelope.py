@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows on their way to functions: each is one message to one address."""
+"""The columns of rows that dispatch reads: each row is one message to one address."""
 
 from __future__ import annotations
 

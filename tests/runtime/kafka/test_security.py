@@ -127,7 +127,7 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
     ("properties", "reason"),
     [
         ({"ssl.provider": "X"}, "property ssl.provider has no counterpart in librdkafka"),
-        ({"sasl.jaas.config": SECRET}, "is not of the form"),
+        ({"sasl.jaas.config": SECRET}, "must have the form"),
         (
             {"sasl.jaas.config": f"x.y.Other required a='{SECRET}';"},
             "login module Other is unknown",
@@ -137,7 +137,7 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
             {"sasl.jaas.config": f"{OAUTH} required clientId=a clientSecret='{SECRET}';"},
             "OAuth needs the property sasl.oauthbearer.token.endpoint.url",
         ),
-        ({"ssl.truststore.location": "/x.jks"}, "certificates in PEM form only: convert them"),
+        ({"ssl.truststore.location": "/x.jks"}, "only certificates in PEM form: convert the certificates"),
         ({"ssl.keystore.location": "/x.jks"}, "no keystores of type JKS: convert it to PKCS12"),
         ({"sasl.login.callback.handler.class": "a.B"}, "only Kafka's own OAuthBearerLogin"),
     ],

@@ -36,4 +36,4 @@ def test_a_cluster_that_does_not_answer_does_not_delay_a_start(
     refuse_missing_topics(parse_module(module).egresses, timedelta(seconds=1))
 
     assert "egress test/out: no Kafka broker answered at 127.0.0.1:1" in caplog.text
-    assert "the records of the egress are kept until a broker answers" in caplog.text
+    assert "the records of the egress stay in the outbox until a broker answers" in caplog.text
