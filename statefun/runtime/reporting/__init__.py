@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run reports: its progress, counts, metrics and failures, and why it has ended."""
+"""Reports of a run: its progress, counts, metrics and failures, and why it has ended."""

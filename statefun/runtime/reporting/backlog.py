@@ -14,10 +14,10 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Backlog:
-    """The undelivered messages of one run: messages between functions, and messages to timers.
+    """The number of staged, undelivered messages of a run: to functions, and to timers.
 
     Args:
-        checkpoint: the checkpoint, with the messages that an earlier run has left.
+        checkpoint: the checkpoint, which also has undelivered messages of earlier runs.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -31,7 +31,7 @@ class Backlog:
         }
 
     def staged(self, batch: int, outcomes: Sequence[Outcome]) -> None:
-        """Add the messages that a micro-batch sends."""
+        """Add the number of messages that a micro-batch sends."""
         count = sum(outcome.segment.messages.records for outcome in outcomes)
         with self._lock:
             self._staged[batch] = count

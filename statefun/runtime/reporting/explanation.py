@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a query has ended; Spark's own errors are about its inner workings."""
+"""Explains why a query has ended, since Spark's own errors are about Spark's inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statefun.sdk.errors import (
 def explained(
     cause: Exception, ingresses: Sequence[KafkaIngress], settings: Settings
 ) -> StatefunError:
-    """Return the error that explains why a query has ended.
+    """Return the error that explains to a user why a query has ended.
 
     Args:
         cause: the first known failure.
@@ -37,7 +37,7 @@ def explained(
     if is_concurrent_update(cause):
         return CheckpointError(
             f"Spark could not write its logs in checkpoint {settings.checkpoint.shown}: "
-            "another driver, or the JVM of a killed one, writes them, too; make sure that it has "
+            "another driver, or the JVM of a killed driver, writes them, too; make sure that both have "
             "ended, and restore the checkpoint from a copy"
         )
     if isinstance(cause, StatefunError):
@@ -61,7 +61,7 @@ def explained(
 
 
 def error_of_task(text: str) -> StatefunError | None:
-    """Return the error of statefun's that a task has raised, from the traceback in Spark's text.
+    """Return the error of statefun that a task has raised, found in Spark's text; None if there is none.
 
     >>> error_of_task("statefun.sdk.errors.ConnectorError: [SF510] file /a was deleted")
     ConnectorError('file /a was deleted')
@@ -78,10 +78,10 @@ _ERROR_WITH_CODE = re.compile(
 
 
 def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> None:
-    """Check that all topics and records to read still exist.
+    """Check that the topics of all ingresses, and the next records to read, still exist.
 
     Raises:
-        KafkaError: if they do not.
+        KafkaError: if a topic or a record is missing.
     """
     for ingress in ingresses:
         check_topics(ingress, settings.kafka_timeout)

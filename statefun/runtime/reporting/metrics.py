@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters and gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
+"""The counters and gauges of a run in Spark's metrics system, for JMX, Prometheus or Graphite.
 
-The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
-``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``, or ``records`` and
-the figures that its connector reports; see docs/operations.md.
+The source is called ``statefun``. Each ingress of Kafka has ``commitsSucceeded`` and
+``commitsFailed``, and each of its partitions ``currentOffset``, ``committedOffset`` and ``lag``. An ingress
+of a connector has ``records`` and the figures that its connector reports. See docs/operations.md.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ logger = logging.getLogger("statefun")
 
 SOURCE = "statefun"
 _PRESENT = {"backlog", "calls_under_way", "endpoints_down"}
-"""The numbers of a summary that may fall; the others are counters."""
+"""The counts of a summary that may also fall, so that they are gauges; the other counts are counters."""
 _TURN = timedelta(milliseconds=200)
-"""The time limit of an update for partitions: each new value takes a call of the JVM."""
+"""How long one update may set values of partitions: each new value takes a call of the JVM."""
 
 
 class Metrics:
-    """The metrics of one run.
+    """Sets the metrics of one run.
 
     Args:
         ingresses: Kafka's ingresses in the order of the query's sources.
-        connectors: the ingresses of connectors, whose sources follow.
+        connectors: the ingresses of connectors, whose sources come after Kafka's.
         stops: by ingress, the offsets before which it stops; None for an ingress that does not stop.
-        group_offsets: the committed offsets of the ingresses.
+        group_offsets: the commits of the ingresses' offsets to consumer groups.
         summary: the counts of the run.
     """
 
@@ -63,44 +63,45 @@ class Metrics:
         self._source: MetricsSource | None = None
         self._values: dict[str, int] = {}
         self._remaining: Iterator[tuple[str, int]] | None = None
-        """The values of partitions that the last update had no time to set."""
+        """The names and values of metrics that the last update had no time to set; None if it has set all."""
 
     def open(self) -> None:
-        """Join the metrics system of the Spark context."""
+        """Register the source of the metrics in the Spark context."""
         with self._given_up_on_failure():
             self._source = MetricsSource(SOURCE)
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set the metrics of the run and its ingresses, and metrics of partitions while time allows.
+        """Set the metrics of the run and its ingresses, and those of partitions while time allows.
 
-        The next call goes on with the remaining partitions: the caller has other duties,
+        The next call continues with the remaining partitions: the calling thread has other work to do,
         and a hundred thousand partitions take half a minute.
 
         Args:
-            progress: the query's newest progress, if there is one.
+            progress: the query's newest progress report; None before the first one.
         """
         if self._source is not None:
             with self._given_up_on_failure():
                 self._update(self._source, progress)
 
     def close(self) -> None:
-        """Remove the metrics, so that a later run of this process begins anew."""
+        """Remove the metrics, so that a later run of this process starts without values."""
         if self._source is not None:
             with suppress(JvmError, OSError):  # Spark may have stopped already
                 self._source.clear()
 
     @contextmanager
     def _given_up_on_failure(self) -> Iterator[None]:
-        """Give the metrics up if they fail, so that the application goes on without them."""
+        """If the block fails, log a warning and set no metrics any more, so that the application goes on."""
         try:
             yield
         except JVM_GONE:
             raise
         except Exception as error:
             logger.warning(
-                "there are no metrics any more, and the application goes on: %s", first_words(error)
+                "the application goes on without metrics, since they cannot be set: %s",
+                first_words(error),
             )
-            logger.debug("why there are no metrics", exc_info=True)
+            logger.debug("the metrics cannot be set", exc_info=True)
             self.close()
             self._source = None
 
@@ -149,7 +150,7 @@ class Metrics:
 
 
 def _gauges(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:
-    """Yield values with the names of their gauges."""
+    """Yield a gauge's name and value for each partition of an ingress."""
     for topic, partitions in values.items():
         for number, value in partitions.items():
             yield f"ingress.{ingress.id}.topic.{topic}.partition.{number}.{name}", value

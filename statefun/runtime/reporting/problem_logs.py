@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines about messages that were not handled, and about endpoints that cannot be reached."""
+"""Logs messages that functions could not handle, and endpoints that cannot be reached."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger("statefun")
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures of one kind."""
 _REPORT_COUNTS_FOR = timedelta(minutes=10)
-"""How long a worker's report of an unreachable endpoint counts, after its next attempt was due."""
+"""How long a worker's report of an unreachable endpoint counts after the worker's next attempt was due."""
 
 
 class FailureLog:
-    """Counts messages that were not handled, and logs an example of each kind of failure.
+    """Counts messages that could not be handled, and logs an example of each kind of failure.
 
     The first failure of a kind is logged at once; later failures of the kind are logged together.
 
@@ -34,13 +34,13 @@ class FailureLog:
         self._summary = summary
         self._clock = clock
         self._unlogged: dict[tuple[str, str], Outcome.Example] = {}
-        """By kind, and by what became of the messages."""
+        """Examples of failures that are not logged yet, by kind, and by what has happened to the messages."""
         self._next: dict[tuple[str, str], float] = {}
-        """When the next line about a kind may be logged; a kind that is not here may be logged now."""
+        """The earliest time of the next log line about a kind of failure; kinds without a time can be logged."""
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
-        """Count the messages that a part of a micro-batch could not handle."""
+        """Count the messages that one task of a micro-batch could not handle."""
         with self._lock:
             self._summary.skipped += outcome.skipped
             self._summary.dead_letters += outcome.dead_letters
@@ -51,10 +51,10 @@ class FailureLog:
                     first.count += example.count
 
     def log(self, *, at_once: bool = False) -> None:
-        """Log the failures that were not logged yet, unless the last line is too recent.
+        """Log the failures that were not logged yet; a kind that was logged recently waits.
 
         Args:
-            at_once: whether to log them however recent the last line is.
+            at_once: whether to log also kinds that were logged recently.
         """
         now = self._clock()
         with self._lock:
@@ -68,10 +68,10 @@ class FailureLog:
 
 
 class EndpointLog:
-    """Logs which endpoints cannot be reached, each once, and when they can be reached again.
+    """Logs once that an endpoint cannot be reached, and once that it can be reached again.
 
     Each worker finds this out by itself, and reports it with the micro-batches in which it calls the
-    endpoint. A worker that no longer calls it reports nothing: its last report expires after a while.
+    endpoint. A worker that no longer calls the endpoint reports nothing: its last report expires after a while.
 
     Args:
         summary: gets the counts.
@@ -82,11 +82,11 @@ class EndpointLog:
         self._summary = summary
         self._clock = clock
         self._down: dict[str, dict[str, float]] = {}
-        """By endpoint and worker, until when the last report of the worker counts."""
+        """By endpoint and worker, the time until which the worker's last report counts."""
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
-        """Count the endpoints that a part of a micro-batch has called, and log changes."""
+        """Count the messages that one task of a micro-batch has postponed, and log changes of endpoints."""
         new_problems: dict[str, str] = {}
         with self._lock:
             self._summary.postponed += outcome.postponed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a running query: its progress, its failures, and the endpoints that do not answer."""
+"""Reports of a running query: its progress, its failures, and endpoints and clusters that do not answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reports:
 
     Args:
         definition: the application.
-        prepared: the facts that the run has begun with.
+        prepared: what the preparation has found and decided.
         publisher: publishes the records of the query.
         summary: gets the counts of the run.
         ui: the address of Spark's own page about the query.
@@ -57,11 +57,11 @@ class Reports:
         self._new_topics = NewTopics(checkpoint, ingresses)
 
     def open(self) -> None:
-        """Show the numbers of the query to Spark's metrics system, when it has started."""
+        """Register the run's metrics in Spark's metrics system, once the query has started."""
         self._metrics.open()
 
     def staged(self, batch: int, outcomes: Sequence[Outcome]) -> None:
-        """Count a micro-batch and the outcomes of its tasks; the query's thread calls this."""
+        """Count a staged micro-batch and the outcomes of its tasks; the query's thread calls this."""
         self._status.staged(batch)
         self._summary.batches += 1
         self._backlog.staged(batch, outcomes)
@@ -71,7 +71,7 @@ class Reports:
             self._endpoint_log.add(outcome)
 
     def report(self, query: StreamingQuery) -> None:
-        """Report whatever is due; call this about once a second."""
+        """Log, show and set everything that is due; must be called about once a second."""
         self._failure_log.log()
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
@@ -87,7 +87,7 @@ class Reports:
         self._new_topics.look()
 
     def close(self) -> None:
-        """Report the remaining failures and counts, when the query has ended."""
+        """Log the remaining failures and set the last counts, when the query has ended."""
         self._failure_log.log(at_once=True)
         self._summary.backlog = self._backlog.count()
         self._status.close()
@@ -96,5 +96,5 @@ class Reports:
 
 
 def count_records(publisher: Publisher, summary: Summary) -> None:
-    """Write into a summary how many records were published and refused since the start."""
+    """Set the numbers of published and refused records in a summary."""
     summary.egress_records, summary.refused = publisher.records, publisher.refused

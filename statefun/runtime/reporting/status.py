@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a run: one line on a terminal that renews itself, or a line a minute in a log."""
+"""Shows the progress of a run: in one line of a terminal that is rewritten, or in a log line per minute."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from statefun.runtime.terminal.status_line import StatusLine
 logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(minutes=1)
-"""The time between two lines in a log."""
+"""The time between two log lines about the progress."""
 _WINDOW = timedelta(seconds=10)
-"""The period that rates on a terminal cover: a micro-batch may take seconds."""
+"""The period over which a terminal's rates are computed, since a micro-batch may take seconds."""
 _ROUNDED_FROM = 10
-"""Rates below this one have a decimal."""
+"""Rates below this number are shown with a decimal."""
 
 
 @attrs.frozen
 class _Sample:
-    """The counts of a run at a point in time."""
+    """How many records a run has read and published up to a point in time."""
 
     time: float
-    """In seconds, monotonic."""
+    """The time in seconds of the monotonic clock."""
     read: int
     published: int
 
 
 class Status:
-    """Shows the user how many records are read and published, and how many wait.
+    """Shows the user how many records are read and published per second, and how many wait.
 
     Args:
         summary: the counts of the run.
-        ingresses: the ingresses in the order of the query's sources.
+        ingresses: Kafka's ingresses in the order of the query's sources.
         stops: by ingress, the offsets before which it stops; None for an ingress that does not stop.
-        connectors: the number of other ingresses; their sources follow.
-        line: the terminal's line; None for the log.
+        connectors: the number of other ingresses, whose sources come after Kafka's.
+        line: the terminal's status line; None to write into the log.
         ui: the address of Spark's own page about the query.
     """
 
@@ -75,10 +75,10 @@ class Status:
         self._next_log = time.monotonic() + self._interval
 
     def begin(self, history: Iterable[StreamingQueryProgress]) -> bool:
-        """Leave out the records that earlier runs have read; return whether their number is known.
+        """Subtract the records that earlier runs have read; return whether their number is known yet.
 
         Args:
-            history: the progress that Spark has reported so far, the oldest first.
+            history: the progress reports of Spark so far, the oldest first.
         """
         for progress in history:
             ingress_positions = list(positions(self._ingresses, self._stops, progress))
@@ -98,14 +98,14 @@ class Status:
         return False
 
     def staged(self, batch: int) -> None:
-        """Record the newest micro-batch."""
+        """Note the number and the time of the newest micro-batch."""
         self._batch, self._batch_at = batch, time.monotonic()
 
     def show(self, progress: StreamingQueryProgress | None) -> None:
-        """Show the progress; in a log, only if the last line is old enough.
+        """Show the progress; write it into the log only if the last log line is old enough.
 
         Args:
-            progress: the query's newest progress, if there is one.
+            progress: the query's newest progress report; None before the first one.
         """
         if progress is not None:
             self._count(progress)
@@ -121,19 +121,19 @@ class Status:
             self._next_log = now + self._interval
 
     def close(self) -> None:
-        """Erase the line."""
+        """Erase the terminal's status line, if there is one."""
         if self._line is not None:
             self._line.clear()
 
     def _count(self, progress: StreamingQueryProgress) -> None:
-        """Set how many records are read, and how many wait."""
+        """Set from a progress report how many records are read, and how many wait in Kafka."""
         ingress_positions = list(positions(self._ingresses, self._stops, progress))
         others = records_read(source.endOffset for source in progress.sources[self._others])
         self._read = sum(total(position.read) for position in ingress_positions) + others
         self._lag = sum(total(position.lags) for position in ingress_positions)
 
     def _lag_text(self) -> str:
-        """Return how many records wait in Kafka; connectors do not know theirs."""
+        """Return the text that says how many records wait in Kafka; empty if only connectors read records."""
         if not self._ingresses and self._others.start < self._others.stop:
             return ""
         return "lag ?" if self._lag is None else f"lag {self._lag:,}"
@@ -144,7 +144,7 @@ class Status:
         return f"calls {count:,}, oldest {oldest.total_seconds():.0f} s" if count else ""
 
     def _sentence(self, now: _Sample) -> str:
-        """Return the line."""
+        """Return the text of the status line or log line."""
         first = self._samples[0]
         seconds = max(now.time - first.time, 1.0)
         read = now.read - first.read if self._read is not None else 0
@@ -165,7 +165,7 @@ class Status:
 
 
 def _rate(per_second: float) -> str:
-    """Format a rate of records.
+    """Format a number of records per second.
 
     >>> _rate(0), _rate(0.125), _rate(24_600.3)
     ('0/s', '0.1/s', '24,600/s')

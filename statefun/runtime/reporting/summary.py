@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of a run."""
+"""The counts of a run, which ``statefun.run`` returns."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ class Summary:
     batches: int = 0
     invocations: int = 0
     egress_records: int = 0
-    """Records published by this run, including records that an earlier run left in the outbox.
+    """Records that this run has published, including records that earlier runs left in the outbox.
 
     They include dead letters of failed messages. They do not include dead letters of refused
-    records: a record of a function is either published or ``refused``, never both.
-    """
+    records: a record of a function is either published or ``refused``, never both."""
     skipped: int = 0
-    """Messages and records that were left out, as their failure policy says."""
+    """Messages and records that were skipped, as their failure policy says."""
     dead_letters: int = 0
-    """Messages and records that went to the dead-letter topic."""
+    """Messages and records that became dead letters in the dead-letter topic."""
     refused: int = 0
-    """Records that a cluster has refused for good; they are dead letters or left out."""
+    """Records that a cluster has refused for good; they became dead letters or were skipped."""
     retries: int = 0
-    """How often a message was put off for a retry because its function failed."""
+    """How often a message was postponed for a retry because its function had failed."""
     postponed: int = 0
-    """How often a message had to wait: its endpoint could not take it yet, or earlier messages to its
-    address waited for the endpoint."""
+    """How often a message had to wait because its endpoint could not take it, or because earlier messages
+    to its address waited for the endpoint."""
     endpoints_down: int = 0
     """The number of endpoints that cannot be reached at present."""
     backlog: int = 0
-    """Messages between functions, and to timers, that are under way at present."""
+    """The number of messages to functions and to timers that are sent and not delivered yet."""
     calls_under_way: int = 0
-    """Calls that go on outside of micro-batches at present."""
+    """The number of calls that have left their micro-batches and have not ended."""
     oldest_call: timedelta = _NONE
-    """How long ago the oldest of them has left its micro-batch."""
+    """How long ago the first of these calls has left its micro-batch."""
     next_timer: datetime | None = None
-    """When the next timer is due, for a delayed message or an expiration; None without timers.
+    """When the next timer is due, for a delayed message or an expiration; None if no timer waits.
 
-    For a message that waits for minutes or more, it is a little before: 1/64 of the wait at most."""
+    For a message that waits for minutes or more, the time may be early by up to 1/64 of the wait."""

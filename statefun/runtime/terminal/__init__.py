@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command and a run print on a terminal: tables, and a line that renews itself."""
+"""Prints on a terminal for the command and for a run: tables, and a status line that is rewritten."""

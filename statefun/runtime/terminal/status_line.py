@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A status line of a terminal that renews itself below all other lines."""
+"""A status line of a terminal, which stays below all other lines and is rewritten."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class StatusLine:
         self._lock = threading.RLock()
 
     def show(self, text: str) -> None:
-        """Replace the text of the line; cut it to the width of the terminal."""
+        """Replace the text of the status line; the text is cut to the width of the terminal."""
         with self._lock:
             # A line that wraps could not be erased again.
             self._text = text[: _width(self._stream) - 1]
             self._write(_ERASE + self._text)
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Erase the status line."""
         with self._lock:
             if self._text:
                 self._text = ""
@@ -44,7 +44,7 @@ class StatusLine:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hide the line while the caller prints whole lines above it."""
+        """Hide the status line while the block prints whole lines above it."""
         with self._lock:
             if self._text:
                 self._write(_ERASE)
@@ -53,7 +53,7 @@ class StatusLine:
                 self._write(self._text)
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, unless it is closed or another process has the foreground."""
+        """Write to the terminal, unless it is closed or another process is in its foreground."""
         if self._is_lost:
             return
         try:
@@ -72,18 +72,18 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # a plain cl
         self.line = line
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record."""
+        """Print a log record above the status line."""
         with self.line.hidden():
             super().emit(record)
 
 
 def renews_lines(stream: TextIO) -> bool:
-    """Return whether a stream leads to a terminal on which a line can be erased."""
+    """Return whether a stream is a terminal on which a line can be erased."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _is_ours(stream: TextIO) -> bool:
-    """Return whether the process is in the foreground of its terminal, where it may draw."""
+    """Return whether this process is in the foreground of its terminal, and so may write to it."""
     try:
         return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     except (OSError, ValueError):  # the stream is no controlling terminal of this process

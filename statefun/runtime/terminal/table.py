@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on a terminal."""
+"""Prints tables on a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from statefun.sdk.shortening import shortened
 
 _GAP = "  "
 _NARROWEST = 12
-"""The least width of a column, in characters, however narrow the terminal is."""
+"""The smallest width of a column, in characters, however narrow the terminal is."""
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns as wide as their content; the first row names them.
+    """Print rows in columns as wide as their content; the first row has the names of the columns.
 
-    On a terminal that is too narrow for that, the widest cells are cut.
+    On a terminal that is too narrow for all columns, the cells of the widest columns are cut.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if sys.stdout.isatty():
@@ -30,7 +30,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def fitted(widths: Sequence[int], available: int) -> list[int]:
-    """Return the widths of columns; the widest columns become narrower if there is too little room.
+    """Return the widths of columns; if there is too little space, the widest columns become narrower.
 
     >>> fitted([5, 19, 60, 40], 80)
     [5, 19, 25, 25]
@@ -45,7 +45,7 @@ def fitted(widths: Sequence[int], available: int) -> list[int]:
 
 
 def counted(number: int, noun: str, plural: str = "s") -> str:
-    """Return a number with a noun, in the plural unless the number is 1.
+    """Return a text with a number and a noun, which is in the plural unless the number is 1.
 
     >>> counted(1, "record"), counted(2500, "record"), counted(2, "batch", "es")
     ('1 record', '2,500 records', '2 batches')

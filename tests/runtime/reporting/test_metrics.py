@@ -197,5 +197,5 @@ def test_broken_metrics_do_not_end_the_application(
         with pytest.raises(ConnectionError):
             told_of.update(None)
 
-    text = "there are no metrics any more, and the application goes on"
+    text = "the application goes on without metrics, since they cannot be set"
     assert warnings == [f"{text}: ValueError: a gauge that is none"]
