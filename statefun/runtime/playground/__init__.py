@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the playground: functions receive messages, and topics give records, over HTTP."""
+"""Serves the playground: clients send messages to functions, and read records of topics, over HTTP."""

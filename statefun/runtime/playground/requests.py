@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over HTTP: how the playground reads requests, and answers requests that it refuses."""
+"""How the playground reads HTTP requests, and answers requests that it refuses."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from statefun.sdk.foreign_requests import foreign_header
 logger = logging.getLogger("statefun")
 
 LONGEST_NUMBER = 12
-"""The largest number of digits of a number in a request."""
+"""The largest number of digits that a number in a request may have."""
 _IDLE_SECONDS = 60
 _MOST_DISCARDED_BYTES = 100_000_000
 _WAITING_CONNECTIONS = 1024
-"""How many connections wait until they are accepted; the system may have a lower limit."""
+"""How many connections may wait until they are accepted; the operating system may have a lower limit."""
 
 
 class RefusedError(Exception):
-    """A request that is answered with a status and a text."""
+    """A request is refused; its answer has a status and this error's text."""
 
     def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
         super().__init__(text)
@@ -38,13 +38,13 @@ class RefusedError(Exception):
 
 
 class Server(ThreadingHTTPServer):
-    """A port of the playground; it is bound at first, and accepts connections later."""
+    """A port of the playground: bound when it is made, it accepts connections later."""
 
     daemon_threads = True
     request_queue_size = _WAITING_CONNECTIONS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error, unless the client has closed its connection."""
+        """Log an error that a request has caused, unless the client has closed its connection."""
         del request, client_address
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
@@ -58,7 +58,7 @@ class Server6(Server):
 
 
 def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a method that calls ``serve``; requests that it refuses are answered with the reason."""
+    """Return a method that calls ``serve``, and answers requests that ``serve`` refuses with the reason."""
 
     def do(handler: PlaygroundHandler) -> None:
         handler.begin()
@@ -78,7 +78,7 @@ def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class PlaygroundHandler(BaseHTTPRequestHandler):
-    """Serves a connection, whose requests come one after the other."""
+    """Serves one connection, whose requests come one after the other."""
 
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
@@ -87,51 +87,60 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     error_message_format = "%(message)s: %(explain)s\n"
     is_for_this_machine = True
     location: Location
-    """Where the port is declared."""
+    """The place in a module file that declares the port."""
     _has_answered = False
     _has_unread_body = False
 
     def has_stopped(self) -> bool:
-        """Return whether the application has stopped, so that requests are refused."""
+        """Return whether the application has stopped, so that requests must be refused."""
         return False
 
     def begin(self) -> None:
-        """Prepare for the next request of the connection."""
+        """Reset what belongs to one request, before the next request of the connection."""
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
         self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
 
     def refuse_strangers(self) -> None:
-        """Refuse requests that another site's page makes a browser send, and other machines' requests."""
+        """Refuse requests of other machines, and requests that a page of another web site has sent.
+
+        Raises:
+            RefusedError: if the request must be refused.
+        """
         header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
         if header is not None:
-            text = (
-                f"the playground serves neither pages of other sites nor other machines ({header})"
-            )
+            text = f"the playground answers neither pages of other web sites nor other machines ({header})"
             if self.is_for_this_machine:
                 text += (
-                    f"; if others may use it, such as other containers, add host: 0.0.0.0 to the spec "
+                    f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec "
                     f"of {self.location}"
                 )
             raise RefusedError(HTTPStatus.FORBIDDEN, text)
 
     def check_that_client_waits(self) -> None:
-        """Check that the client has not closed its connection, and can get an answer.
+        """Check that the client has not closed its connection, so that it can get an answer.
 
         Raises:
-            ConnectionResetError: if it has closed the connection.
+            ConnectionResetError: if the client has closed the connection.
         """
         readable, _, _ = select.select([self.connection], [], [], 0)
         if readable and not self.connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError
 
     def body(self) -> bytes:
-        """Read the content of a request."""
+        """Read the content of a request.
+
+        Raises:
+            RefusedError: if its length is not given, or too large.
+            ConnectionResetError: if the client closes the connection before its end.
+        """
         length, *others = self.headers.get_all("Content-Length", [""])
         if others or not length.isdecimal() or "Transfer-Encoding" in self.headers:
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "a message has one Content-Length")
+            raise RefusedError(
+                HTTPStatus.LENGTH_REQUIRED, "a message must have exactly one header Content-Length"
+            )
         if len(length) > LONGEST_NUMBER or int(length) > MAX_RECORD_SIZE:
-            text = f"a message has at most {MAX_RECORD_SIZE:,} bytes"
+            text = f"a message must have at most {MAX_RECORD_SIZE:,} bytes"
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         content = self.rfile.read(int(length))
         if len(content) < int(length):
@@ -140,7 +149,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         return content
 
     def _discard_body(self) -> None:
-        """Read the rest of a request and drop it: a client that still sends would not see the answer."""
+        """Read the rest of a request and drop it: a client that is still sending would not read the answer."""
         length = self.headers.get("Content-Length", "")
         size = int(length) if length.isdecimal() and len(length) <= LONGEST_NUMBER else 0
         remaining = min(size, _MOST_DISCARDED_BYTES)
@@ -150,7 +159,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     def answer(
         self, status: HTTPStatus, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send an answer; after the first answer to a request, close the connection instead."""
+        """Send an answer; if the request was answered already, close the connection instead."""
         if self._has_answered:
             self.close_connection = True
             return
@@ -171,18 +180,22 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def version_string(self) -> str:
-        """Name the server, without its version."""
+        """Return the server's name in answers, without a version."""
         return "statefun"
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: the standard server would print a line for each request."""
+        """Do nothing: the standard server would print a line for each request."""
 
 
 def path_parts(target: str) -> list[str]:
-    """Return the parts of a request's path, which may be escaped, or plain UTF-8."""
+    """Return the parts of a request's path, decoded; the path may be percent-encoded or plain UTF-8.
+
+    Raises:
+        RefusedError: if the path is not UTF-8.
+    """
     try:
         path = urlsplit(target).path.encode("latin-1")  # http.server has decoded it
         return [unquote_to_bytes(part).decode() for part in path.removeprefix(b"/").split(b"/")]
     except ValueError:
-        text = f"the path {target!r} is no UTF-8 text, or no path"
+        text = f"the path of a request must be UTF-8 text, and {target!r} is not"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playground: messages come in, and records go out, over HTTP on this machine.
+"""The playground: clients on this machine send messages to functions and read records, over HTTP.
 
 For development and tests, as ``io.statefun.playground`` of Stateful Functions 3.x::
 
@@ -51,28 +51,28 @@ logger = logging.getLogger("statefun")
 _VENDOR = "application/vnd."
 _LONGEST_WAIT_SECONDS = 600
 _STOP_SECONDS = 0.1
-"""The time between two checks of a server whether it has to stop."""
+"""The time between two checks of a server whether it must stop."""
 _WELL_KNOWN = "io.statefun.types/"
 _TARGET = "/<namespace>/<type>/<id>"
 
 
 @attrs.define
 class _Door:
-    """The ingresses and egresses that share a port."""
+    """What a port of the playground serves: messages to ingresses, and topics of egresses."""
 
     location: Location
-    """The place in a module file that declares the first of them."""
+    """The place in a module file that declares the first ingress or egress of the port."""
     takes_messages: bool = False
     topics: Sequence[str] = ()
 
 
 class Playground:
-    """The servers of a module's playground.
+    """The HTTP servers of an application's playground, one for each port.
 
     Args:
         module: declares the ports, and the topics.
-        functions: the functions that messages are for.
-        store: keeps accepted messages, and published records.
+        functions: the functions to which messages are sent.
+        store: stores accepted messages, and published records.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Playground:
                 door = self._door(each.host, each.port, egress.location)
                 door.topics = [*door.topics, *each.topics]
         self._confirmed_typenames: set[str] = set()
-        """The typenames that endpoints have answered for: they have functions with these typenames."""
+        """The typenames of functions that an endpoint has confirmed to have."""
         self._listen: list[Callable[[], None]] = []
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        """Bind the ports; begin to serve when the query reads messages for the first time.
+        """Bind the ports; the servers accept requests once the query reads messages for the first time.
 
         Raises:
             PlatformError: if a port is taken.
@@ -139,12 +139,15 @@ class Playground:
         return self._doors.setdefault((host, port), _Door(location))
 
     def accept(self, path: Sequence[str], content_type: str | None, body: bytes) -> None:
-        """Accept a message; it is on disk when this returns.
+        """Accept a message to a function; when this method returns, the message is on the disk.
 
         Args:
             path: the parts of the address.
             content_type: the header that names the value's type.
             body: the value.
+
+        Raises:
+            RefusedError: if no function takes such a message.
         """
         try:
             namespace, name, id_ = path
@@ -153,7 +156,7 @@ class Playground:
             if not id_ or address[:2] != (namespace, name):
                 raise ValueError("another path has this address, or none")
         except (ValueError, DefinitionError):
-            text = f"a message goes to {_TARGET}, which /{'/'.join(path)} is not"
+            text = f"the path of a message must be {_TARGET}, and is /{'/'.join(path)}"
             raise RefusedError(HTTPStatus.NOT_FOUND, text) from None
         function = self._functions.find(address.typename)
         if function is None:
@@ -162,14 +165,20 @@ class Playground:
             raise RefusedError(HTTPStatus.NOT_FOUND, text)
         typename, value = _typed(content_type, body)
         if not function.takes(typename):
-            text = f"no handler of {address.typename} takes {typename}: {function.call}"
+            text = (
+                f"no handler of {address.typename} takes values of type {typename}: {function.call}"
+            )
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         _check_value(function, typename, value)
         self._check_answer(function, address)
         self._store.post(address_key(address), typename, value)
 
     def _check_answer(self, function: StatefulFunction, address: Address) -> None:
-        """Refuse an address whose endpoint answers that it has no such function."""
+        """Check that the endpoint of a function does not answer that it has no such function.
+
+        Raises:
+            RefusedError: if the endpoint has no such function.
+        """
         if function.transport is None or address.typename in self._confirmed_typenames:
             return
         problem = asyncio.run(lacks(function, address.typename))
@@ -226,13 +235,17 @@ def _log_ready(host: str, port: int, door: _Door) -> None:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     parts = [f"PUT {url}{_TARGET} sends a message"] if door.takes_messages else []
     parts += [f"GET {url}/{topic} takes a record" for topic in door.topics]
-    others = "; for this machine only, as it has no host: 0.0.0.0" if is_this_machine(host) else ""
+    others = (
+        "; only for clients on this machine, since its spec has no host: 0.0.0.0"
+        if is_this_machine(host)
+        else ""
+    )
     logger.info("the playground is ready: %s%s", ", ".join(parts), others)
 
 
 @contextmanager
 def _port_in_errors(host: str, port: int) -> Iterator[None]:
-    """Replace errors of the system by errors that name the port."""
+    """Replace errors of the operating system by errors that name the port."""
     try:
         yield
     except OSError as error:
@@ -243,13 +256,15 @@ def _port_in_errors(host: str, port: int) -> Iterator[None]:
 
 
 def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
-    """Return the type and the bytes of a message's value; text without a type is a string."""
+    """Return the typename and the bytes of a message's value; a text without a type is a string."""
     media = (content_type or "").partition(";")[0].strip()
     if not media.lower().startswith(_VENDOR):
         try:
             return StringType.typename, StringType.serializer().serialize(body.decode())
         except UnicodeDecodeError:
-            text = f"a value that is no UTF-8 text needs a type: Content-Type: {_VENDOR}<typename>"
+            text = (
+                f"a value that is no UTF-8 text must have a type: Content-Type: {_VENDOR}<typename>"
+            )
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text) from None
     try:
         return str(TypeName.parse(media[len(_VENDOR) :])), body
@@ -258,7 +273,11 @@ def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
 
 
 def _check_value(function: StatefulFunction, typename: str, value: bytes) -> None:
-    """Refuse a value that its type, or the function's handler, cannot read."""
+    """Check that a value can be decoded as its type, and by the function's handler.
+
+    Raises:
+        RefusedError: if the value cannot be decoded.
+    """
     well_known = default_types.find(typename) if typename.startswith(_WELL_KNOWN) else None
     try:
         if well_known is not None:
@@ -267,19 +286,19 @@ def _check_value(function: StatefulFunction, typename: str, value: bytes) -> Non
     except FunctionError:  # the value may be right, but cannot be decoded at present
         return
     except Exception as error:
-        text = f"the value is no {typename}: {type(error).__name__}: {error}"
+        text = f"the value cannot be decoded as {typename}: {type(error).__name__}: {error}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text) from error
 
 
 def _topic_and_wait(target: str, topics: Sequence[str]) -> tuple[str, float]:
-    """Return the topic that a request names, and how many seconds it may wait."""
+    """Return the topic that a request names, and for how many seconds the request may wait for a record."""
     topic = "/".join(path_parts(target))
     if topic not in topics:
-        text = f"there is no topic {topic!r}; there are {', '.join(topics)}"
+        text = f"there is no topic {topic!r}; the topics are {', '.join(topics)}"
         raise RefusedError(HTTPStatus.NOT_FOUND, text)
     (wait,) = parse_qs(urlsplit(target).query).get("wait", ["0"])[:1]
     if not (wait.isascii() and wait.isdecimal() and len(wait) <= LONGEST_NUMBER):
-        text = f"wait has a whole number of seconds, which {wait!r} is not"
+        text = f"wait must be a whole number of seconds, and is {wait!r}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text)
     return topic, min(int(wait), _LONGEST_WAIT_SECONDS)
 

@@ -154,10 +154,15 @@ def test_text_without_a_type_is_a_string(played: Played, headers: dict[str, Any]
             "PUT",
             "/a.fns/any",
             404,
-            "a message goes to /<namespace>/<type>/<id>, which /a.fns/any is not",
+            "the path of a message must be /<namespace>/<type>/<id>, and is /a.fns/any",
         ),
-        ("PUT", "/a.fns/any/", 404, "a message goes to /<namespace>/<type>/<id>"),
-        ("PUT", "/statefun.timers/bucket/1", 404, "a message goes to /<namespace>/<type>/<id>"),
+        ("PUT", "/a.fns/any/", 404, "the path of a message must be /<namespace>/<type>/<id>"),
+        (
+            "PUT",
+            "/statefun.timers/bucket/1",
+            404,
+            "the path of a message must be /<namespace>/<type>/<id>",
+        ),
         ("POST", "/a.fns/any/Ada", 405, "PUT /<namespace>/<type>/<id> sends a message"),
         ("GET", "/greetings", 405, "PUT /<namespace>/<type>/<id> sends a message"),
     ],
@@ -183,12 +188,12 @@ def test_invalid_values_are_refused(played: Played) -> None:
     assert (status, text) == (
         415,
         (
-            "no handler of a.fns/texts takes com.example/User: they take str. "
+            "no handler of a.fns/texts takes values of type com.example/User: they take str. "
             "Add one with .on(...), or name a class's type: make_json_type\n"
         ),
     )
     status, text = played.ask("PUT", "/a.fns/any/Ada", bytes(1_000_001), Content_Type=vendor)
-    assert (status, text) == (413, "a message has at most 1,000,000 bytes\n")
+    assert (status, text) == (413, "a message must have at most 1,000,000 bytes\n")
     assert played.posted() == []
 
 
@@ -203,7 +208,10 @@ def test_values_that_nobody_can_read_are_refused(played: Played) -> None:
     ):
         headers: dict[str, Any] = {"Content-Type": f"application/vnd.{typename}"}
         status, text = played.ask("PUT", path, body, **headers)
-        assert (status, text.startswith(f"the value is no {typename}: ")) == (400, True)
+        assert (status, text.startswith(f"the value cannot be decoded as {typename}: ")) == (
+            400,
+            True,
+        )
     assert played.posted() == []
     headers = {"Content-Type": "application/vnd.com.example/User"}
     assert played.ask("PUT", "/a.fns/users/Ada", b'{"name": "Ada"}', **headers)[0] == 200
@@ -341,7 +349,7 @@ def test_no_two_paths_are_one_address(
 def test_ids_that_are_no_text_are_refused(played: Played) -> None:
     """They would otherwise be one address: that of the character for what is unknown."""
     answers = [played.ask("PUT", f"/a.fns/any/{id_}", b"x") for id_ in ("%FF", "%FE")]
-    assert [(status, "is no UTF-8 text" in text) for status, text in answers] == [(400, True)] * 2
+    assert [(status, "must be UTF-8 text" in text) for status, text in answers] == [(400, True)] * 2
     assert played.posted() == []
 
 
@@ -394,7 +402,7 @@ def test_records_are_taken(played: Played) -> None:
     assert played.ask("GET", "/greetings?wait=1", port=port) == (204, "")
     assert played.ask("GET", "/greetings", port=port) == (204, "")
     status, text = played.ask("GET", "/greeting", port=port)
-    assert (status, text) == (404, "there is no topic 'greeting'; there are greetings, more\n")
+    assert (status, text) == (404, "there is no topic 'greeting'; the topics are greetings, more\n")
     for wait in ("long", "9" * 5000):
         assert played.ask("GET", f"/greetings?wait={wait}", port=port)[0] == 400
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 405
@@ -417,8 +425,8 @@ def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", Host="statefun:8090") == (
         403,
         (
-            "the playground serves neither pages of other sites nor other machines (Host: statefun:8090); if "
-            "others may use it, such as other containers, add host: 0.0.0.0 to the spec of "
+            "the playground answers neither pages of other web sites nor other machines (Host: "
+            "statefun:8090); if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of "
             "module.yaml:2:1\n"
         ),
     )
