@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application: functions and modules, run as one streaming query."""
+"""An application: functions and modules, which run as one streaming query."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from statefun.sdk.functions import StatefulFunctions
 
 
 class Application:
-    """Functions and modules that fit together.
+    """The functions and modules of an application, checked to fit together.
 
     Raises:
-        BindingError: if they do not fit.
+        BindingError: if they do not fit together.
     """
 
     def __init__(
@@ -38,16 +38,18 @@ class Application:
         functions = with_endpoints(functions, module)
         check_binding(module, functions)
         if settings.on_unregistered is OnFailure.DEAD_LETTER and module.dead_letters is None:
-            raise BindingError("on-unregistered=dead-letter: no egress has a deadLetterTopic")
+            raise BindingError(
+                "on-unregistered=dead-letter needs a dead-letter topic, but no egress has a deadLetterTopic"
+            )
         self._definition = Definition(module, functions, settings, clock, line)
         self._stopping = threading.Event()
 
     def run(self) -> Summary:
-        """Run until all records are processed (available-now), a call of :meth:`stop`, or an error.
+        """Run until all records are processed (``available-now``), :meth:`stop` is called, or the run fails.
 
         Raises:
-            StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
-            KeyboardInterrupt: if a signal stops it.
+            StatefunError: if the run fails; the checkpoint's state stays that of the last committed batch.
+            KeyboardInterrupt: if a signal stops the run.
         """
         settings = self._definition.settings
         create_privately(settings.checkpoint)
@@ -56,9 +58,9 @@ class Application:
             return Run(self._definition, self._stopping).complete()
 
     def stop(self) -> None:
-        """Let :meth:`run` end soon; may be called by a signal handler or another thread."""
+        """Make :meth:`run` end soon; may be called by a signal handler or another thread."""
         self._stopping.set()
 
     def is_stopping(self) -> bool:
-        """Return whether :meth:`stop` was called, or is about to be: Spark may get a signal first."""
+        """Return whether :meth:`stop` was called, or will be at once: Spark may get a signal first."""
         return self._stopping.wait(WATCH_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of an application, which owns the parts that work on a checkpoint."""
+"""One run of an application, from the preparation of its checkpoint until its last record is published."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _CALLS_SECONDS = 0.1
 
 
 class Run:
-    """A run of an application, whose process has locked the checkpoint.
+    """One run of an application; the process must have locked the checkpoint.
 
     Args:
         definition: the application.
-        stopping: set when the run is to end.
+        stopping: is set when the run is to end.
 
     Raises:
         StatefunError: if the run cannot begin.
@@ -87,8 +87,8 @@ class Run:
         """Publish the batches of earlier runs, run the query to its end, and publish its batches.
 
         Raises:
-            StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
-            KeyboardInterrupt: if the run is to end before that.
+            StatefunError: if the run fails; the checkpoint's state stays that of the last committed batch.
+            KeyboardInterrupt: if ``stopping`` is set before the query has ended.
         """
         with closing(self._group_offsets), frozen(), self._inboxes() as inboxes:
             try:
@@ -103,7 +103,7 @@ class Run:
 
     @contextmanager
     def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
-        """Open the inboxes, by their names in the offset; serve the playground, if there is one."""
+        """Open the inboxes, by their names in the feedback offset, and serve the playground, if there is one."""
         checkpoint, module = self._settings.checkpoint, self._definition.module
         offset = feedback_offset(self._commit_log, self._commit_log.planned())
         self._register = CallRegister(offset.last_of(CALLS_INBOX))
@@ -118,18 +118,18 @@ class Run:
             yield inboxes | {PLAYGROUND_INBOX: PlaygroundInbox(store)}
 
     def _publish_leftovers(self) -> None:
-        """Publish the batches that an earlier run has committed, before this run sends anything."""
+        """Publish the committed batches that earlier runs have left, before this run publishes any record."""
         leftovers = self._prepared.leftovers
         if leftovers.unpublished:
             logger.info(
-                "publishing %d batches that an earlier run had committed",
+                "publishing %d batches that earlier runs have committed and not published",
                 len(leftovers.unpublished),
             )
         self._publisher.start(leftovers)
         self._publisher.drain(self._prepared.newest, self._stopping)
 
     def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
-        """Run the query to its end, or until the run is to stop."""
+        """Run the query until it ends, or until ``stopping`` is set."""
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts Arrow columns to Python's values, quickly."""
+"""Converts Arrow columns to lists of Python values, quickly."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 _OBJECT_TYPES = frozenset({pa.binary(), pa.string()})
-"""The types whose values NumPy holds as Python's objects, nulls included."""
+"""The types whose values NumPy has as Python objects, nulls included."""
 _SAFE_TYPES = _OBJECT_TYPES | {pa.int32(), pa.int64(), pa.bool_()}
-"""The types whose values NumPy does not change, in a column without nulls."""
+"""The types whose values NumPy does not change in a column without nulls."""
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Convert a column.
+    """Convert an Arrow column to a list of Python values.
 
     Arrow's own ``to_pylist`` makes a scalar of each value first, which takes ten times as long. It
-    is used where NumPy would change values, such as numbers in a column with nulls.
+    is used only where NumPy would change values, such as numbers in a column with nulls.
 
     >>> values_of(pa.array([b"a", None])), values_of(pa.array([1, None])), values_of(pa.nulls(1))
     ([b'a', None], [1, None], [None])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of connectors' code, as errors that name the ingress or egress.
+"""Converts exceptions of connectors' code to errors that name the ingress or egress.
 
 The text of another package's exception rarely says which component has failed.
 """
@@ -15,11 +15,11 @@ from statefun.sdk.errors import ConnectorError, StatefunError
 
 
 def with_owner(owner: str, error: Exception) -> Exception:
-    """Return the error to raise for an exception that code of a connector has raised.
+    """Return the error to raise for an exception that a connector's code has raised.
 
     Args:
         owner: the component, and the connector's function.
-        error: the exception. It is returned as it is if it is an error of statefun, which already
+        error: the exception. It is returned unchanged if it is an error of statefun, which already
             says what is wrong, or the end of Spark's JVM, which is no failure of a connector.
     """
     # Clients of connectors raise ConnectionError as well, which is no JvmError.
@@ -33,7 +33,7 @@ def with_owner(owner: str, error: Exception) -> Exception:
 
 @contextmanager
 def named_failures(owner: str, *signals: type[Exception]) -> Iterator[None]:
-    """Replace exceptions by :func:`with_owner`; pass on ``signals``, which are no failures.
+    """Replace exceptions of the block by errors that name ``owner``; leave ``signals``, which are no failures.
 
     Raises:
         ConnectorError: instead of an exception that the connector's code has raised.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The definition of an application: its functions and modules, and how they are to run."""
+"""The definition of an application: its functions, modules and settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from statefun.sdk.functions import StatefulFunctions
 
 @attrs.frozen
 class Definition:
-    """The functions and modules of an application, and how they are to run."""
+    """The functions, modules and settings of an application."""
 
     module: Module
     functions: StatefulFunctions
-    """All functions, with the functions of the module's endpoints."""
+    """All functions, including the functions of the module's endpoints."""
     settings: Settings
     clock: Clock
-    """Decides which timers are due."""
+    """The clock that decides which timers are due."""
     line: StatusLine | None = None
-    """The line on a terminal that shows the progress; if it is None, the log shows it."""
+    """The terminal's status line, which shows the progress; if it is None, the log has the progress."""

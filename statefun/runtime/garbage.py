@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """Exclude the objects that exist now from garbage collection, until the context ends.
+    """During the block, exclude the objects that exist now from garbage collection.
 
     They are mostly modules, some hundred thousand objects. Without this, records that wait to be
     published make the collector examine all of them again and again, for more than half of the CPU
-    time of publishing. If several runs of a process overlap, the exclusion ends with the last of
-    them. Objects that the program has frozen stay frozen.
+    time of publishing. If several runs of a process overlap, the exclusion ends with the last
+    run. Objects that the program itself has frozen stay frozen.
     """
     with _lock:
         is_ours = _runs[0] if _runs else not gc.get_freeze_count()
@@ -35,4 +35,4 @@ def frozen() -> Iterator[None]:
 
 _lock = threading.Lock()
 _runs: list[bool] = []
-"""For each run, whether the objects were frozen for a run, and not by the program."""
+"""For each run, whether statefun has frozen the objects; False if the program itself had frozen objects."""

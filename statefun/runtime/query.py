@@ -38,14 +38,14 @@ logger = logging.getLogger("statefun")
 
 
 class Query:
-    """The query of a run; it stops the sources of connectors itself, because Spark waits for them.
+    """The query of a run. It stops the sources of connectors itself, because Spark waits for them.
 
     Args:
         session: the session, in which no other query runs.
         definition: the application.
         prepared: the ingresses, and where they start and stop.
         inboxes: the inboxes, by their names in the offset of the feedback source.
-        staging: gets each micro-batch, and the exception if one cannot be planned.
+        staging: stages each micro-batch, and keeps the exception if a micro-batch cannot be planned.
         calls: where workers report about calls that go on outside of micro-batches.
     """
 
@@ -66,10 +66,10 @@ class Query:
         self._staging = staging
         self._calls = calls
         self._sources: list[Source] = []
-        """The sources of connectors, and the feedback source."""
+        """The sources of connectors, and the feedback source, which the run must stop."""
 
     def start(self) -> StreamingQuery:
-        """Start the query: an operator handles rows, and each micro-batch's effects are staged."""
+        """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""
         settings = self._settings
         writer = (
             dispatch(self._rows(), self._operator())
@@ -85,17 +85,19 @@ class Query:
         return writer.start()
 
     def stop(self) -> None:
-        """Stop the query, also one that was interrupted during its start."""
+        """Stop the query and the sources of connectors, also if the query was interrupted during its start."""
         for source in self._sources:
             source.stop()
         try:
             for query in self._session.streams.active:
                 query.stop()
         except (JvmError, OSError):
-            logger.debug("Spark has stopped already", exc_info=True)
+            logger.debug(
+                "the query was not stopped, since Spark has stopped already", exc_info=True
+            )
 
     def _rows(self) -> DataFrame:
-        """Return the rows of all ingresses, and of messages between functions."""
+        """Return the rows of all ingresses, and of the feedback source."""
         prepared, records_per_batch = self._prepared, self._settings.records_per_batch
         ingresses = [
             read_kafka(self._session, ingress, start, stops, records_per_batch)
@@ -130,7 +132,7 @@ class Query:
         )
 
     def _operator(self) -> Operator:
-        """Return the operator that calls the functions; ship their modules to workers."""
+        """Return the operator that calls the functions; send their modules to workers on other machines."""
         session, settings, functions = self._session, self._settings, self._definition.functions
         program = Program.of(functions, self._definition.module, settings.on_unregistered)
         paths: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.run()``: the last call of an application's program."""
+"""``statefun.run()``, the last call of an application's program, which runs the application."""
 
 from __future__ import annotations
 
@@ -55,41 +55,43 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     functions: StatefulFunctions = default_functions,
     components: Sequence[KafkaIngress | KafkaEgress] = (),
 ) -> Summary:
-    """Run the registered functions on Spark, as the module files say.
+    """Run the registered functions on Spark, with the ingresses and egresses of the module files.
 
     An argument that is not given comes from Spark's configuration: ``available_now`` from
-    ``spark.statefun.available-now``, and the others accordingly. Errors of statefun end the
-    program with their message alone.
+    ``spark.statefun.available-now``, and each other argument from the key of its name. Errors of statefun end the
+    program with one line of text, without a traceback.
 
     Args:
         module: the module file, or several; ``module.yaml`` in the program's folder if not given.
         checkpoint: a local folder, or the URI of a folder that Spark and pyarrow both reach, where
             state and progress live; ``.statefun/<program>`` in the program's folder if not given.
-        checkpoint_lock: ``file`` (default) keeps a second driver off a local checkpoint, and refuses
-            others; ``none`` relies on you: of two drivers on a checkpoint, either may lose and
-            repeat the other one's work.
-        trigger: time between the starts of micro-batches; without it, each starts at once.
-        available_now: process the records that the topics have now, and return.
+        checkpoint_lock: ``file`` (default) locks the checkpoint, so that no second driver can use it,
+            and needs a local checkpoint; with ``none``, you must make sure that there is only one driver: of
+            two drivers on a checkpoint, each may lose or
+            repeat effects of the other one.
+        trigger: time between the starts of micro-batches; by default, each starts when the last one has ended.
+        available_now: process the records that exist at the start, and return.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided, from a checkpoint's first
             start on; as many as there are cores if not given.
-        async_concurrency: how many addresses of coroutine functions a worker runs side by side
+        async_concurrency: how many addresses of coroutine functions a worker calls at the same time
             (default 1,000).
         immediate_messages: how many messages of an address, to itself and to functions without
-            state, may be delivered in the micro-batch that sends them (default 1,000); further
-            ones come in the next.
+            state, may be delivered in the micro-batch that sends them (default 1,000); further messages
+            are delivered in the next micro-batch.
         egress_lanes: into how many parts (default 1) an egress's records are divided, by the
-            state partition of their sender; more than one are published by Spark tasks, side
-            by side (``spark.statefun.egress.lanes``).
-        dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
+            state partition of their sender; if there are several, Spark tasks publish them at the same
+            time (``spark.statefun.egress.lanes``).
+        dispatch: how functions are called: with Arrow batches (``arrow``, default), or with pandas frames
+            (``pandas``), which is Spark's own and slower way.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds), an hour at
             most.
         on_unregistered: the policy for messages that wait in the checkpoint for functions that
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
-            ``skip`` give the messages up.
-        shutdown_grace: how long calls that go on outside of micro-batches may take to end when the run
-            is stopped (default 5 seconds); the next start makes the others again.
+            ``skip`` make them dead letters or skip them.
+        shutdown_grace: how long calls that have left their micro-batches may take to end when the run is
+            stopped (default 5 seconds); the next start makes unfinished calls again.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
@@ -98,7 +100,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             files; with any of them, no ``module.yaml`` is needed.
 
     Returns:
-        The counts of the run, once everything is processed (``available_now``).
+        The counts of the run, once all records and messages are processed (``available_now``).
 
     Raises:
         StatefunError: if the run fails; every subclass has a stable code.
@@ -182,7 +184,7 @@ def _show(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print our errors' messages, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
+    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
@@ -196,16 +198,16 @@ def _show(
 
 
 def _new_lines(error: StatefunError) -> str:
-    """Return the details of an error, without a last line that repeats its message."""
+    """Return the details of an error, without a last line that repeats the error's text."""
     *lines, last = error.details.rstrip().splitlines() or [""]
     return "\n".join(lines if last in error.message else [*lines, last])
 
 
 def _show_log(settings: Settings) -> StatusLine | None:
-    """Show the log on the terminal, unless the program has added handlers of its own.
+    """Print statefun's log on the terminal, unless the program has added log handlers of its own.
 
     Returns:
-        The terminal's status line; None if there is none.
+        The terminal's status line; None if no status line is shown.
     """
     root = logging.getLogger("statefun")
     handlers = [handler for handler in root.handlers if isinstance(handler, LogHandler)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a run: arguments of ``run`` win over ``spark.statefun.*`` keys."""
+"""The settings of a run: arguments of ``run``, or else keys ``spark.statefun.*`` of Spark's configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statefun.sdk.failure import OnFailure
 SETTINGS_PREFIX = "spark.statefun."
 V = TypeVar("V")
 _LONGEST_ANSWER = timedelta(hours=1)
-"""The longest time that librdkafka waits for the answer to a request."""
+"""The longest time for which librdkafka waits for the answer to a request."""
 
 
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
@@ -29,23 +29,25 @@ def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     if isinstance(value, Path):
         value = [value]
     if not value:
-        raise ValueError("name at least one module file")
+        raise ValueError("there must be at least one module file")
     return tuple(map(Path, value))
 
 
 def _duration(value: str | timedelta) -> timedelta:
     if not isinstance(value, str | timedelta):
-        raise TypeError("expected a timedelta")
+        raise TypeError("must be a timedelta")
     duration = value if isinstance(value, timedelta) else parse_duration(value)
     if duration < timedelta(0):
-        raise ValueError("a duration cannot be negative")
+        raise ValueError("a duration must not be negative")
     return duration
 
 
 def _answer_time(value: str | timedelta) -> timedelta:
     duration = _duration(value)
     if duration > _LONGEST_ANSWER:
-        raise ValueError("Kafka's clients wait for an answer for an hour at most")
+        raise ValueError(
+            "must be an hour at most, the longest time for which Kafka's clients wait for an answer"
+        )
     return duration
 
 
@@ -55,14 +57,14 @@ def _flag(value: str | bool) -> bool:  # noqa: FBT001 - the value itself is a bo
         return value
     word = str(value).strip().lower()
     if word not in words:
-        raise ValueError("expected true or false")
+        raise ValueError("must be true or false")
     return words[word]
 
 
 def _positive(value: str | int) -> int:
     text = str(value).strip()
     if not (text.isdecimal() and int(text) >= 1):
-        raise ValueError("expected a whole number from 1 up")
+        raise ValueError("must be a whole number, at least 1")
     return int(text)
 
 
@@ -70,13 +72,13 @@ def _on_failure(value: str | OnFailure) -> OnFailure:
     try:
         return OnFailure(value)
     except ValueError:
-        raise ValueError("expected fail, skip or dead-letter") from None
+        raise ValueError("must be fail, skip or dead-letter") from None
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value not in words:
-            raise ValueError(f"expected {' or '.join(words)}")
+            raise ValueError(f"must be {' or '.join(words)}")
         return value
 
     return parse
@@ -85,7 +87,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 def _setting(
     parse: Callable[[Any], V], default: V | None = None, *, key: str | None = None
 ) -> dict[str, Any]:
-    """Declare a setting: its key is the field's name with dashes, unless one is given.
+    """Declare a setting; its key is the field's name with dashes, unless ``key`` is given.
 
     Args:
         parse: converts an argument of ``run``, or the text of a key, to the field's value; raises
@@ -99,35 +101,36 @@ def _setting(
 
 @attrs.frozen
 class Settings:
-    """All settings of a run, resolved."""
+    """All settings of a run, with defaults for those that were not given."""
 
     modules: tuple[Path, ...] = attrs.field(metadata=_setting(_paths, key="module"))
-    """The module files."""
+    """The paths of the module files."""
     checkpoint: Folder = attrs.field(metadata=_setting(Folder.at))
-    """The folder of state, progress and staged effects."""
+    """The folder that has the state, the progress and the staged effects."""
     checkpoint_lock: str = attrs.field(metadata=_setting(_one_of("file", "none"), "file"))
-    """The lock against a second driver on the checkpoint: locks on local files (``file``) or none
-    (``none``)."""
+    """How a second driver is kept from using the checkpoint: by locks on local files (``file``), or not at
+    all (``none``)."""
     trigger: timedelta = attrs.field(metadata=_setting(_duration, timedelta(0)))
-    """Time between the starts of micro-batches; zero: each starts as soon as the last has ended."""
+    """The time between the starts of micro-batches; zero: each starts as soon as the last one has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
-    """Whether to process the records that exist now, and then end."""
+    """Whether to process the records that exist at the start, and then end."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
-    """How many records a micro-batch takes from each ingress at most."""
+    """The largest number of records that a micro-batch reads from each ingress."""
     state_partitions: int | None = attrs.field(metadata=_setting(_positive))
-    """Into how many parts state is divided; fixed by a checkpoint's first start."""
+    """Into how many partitions the state is divided; a checkpoint's first start fixes the number."""
     async_concurrency: int = attrs.field(metadata=_setting(_positive, 1000))
-    """How many addresses of coroutine functions a worker runs side by side."""
+    """The largest number of addresses of coroutine functions that a worker calls at the same time."""
     immediate_messages: int = attrs.field(metadata=_setting(_positive, 1000))
-    """How many messages of an address, to itself and to functions without state, may be delivered
-    in the micro-batch that sends them; further ones come in the next."""
+    """The largest number of messages of an address, to itself and to functions without state, that are
+    delivered in the micro-batch that sends them; further messages are delivered in the next one."""
     egress_lanes: int = attrs.field(metadata=_setting(_positive, 1, key="egress.lanes"))
-    """Into how many parts an egress's records are divided; more than one are published by Spark
-    tasks, side by side."""
+    """Into how many lanes an egress's records are divided; if there are several, Spark tasks publish them
+    at the same time."""
     dispatch: str = attrs.field(metadata=_setting(_one_of("arrow", "pandas"), "arrow"))
-    """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
+    """How workers call functions: with Arrow batches (``arrow``), or with pandas frames (``pandas``), as
+    Spark itself does."""
     kafka_timeout: timedelta = attrs.field(metadata=_setting(_answer_time, timedelta(seconds=15)))
-    """How long to try to reach a Kafka cluster at start; an hour at most."""
+    """How long to try to reach a Kafka cluster at the start; at most an hour."""
     on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
     """The policy for messages to functions that are not registered."""
     shutdown_grace: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=5)))
@@ -135,11 +138,11 @@ class Settings:
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))
-    """Whether to show Spark's log and the causes of errors."""
+    """Whether to show Spark's log, and the tracebacks of errors."""
 
     @classmethod
     def resolve(cls, conf: Mapping[str, str], script: Path | None, **arguments: object) -> Settings:
-        """Combine the arguments of ``run`` (None: not given) with ``spark.statefun.*`` keys.
+        """Combine the arguments of ``run`` (None: not given) with the keys ``spark.statefun.*`` and defaults.
 
         Args:
             conf: Spark's configuration.
@@ -147,7 +150,7 @@ class Settings:
             arguments: by the names of this class's fields, ``modules`` as ``module``.
 
         Raises:
-            ConfigurationError: on an unknown key or a value that cannot be used.
+            ConfigurationError: if a key is unknown, or a value cannot be used.
         """
         keys = {
             key.removeprefix(SETTINGS_PREFIX) for key in conf if key.startswith(SETTINGS_PREFIX)
@@ -155,7 +158,7 @@ class Settings:
         unknown_keys = sorted(keys - KEYS)
         if unknown_keys:
             raise ConfigurationError(
-                f"{SETTINGS_PREFIX}{unknown_keys[0]} is no setting; the settings are: "
+                f"{SETTINGS_PREFIX}{unknown_keys[0]} is not a setting; the settings are: "
                 + ", ".join(f"{SETTINGS_PREFIX}{key}" for key in sorted(KEYS))
             )
         values = {
@@ -171,7 +174,7 @@ class Settings:
 
     @property
     def has_lock(self) -> bool:
-        """Whether a lock keeps a second driver off the checkpoint."""
+        """Whether a lock keeps a second driver from using the checkpoint."""
         return self.checkpoint_lock == "file"
 
 
@@ -179,7 +182,7 @@ _FIELDS = {
     field.metadata["key"] or field.name.replace("_", "-"): field for field in attrs.fields(Settings)
 }
 KEYS = frozenset(_FIELDS)
-"""The keys after ``spark.statefun.``."""
+"""The keys of all settings, without ``spark.statefun.``."""
 
 
 def _value(
@@ -188,7 +191,7 @@ def _value(
     conf: Mapping[str, str],
     arguments: Mapping[str, object],
 ) -> Any:
-    """Return the value of the argument, or else of Spark's configuration, or else the default."""
+    """Return the argument of ``run``, or else the value in Spark's configuration, or else the default."""
     argument = keyword_of(key)
     value, source = arguments.get(argument), f"{argument}="
     if value is None:
@@ -202,7 +205,7 @@ def _value(
 
 
 def keyword_of(key: str) -> str:
-    """Return the argument of ``run`` for a key after ``spark.statefun.``.
+    """Return the name of the argument of ``run`` for a key after ``spark.statefun.``.
 
     >>> keyword_of("egress.lanes")
     'egress_lanes'
@@ -211,12 +214,12 @@ def keyword_of(key: str) -> str:
 
 
 def is_local_master(conf: Mapping[str, str]) -> bool:
-    """Return whether Spark's workers run on this machine, also with a ``local-cluster`` master."""
+    """Return whether Spark's workers run on this machine; also true for a ``local-cluster`` master."""
     return conf.get("spark.master", "local").startswith("local")
 
 
 def running_script() -> Path | None:
-    """Return the program that Python runs; None in an interactive session."""
+    """Return the path of the program that Python runs; None in an interactive session."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(file).absolute() if file else None
 
@@ -227,7 +230,7 @@ def _default_checkpoint(
     folder = Folder.at(program_folder / ".statefun" / (script.stem if script else "application"))
     if not is_local_master(conf):
         raise ConfigurationError(
-            f"{SETTINGS_PREFIX}checkpoint is not set, and the default, {folder.shown}, is a folder of "
-            f"this machine alone; set it to one that all machines of {conf['spark.master']} reach"
+            f"{SETTINGS_PREFIX}checkpoint must be set, since the default, {folder.shown}, is a folder of "
+            f"this machine alone; set it to a folder that all machines of {conf['spark.master']} reach"
         )
     return folder

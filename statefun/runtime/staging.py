@@ -22,14 +22,14 @@ from statefun.sdk.invocation_batch import Turn
 
 
 class Staging:
-    """Runs micro-batches, and makes their effects durable.
+    """Runs micro-batches, and writes their effects to the outbox before Spark commits the batch.
 
     Args:
         settings: the application's settings.
-        prepared: the facts that the run begins with.
+        prepared: what the preparation has found and decided.
         publisher: publishes staged batches once they are committed.
         clock: gives the time of a micro-batch.
-        on_staged: called with each batch, and with the outcome of its tasks.
+        on_staged: called with the number of each staged batch, and with the outcomes of its tasks.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Staging:
         self._flood_gauge = FloodGauge(self._outbox)
         self._waiting_gauge = WaitingGauge(settings.checkpoint)
         self._turn: Turn | None = None
-        """The address that is called alone in the next micro-batch."""
+        """The suspect address that is called alone in the next micro-batch; None if there is none."""
         self.error: Exception | None = None
-        """The reason why a batch was not planned or staged; None if there is none."""
+        """The exception because of which a batch was not planned or staged; None if there is none."""
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
-        """Stage a batch, as Spark's ``foreachBatch`` asks for it; keep the reason if that fails.
+        """Stage a batch when Spark's ``foreachBatch`` asks for it; keep the exception if that fails.
 
         Raises:
-            RuntimeError: if it fails.
+            RuntimeError: if staging fails.
         """
         try:
             self.stage(frame, batch)
@@ -70,11 +70,11 @@ class Staging:
             raise RuntimeError("the micro-batch was not staged") from None
 
     def fail(self, error: Exception) -> None:
-        """Keep the reason why a batch was not planned or staged."""
+        """Keep the exception because of which a batch was not planned or staged."""
         self.error = error
 
     def stage(self, frame: DataFrame, batch: int) -> None:
-        """Run a batch in a single action, as Spark requires, and make its effects durable.
+        """Compute a batch in a single Spark action, as Spark requires, and write its effects to the outbox.
 
         Raises:
             StatefunError: if a function has failed and is to stop the application, or another

@@ -129,6 +129,7 @@ def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path:
     assert process.wait() == 1
     log = tmp_path / "log"
     assert (
-        "[SF100] spark.statefun.avialable-now is no setting; the settings are: " in log.read_text()
+        "[SF100] spark.statefun.avialable-now is not a setting; the settings are: "
+        in log.read_text()
     )
     assert_quiet(log)

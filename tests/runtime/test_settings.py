@@ -131,8 +131,8 @@ def test_a_cluster_needs_a_checkpoint_that_it_reaches(master: str) -> None:
         resolve({"spark.master": master})
 
     assert caught.value.message == (
-        "spark.statefun.checkpoint is not set, and the default, /srv/greeter/.statefun/app, is a "
-        f"folder of this machine alone; set it to one that all machines of {master} reach"
+        "spark.statefun.checkpoint must be set, since the default, /srv/greeter/.statefun/app, is a "
+        f"folder of this machine alone; set it to a folder that all machines of {master} reach"
     )
     assert resolve({"spark.master": master}, checkpoint="/shared").checkpoint == Folder("/shared")
 
@@ -149,7 +149,7 @@ def test_an_unknown_key_is_refused_with_the_known_keys() -> None:
         resolve({"spark.statefun.avialable-now": "true"})
 
     assert caught.value.message == (
-        "spark.statefun.avialable-now is no setting; the settings are: "
+        "spark.statefun.avialable-now is not a setting; the settings are: "
         + ", ".join(f"spark.statefun.{key}" for key in sorted(KEYS))
     )
 
@@ -163,17 +163,21 @@ NO_DURATION = (
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
     [
-        ("module", " , ", "name at least one module file"),
+        ("module", " , ", "there must be at least one module file"),
         ("trigger", "soon", NO_DURATION),
         ("trigger", "-1s", NO_DURATION),
         ("kafka-timeout", "", NO_DURATION),
-        ("kafka-timeout", "61 min", "Kafka's clients wait for an answer for an hour at most"),
-        ("available-now", "yes", "expected true or false"),
-        ("debug", "1", "expected true or false"),
-        ("records-per-batch", "0", "expected a whole number from 1 up"),
-        ("records-per-batch", "many", "expected a whole number from 1 up"),
-        ("state-partitions", "-2", "expected a whole number from 1 up"),
-        ("state-partitions", "2.5", "expected a whole number from 1 up"),
+        (
+            "kafka-timeout",
+            "61 min",
+            "must be an hour at most, the longest time for which Kafka's clients wait for an answer",
+        ),
+        ("available-now", "yes", "must be true or false"),
+        ("debug", "1", "must be true or false"),
+        ("records-per-batch", "0", "must be a whole number, at least 1"),
+        ("records-per-batch", "many", "must be a whole number, at least 1"),
+        ("state-partitions", "-2", "must be a whole number, at least 1"),
+        ("state-partitions", "2.5", "must be a whole number, at least 1"),
     ],
 )
 def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason: str) -> None:
@@ -187,15 +191,15 @@ def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason:
 @pytest.mark.parametrize(
     ("argument", "value", "reason"),
     [
-        ("module", [], "name at least one module file"),
+        ("module", [], "there must be at least one module file"),
         ("module", 5, "'int' object is not iterable"),
-        ("trigger", 5, "expected a timedelta"),
-        ("trigger", timedelta(seconds=-1), "a duration cannot be negative"),
-        ("kafka_timeout", 1.5, "expected a timedelta"),
-        ("available_now", 1, "expected true or false"),
-        ("records_per_batch", 0, "expected a whole number from 1 up"),
-        ("records_per_batch", 2.5, "expected a whole number from 1 up"),
-        ("state_partitions", True, "expected a whole number from 1 up"),
+        ("trigger", 5, "must be a timedelta"),
+        ("trigger", timedelta(seconds=-1), "a duration must not be negative"),
+        ("kafka_timeout", 1.5, "must be a timedelta"),
+        ("available_now", 1, "must be true or false"),
+        ("records_per_batch", 0, "must be a whole number, at least 1"),
+        ("records_per_batch", 2.5, "must be a whole number, at least 1"),
+        ("state_partitions", True, "must be a whole number, at least 1"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_named(argument: str, value: object, reason: str) -> None:
