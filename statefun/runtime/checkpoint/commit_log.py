@@ -49,7 +49,7 @@ class CommitLog:
         self._commits.sync(str(batch))
 
     def settled(self, source: int) -> dict[str, Any] | None:
-        """Return the offset up to which a source was read for good: not even a loss of power takes it back.
+        """Return the offset up to which a source was read durably: no crash and no loss of power takes it back.
 
         Args:
             source: the number of the source in the query.
@@ -93,7 +93,7 @@ class CommitLog:
             offsets = self.end_offsets(batch)
             if len(offsets) != count or offsets[-1] is None:
                 raise CheckpointError(
-                    f"{self._offsets.shown}/{batch} has the offsets of {len(offsets)} sources, and must have those of "
+                    f"{self._offsets.shown}/{batch} has the offsets of {len(offsets)} sources, and must have the offsets of "
                     f"{count}; restore the checkpoint from a copy"
                 )
 
@@ -134,7 +134,7 @@ class CommitLog:
         return None if planned < 0 else self._read(planned).state_partitions
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Lower the end offsets of the newest committed batch, and of the next batch if it is planned.
+        """Lower the end offsets of the newest committed batch, and of the batch after it if that one is planned.
 
         Args:
             stops: for each source, the highest offsets that remain, by topic and partition; partitions

@@ -131,7 +131,7 @@ class RenamedFiles(CheckpointFiles):
                 self.system.delete_file(place)
 
     def finish_replacing(self, folder: str) -> None:
-        """Give those files of a folder their own names that have only second names after a crash."""
+        """Rename each file of a folder that a crash has left with only its second name to its own name."""
         for name in filter(_is_next, super().list(folder)):
             self._settle(f"{folder}/{_first_name(name)}")
 
@@ -173,12 +173,12 @@ def files_at(uri: str) -> tuple[CheckpointFiles, str]:
 
 
 def files_of(system: fs.FileSystem) -> CheckpointFiles:
-    """Return the access to the files of a file system that fits the way in which it replaces files."""
+    """Return an object for the files of a file system; its class depends on how the system replaces files."""
     return (CheckpointFiles if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
 
 
 def temporary_name(name: str) -> str:
-    """Return a unique name under which a new file is written; it is renamed to ``name`` once it is complete."""
+    """Return a unique name for a new file while it is written; the complete file is renamed to ``name``."""
     return f".{name}.{uuid.uuid4().hex}.tmp"
 
 

@@ -82,7 +82,7 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """The folder's location for logs and errors; values in the query of its URI, perhaps secrets, are missing."""
+        """The folder's location for logs and errors, with only the names of the values in its URI's query."""
         return shown_uri(self.location)
 
     @property

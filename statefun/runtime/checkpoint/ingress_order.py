@@ -96,7 +96,7 @@ def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | Connector
 
 
 def _name_of(ingress: KafkaIngress | ConnectorIngress) -> str:
-    """Return the id of an ingress, with the kind of a connector's: offsets have another form for each kind."""
+    """Return an ingress's id; for a connector's, also its kind, since each kind has its own form of offsets."""
     if isinstance(ingress, ConnectorIngress):
         return f"{ingress.id} ({ingress.kind})"
     return str(ingress.id)

@@ -126,7 +126,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
 @contextmanager
 def unlocked(checkpoint: Folder) -> Iterator[None]:
-    """During a run without a lock, keep a file in its local checkpoint that tells tools about such a run.
+    """While a run uses a local checkpoint without a lock, mark the checkpoint with a file, for other tools.
 
     The file does not show that the run still goes on: if a run is killed, its file stays.
     """
@@ -141,7 +141,10 @@ def unlocked(checkpoint: Folder) -> Iterator[None]:
 
 
 def shows_runs(checkpoint: Folder) -> bool:
-    """Return whether a lock shows each run with a checkpoint: it is local, and no run uses it without a lock."""
+    """Return whether locks show every run that uses a checkpoint.
+
+    They do not if the checkpoint is not local, or if a run without a lock has used it.
+    """
     return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
 
 

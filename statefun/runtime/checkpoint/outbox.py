@@ -34,7 +34,7 @@ _PUBLISHED = "published"
 
 
 def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
-    """Describe a stream of effects: it is in ``file``, or, without a file, in the manifest itself."""
+    """Return the description of an effect stream whose content is in ``file``, or in the manifest itself."""
     stream = EffectStream(records=records, checksum=zlib.crc32(content))
     if file:
         stream.file = file
@@ -122,7 +122,7 @@ class Outbox:
         return self._folder.child(str(batch))
 
     def stage(self, manifest: Manifest) -> None:
-        """Write the manifest of a batch: it makes the effects valid, which are released after the commit."""
+        """Write the manifest of a batch, which makes its effects valid; they are released after the commit."""
         write_framed(
             self._checkpoint, _path(manifest.batch, MANIFEST), manifest.SerializeToString()
         )

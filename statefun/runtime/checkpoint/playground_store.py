@@ -302,7 +302,7 @@ class PlaygroundStore:
             self._out.discard(record.number)
 
     def put_back(self, record: Taken) -> None:
-        """Let clients take a record again that :meth:`take` has returned, since no client has received it."""
+        """Make a record that :meth:`take` has returned available again, since the client has not received it."""
         with self._came:
             self._out.discard(record.number)
             self._came.notify_all()

@@ -44,7 +44,7 @@ class TimerLog:
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return the buckets in the log: all that wait for their tick, and perhaps some that have had it."""
+        """Return the buckets in the log: all buckets that wait for their tick, and perhaps some that do not."""
         while True:
             try:
                 return self._load()

@@ -28,7 +28,7 @@ class Announcement(NamedTuple):
     time: int
     """The time of the driver's clock when the micro-batch began, in milliseconds since the epoch."""
     delivered_up_to: int | None
-    """The newest micro-batch of which, as of all earlier ones, all messages were delivered before this one.
+    """The newest micro-batch whose messages, like those of all earlier ones, were delivered before this one.
 
     None while messages of an earlier run are not delivered yet."""
 
@@ -57,7 +57,9 @@ def current_announcement() -> Announcement:
         task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO, _TURN)
     )
     if time is None or delivered_up_to is None or turn is None:
-        raise AssertionError("the driver announces a micro-batch before it starts its job")
+        raise AssertionError(
+            "the driver must announce a micro-batch before it starts the Spark job"
+        )
     return Announcement(
         int(time),
         None if delivered_up_to == _NOTHING else int(delivered_up_to),

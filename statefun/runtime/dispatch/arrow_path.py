@@ -54,7 +54,7 @@ class _RowBatch:
         self.properties = self._grouped.properties
         self._earlier_values = last_values
         self.last_values = None if starts else last_values
-        """The values of the last address if its rows go on in the next batch; set by the iteration."""
+        """The values of the last address, if its rows continue in the next batch; valid after the iteration."""
 
     def __iter__(self) -> Iterator[Group]:
         """Yield a group for each address; the first group may continue the last address of the batch before."""

@@ -18,7 +18,7 @@ MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daem
 
 @cache
 def install() -> None:
-    """Make this worker process evaluate statefun's operator itself when a task runs it.
+    """Make this worker process evaluate statefun's operator with ``arrow_path`` when a task runs it.
 
     Spark calls a worker anew for each task of the process, hence the cache: if this was installed several
     times, each task would be slower than the one before, and fail in the end.

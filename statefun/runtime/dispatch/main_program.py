@@ -145,7 +145,7 @@ class MainProgram:
         finally:
             sys.argv = arguments
             _loading.remove(self)
-            default_functions.forget(module.__name__)  # functions travel with their registry
+            default_functions.forget(module.__name__)  # functions are sent with their registry
             default_types.update(types_before)
         return module
 

@@ -115,7 +115,7 @@ class Evaluation:
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self.failed = False
-        """Whether a message has failed for good: then the application ends, and its micro-batch has no effects."""
+        """Whether a message has failed for good: the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
         operator.log_levels.apply(batch)
         try:

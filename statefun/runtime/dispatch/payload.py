@@ -59,7 +59,7 @@ class Payload:
         mains: tuple[MainProgram, ...] = ()
         try:
             content = pickled_closure(value)
-        except Exception as error:  # noqa: BLE001 - whatever an object raises that cannot travel
+        except Exception as error:  # noqa: BLE001 - whatever an object raises that cannot be pickled
             mains, names = _by_name(program.functions)
             try:
                 content = pickled_closure(value, names)
@@ -93,7 +93,7 @@ class Payload:
         return _loaded[key]
 
     def _named(self, name: str) -> Any:
-        """Return a global of one of the programs, which this process loads if it has not done so yet."""
+        """Return a global of one of the programs; this process loads the program if it has not done so yet."""
         number, _, own = name.partition(_OF)
         return self.mains[int(number)].named(own)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what connectors' connections return, and stores the progress of lanes for them.
+"""Wraps connectors' connections: checks what they return, and stores the progress of their lanes.
 
 A connector that stores markers itself needs only :class:`CheckedCluster`.
 """
@@ -88,7 +88,7 @@ class CheckedCluster:
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records before readers see them, let it show those that are old enough.
+        """If the connection gathers records before readers see them, let it show records that are old enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -175,7 +175,7 @@ class KeptProgress:
         self._store(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records before readers see them, let it show those that are old enough.
+        """If the connection gathers records before readers see them, let it show records that are old enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

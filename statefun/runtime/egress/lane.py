@@ -244,7 +244,7 @@ class Lane:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records before readers see them, let it show those that are old enough.
+        """If the cluster gathers records before readers see them, let it show records that are old enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

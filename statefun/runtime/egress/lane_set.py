@@ -34,7 +34,7 @@ class Lanes(Protocol):
         """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records before readers see them, let it show those that are old enough.
+        """If the cluster gathers records before readers see them, let it show records that are old enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

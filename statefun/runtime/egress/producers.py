@@ -35,7 +35,7 @@ ShouldStop = Callable[[timedelta], bool]
 
 
 def _other_arguments(record: EgressRecord) -> dict[str, Any]:
-    """Return those of headers, partition and timestamp that a record has, as arguments of ``produce``."""
+    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``."""
     values = {
         "headers": record.headers,
         "partition": record.partition,
@@ -186,7 +186,7 @@ class AtLeastOnce:
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
-        """Let the producer send and receive for a moment; log it if there is no progress for some time.
+        """Let the producer send and receive for a moment; if there is no progress for some time, log that.
 
         Raises:
             UndeliveredError: if publishing stops.

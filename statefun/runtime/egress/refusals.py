@@ -62,7 +62,7 @@ OF_CLIENTS = {
     ClientError.POLICY_VIOLATION,
     ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""Error codes for the client itself, which it gets until a person changes the cluster or the egress."""
+"""Error codes for the client itself, which the cluster returns until a person changes cluster or egress."""
 
 
 class Refused(NamedTuple):
@@ -123,7 +123,7 @@ class Refusals:
         self.alone = alone
         """Whether each record must be sent in a separate producer batch, to find the refused ones."""
         self.written = set(written)
-        """The places of refused records, among those written at once, whose dead letters another egress has."""
+        """The places of refused records whose dead letters were written to another egress already."""
 
     def certain(
         self, refused: Sequence[Refused], aborted_records: Mapping[int, EgressRecord]
@@ -192,7 +192,7 @@ class Refusals:
         return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Note that all records are written or handled, and count ``refused``, the refused ones."""
+        """Note that all records are written, and that the policy was applied to the records in ``refused``."""
         self.alone = False
         self.written.clear()
         if refused:

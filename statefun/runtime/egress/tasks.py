@@ -162,7 +162,7 @@ class LaneTask:
             try:
                 is_done = self._publish(lane, state, turn)
             except UndeliveredError:
-                pass  # the next task goes on
+                pass  # the next task continues
             except StatefunError as error:
                 failure = Failure(code=error.code, message=error.message).SerializeToString()
             finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread of an egress: so a slow or unreachable cluster does not delay other egresses."""
+"""Publishes each egress in a thread, so that a slow or unreachable cluster does not delay other egresses."""
 
 from __future__ import annotations
 

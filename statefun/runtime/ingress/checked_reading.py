@@ -43,7 +43,7 @@ def checked_records(
         raise ConnectorError(f"{owner} must return a streaming DataFrame, and has returned {kind}")
     if not records.isStreaming:
         raise ConnectorError(
-            f"{owner} must return a streaming DataFrame, and has returned one that is not streaming; make it with "
+            f"{owner} must return a streaming DataFrame, and has returned a DataFrame that is not; make it with "
             "session.readStream"
         )
     problems = "; ".join(_column_problems(records.schema, schema))
@@ -133,7 +133,7 @@ class CheckedSource:
         return tasks
 
     def bound(self) -> None:
-        """Make the source read only the records that exist now, and no later ones."""
+        """Make the source read only records that exist now, and no records that are written later."""
         self._source.bound()
 
     def stop(self) -> None:

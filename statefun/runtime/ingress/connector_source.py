@@ -55,7 +55,7 @@ RECORDS = StructType(
         ),
     ]
 )
-"""The columns of a connector's records: those of Spark's Kafka source."""
+"""The columns of a connector's records: the columns of Spark's Kafka source."""
 RECORDS_ARROW = arrow_schema(RECORDS)
 """The columns of a connector's records (:data:`RECORDS`) as an Arrow schema."""
 

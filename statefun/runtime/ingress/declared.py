@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingresses of an application: those of the module files, and the ingress of replayed dead letters."""
+"""The ingresses of an application: the ingresses of the module files, and the ingress of replays.
+
+Replays are dead letters that a person sends through the application again.
+"""
 
 from __future__ import annotations
 

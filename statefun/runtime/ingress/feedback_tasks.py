@@ -40,7 +40,7 @@ class FeedbackTasks:
         """The number of rows of the micro-batch from which on the next segment begins a new task."""
 
     def add_sent(self, batch: int, segment: int, records: int) -> None:
-        """Add the messages that a segment in the outbox has; the task reads them from there."""
+        """Add the messages of a segment in the outbox; the task reads them from the outbox."""
         if not self._tasks or self._rows >= self._full_at:
             self._tasks.append(FeedbackTask())
             self._full_at = self._rows + _TASK_RECORDS

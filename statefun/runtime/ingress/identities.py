@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks by their ids that the clusters and topics are those that a checkpoint has read before.
+"""Checks, by Kafka's ids, that clusters and topics are the same ones that a checkpoint has read before.
 
 An offset belongs to one topic in one cluster. Another cluster at the same address, or a topic that
 was deleted and created anew, has other offsets: records would be left out silently, or be read twice.

@@ -15,7 +15,7 @@ from statefun.runtime.ingress.stopping import Offsets, is_before
 from statefun.runtime.ingress.subscription import source_option
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
-"""Kafka properties that statefun sets itself, so that those of an ingress do not apply."""
+"""Kafka properties that statefun sets itself; the values that an ingress has for them are ignored."""
 _FETCHING = {"max.poll.records": "10000", "fetch.max.wait.ms": "10"}
 """How a task's consumer fetches records, unless the ingress has these properties.
 

@@ -11,7 +11,7 @@ from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 PLAYGROUND_INBOX = "playground"
 """The name of the inbox in the offset of the feedback source."""
 _MOST_HELD = 16
-"""The largest number of micro-batches in a row that leave out waiting messages which a person has typed."""
+"""The largest number of micro-batches in a row that do not read waiting messages typed by a person."""
 
 
 class PlaygroundInbox:
@@ -28,7 +28,7 @@ class PlaygroundInbox:
     def __init__(self, store: PlaygroundStore) -> None:
         self._store = store
         self._held = 0
-        """How many micro-batches in a row have left out the messages that wait."""
+        """How many micro-batches in a row have not read the messages that wait."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads; ``after`` if it reads none."""

@@ -40,7 +40,7 @@ from statefun.sdk.times import EPOCH, in_milliseconds
 logger = logging.getLogger("statefun.ingress")
 
 ISOLATION = {"isolation.level": "read_committed"}
-"""The default of an ingress: records of aborted transactions are not read; others are."""
+"""The property with which an ingress, by default, does not read records of aborted transactions."""
 
 # Spark's numbers for the first and the next offset, as they are when the first batch is planned.
 EARLIEST, LATEST = -2, -1

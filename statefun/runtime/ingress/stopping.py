@@ -86,7 +86,7 @@ class Bounds:
         *,
         are_endless: bool = False,
     ) -> None:
-        """Make an object without stops yet; :meth:`decide` sets them.
+        """Make an object without stops; :meth:`decide` sets the stops.
 
         Args:
             checkpoint: the checkpoint into which the stops are written.
@@ -134,7 +134,7 @@ class Bounds:
         return [start for start, _ in offsets]
 
     def write(self) -> None:
-        """Write the stops of the ingresses into the checkpoint, since the next run begins there."""
+        """Write the stops of the ingresses into the checkpoint: the next run begins to read at them."""
         stored_stops = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)
@@ -153,7 +153,7 @@ class Bounds:
         if not self._have_all:
             return False
         newest = self._commit_log.newest()
-        if newest < 0:  # the first batch always runs, and the next run goes on from it
+        if newest < 0:  # the first batch always runs, and the next run starts after it
             return False
         read = self._commit_log.end_offsets(newest)
         sources = zip(self.stops, read, strict=False)

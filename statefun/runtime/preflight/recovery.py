@@ -45,7 +45,7 @@ def check_logs(checkpoint: Folder) -> None:
 
 
 class Succession:
-    """Checks that this run stages each batch directly after its predecessor, so that no other driver does.
+    """Checks that the batch before each staged batch is this run's own, not the batch of another driver.
 
     Args:
         committed: the newest committed batch when the run began.

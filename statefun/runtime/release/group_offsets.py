@@ -25,7 +25,7 @@ from statefun.runtime.kafka.client import connect, reason_of
 logger = logging.getLogger("statefun.ingress")
 
 _LAST_COMMIT_PATIENCE = timedelta(seconds=5)
-"""When an application ends, it waits this long until the last offsets of all groups are committed."""
+"""How long an application that ends waits until the last offsets of all groups are committed."""
 
 
 @attrs.define

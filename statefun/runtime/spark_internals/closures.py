@@ -45,7 +45,7 @@ def can_be_pickled(value: object, names: Mapping[int, str] | None = None) -> boo
     """Return whether :func:`pickled_closure` can pickle a value."""
     try:
         pickled_closure(value, names)
-    except Exception:  # noqa: BLE001 - whatever an object raises that cannot travel
+    except Exception:  # noqa: BLE001 - whatever an object raises that cannot be pickled
         return False
     return True
 

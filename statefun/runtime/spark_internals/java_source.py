@@ -13,7 +13,7 @@ from statefun.runtime.spark_internals.jvm import jvm
 
 
 def java_class(name: str, source: str, parent: Any) -> Any:
-    """Compile ``source``, and return the Java class ``name`` that it declares; ``parent`` loads what it uses."""
+    """Compile ``source``, and return its Java class ``name``; ``parent`` loads the classes that it uses."""
     compiler = jvm().org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(parent)
     compiler.cook(source)

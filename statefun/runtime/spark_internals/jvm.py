@@ -51,7 +51,7 @@ def spark_conf() -> dict[str, str]:
 
 
 def live_conf() -> Any:
-    """Return the configuration object of the running context itself: changes to it take effect at once.
+    """Return the configuration object of the running context itself: changes of it take effect at once.
 
     ``SparkContext.conf`` in the JVM is no copy, unlike ``getConf``; ``SparkEnv`` has the same object.
     """
