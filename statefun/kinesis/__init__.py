@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses and egresses of Amazon Kinesis, added by the same means as those of other packages."""
+"""Connector for Amazon Kinesis: ingresses that read streams, and egresses that write to streams.
+
+The package uses only :mod:`statefun.components`, as packages outside of statefun do.
+"""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Splits the records that the Kinesis Producer Library has aggregated into one record of Kinesis.
+r"""Splits a Kinesis record into the records that the Kinesis Producer Library has aggregated into it.
 
-The format is that of ``aggregation-format.md`` of amazon-kinesis-producer: four magic bytes, a
+The format is documented in ``aggregation-format.md`` of amazon-kinesis-producer: four magic bytes, a
 Protobuf message, and the MD5 digest of the message.
 """
 
@@ -20,17 +20,18 @@ _DIGEST = 16
 
 
 class HashRange(NamedTuple):
-    """The first and the last hash key of a shard."""
+    """The range of hash keys that belong to a shard: its first and its last hash key."""
 
     first: int
     last: int
 
 
 def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys and values of the records in a record of Kinesis.
+    """Yield the key and the value of each record that was aggregated into one record of Kinesis.
 
-    A part whose hash key belongs to another shard is left out: a shard was split or merged after the
-    producer had aggregated the parts. The producer sees that in Kinesis's answer, and sends the part again.
+    A record that is not aggregated has one part: its own key and value. A part whose hash key belongs to
+    another shard is left out: the shard was split or merged after the producer had aggregated the parts.
+    The producer sees in Kinesis's answer which shard has the record, and sends such a part again.
 
     >>> everything = HashRange(0, 2**128 - 1)
     >>> list(parts("Ada", b"Hello", everything))
@@ -39,7 +40,7 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
     Args:
         key: the partition key of the record.
         data: the data of the record.
-        shard: the hash keys of the record's shard.
+        shard: the range of hash keys that belong to the record's shard.
     """
     aggregate = _aggregate(data)
     if aggregate is None:
@@ -58,7 +59,7 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
 
 
 def _aggregate(data: bytes) -> AggregatedRecord | None:
-    """Return the Protobuf message in the data of a record; None if the record is not aggregated."""
+    """Return the Protobuf message in the data of an aggregated record; None if it is not aggregated."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC) + _DIGEST:
         return None
     message = data[len(_MAGIC) : -_DIGEST]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects answers that are not as Kinesis documents them, such as a proxy's page of HTML.
+"""Detects HTTP answers that do not come from Kinesis, such as an HTML page of a proxy.
 
-boto3 would return such a page as an answer without any fields, which looks like one without records.
+boto3 would return such a page as an answer without any fields, and the reader would take that for an
+answer without records.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any
 
 _EVENT = "response-received.kinesis"
 _SHOWN = 200
-"""How many bytes of an answer an error shows."""
+"""How many bytes of a wrong answer an error text shows."""
 
 
 class UndocumentedAnswerError(Exception):
-    """A server has given an answer that Kinesis does not give; the text has the answer's beginning."""
+    """The answer to a request does not come from Kinesis; the error text shows how the answer begins."""
 
 
 def check_answers(client: Any) -> None:
-    """Let requests of a client of boto3 raise UndocumentedAnswerError for answers that are not Kinesis's."""
+    """Make all requests of a boto3 client raise UndocumentedAnswerError if Kinesis cannot have answered."""
     client.meta.events.register(_EVENT, _check)
 
 
 def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
-    """Return why an answer cannot come from Kinesis; empty if it can.
+    """Return why an answer cannot come from Kinesis; an empty string if it can.
 
     >>> problem_of("GetShardIterator", {"ShardIterator": "AAAA"})
     ''
@@ -43,7 +44,7 @@ def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a long number of Kinesis, which is a string of digits."""
+    """Return whether a value is a string of digits, as Kinesis writes long numbers."""
     return isinstance(value, str) and value.isdecimal()
 
 
@@ -92,7 +93,7 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "Records": _is_list(lambda each: _WRITTEN(each) != _REFUSED(each)),
     },
 }
-"""The fields that the documentation of each operation promises, and that are needed here."""
+"""For each operation, the fields of its answer that this package uses, and a check of each field."""
 
 
 def _check(
@@ -103,10 +104,10 @@ def _check(
     operation = response_dict["context"]["operation_name"]
     problem = problem_of(operation, parsed_response)
     if problem:
-        kind = response_dict["headers"].get("Content-Type", "of no content type")
+        kind = response_dict["headers"].get("Content-Type", "without a content type")
         body = bytes(response_dict["body"][:_SHOWN])
         raise UndocumentedAnswerError(
-            f"{operation} has an answer that is not Kinesis's ({problem}): status "
+            f"the answer to {operation} does not come from Kinesis ({problem}): HTTP status "
             f"{response_dict['status_code']}, {kind}, {body!r}"
         )
 

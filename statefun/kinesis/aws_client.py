@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes clients of Kinesis, and classifies their errors."""
+"""Makes boto3 clients of Kinesis, and finds out from their errors whether to repeat a request."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _BUSY = {
 }
 """The error codes after which the same request may succeed later."""
 _CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 1000}
-"""Settings of the client that a component may override; each shard needs a connection of its own."""
+"""Default settings of the client, which a component may replace; each shard uses one connection."""
 EXPIRED = "ExpiredIteratorException"
 _LONGEST_TEXT = 500
-"""How many characters of an error message are shown: a proxy's message may be a page."""
+"""How many characters of a server's error message are shown: a proxy may send a whole page."""
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 
 
 @attrs.frozen
 class Trouble:
-    """Why a request has failed."""
+    """Why a request to Kinesis has failed."""
 
     text: str
-    passes: bool
+    is_temporary: bool
     """Whether the same request may succeed later."""
     code: str = ""
-    """The error code of AWS; empty if there was no answer."""
+    """The error code of AWS; an empty string if Kinesis has not answered."""
 
 
 def connect(connection: Connection) -> Any:
-    """Return a client of Kinesis.
+    """Return a boto3 client that sends requests to Kinesis.
 
     Raises:
-        ConfigurationError: if boto3 is not installed, or the connection's settings cannot be used.
+        ConfigurationError: if boto3 is not installed, or boto3 does not accept the settings.
     """
     try:
         import boto3  # noqa: PLC0415 - an optional package
@@ -59,7 +59,7 @@ def connect(connection: Connection) -> Any:
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigurationError(
-            f"{connection.owner}: Kinesis needs boto3; install statefun[kinesis]"
+            f"{connection.owner}: Kinesis needs the package boto3; install statefun[kinesis]"
         ) from error
     credentials = connection.credentials
     try:
@@ -93,7 +93,7 @@ def connect(connection: Connection) -> Any:
 
 
 def trouble_of(error: Exception) -> Trouble:
-    """Return why a request has failed, given the exception of boto3."""
+    """Return why a request has failed, and whether to repeat it, given the exception of boto3."""
     from botocore.exceptions import (  # noqa: PLC0415 - an optional package
         ClientError,
         NoCredentialsError,
@@ -104,14 +104,20 @@ def trouble_of(error: Exception) -> Trouble:
         code = error.response.get("Error", {}).get("Code", "")
         text = error.response.get("Error", {}).get("Message", "")[:_LONGEST_TEXT]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        passes = code in _BUSY or status == _TOO_MANY or status >= _SERVER_ERROR
-        return Trouble(f"{code}: {text}" if text else code, passes, code)
+        is_temporary = code in _BUSY or status == _TOO_MANY or status >= _SERVER_ERROR
+        return Trouble(f"{code}: {text}" if text else code, is_temporary, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return Trouble(f"{error}; set awsCredentials", passes=False)
+        return Trouble(f"{error}; set awsCredentials", is_temporary=False)
     url = getattr(error, "kwargs", {}).get("endpoint_url", "")
-    return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", passes=True)
+    return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", is_temporary=True)
 
 
 def connector_error(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
-    """Return the error of a request that cannot succeed; ``what`` says what has failed."""
+    """Return the error that ends a run because Kinesis will not serve a component.
+
+    Args:
+        connection: names the component and the server.
+        what: the first part of the error text, such as "the stream cannot be read".
+        trouble: why the request has failed.
+    """
     return ConnectorError(f"{connection.owner}: {what} at {connection.place}: {trouble.text}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that Kinesis has what an ingress or egress needs, before anything is read or written."""
+"""Checks, before a start, that an ingress or egress can reach Kinesis and that its streams exist."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ _NO_RIGHT = "AccessDeniedException"
 
 
 def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str]:
-    """Yield the problems that keep an ingress from reading its streams.
+    """Yield a text for each problem that keeps an ingress from reading its streams.
 
     Raises:
-        ConfigurationError: if the settings cannot be used.
+        ConfigurationError: if boto3 is not installed, or does not accept the settings.
     """
     settings: IngressSettings = ingress.settings
     check_date(settings)
     client = connect(settings.connection)
     for route in ingress.topics:
-        trouble = _patiently(ShardList(client, [route.topic]).look, timeout)
+        trouble = _retried(ShardList(client, [route.topic]).update, timeout)
         if trouble is not None:
             yield str(unlisted_streams_error(settings.connection, trouble))
-            if trouble.passes:  # Kinesis is not reachable: so the other streams are not, either
+            if (
+                trouble.is_temporary
+            ):  # Kinesis is not reachable: so the other streams are not, either
                 return
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
-    """Yield the problems that keep an egress from reaching Kinesis.
+    """Yield a text for each problem that keeps an egress from reaching Kinesis.
 
-    Streams are not checked: messages name them.
+    The streams of an egress are not checked: only the messages to the egress name them.
 
     Raises:
-        ConfigurationError: if the settings cannot be used.
+        ConfigurationError: if boto3 is not installed, or does not accept the settings.
     """
     settings: EgressSettings = egress.settings
     client = connect(settings.connection)
@@ -51,46 +53,54 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
             client.list_streams(Limit=1)
         except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
             trouble = trouble_of(error)
-            # Credentials for writing need no right to list streams; and Kinesis has answered.
+            # An egress needs no right to list streams; this answer shows that Kinesis can be reached.
             return None if trouble.code == _NO_RIGHT else trouble
         return None
 
-    trouble = _patiently(ask, timeout)
+    trouble = _retried(ask, timeout)
     if trouble is not None:
         yield str(connector_error(settings.connection, "it cannot be reached", trouble))
 
 
 def check_date(settings: IngressSettings) -> None:
-    """Check that the date of the startup position is not in the future.
+    """Check that the date of an ingress's startupPosition is not in the future.
 
     Raises:
-        ConfigurationError: if it is.
+        ConfigurationError: if the date is in the future.
     """
     if isinstance(settings.start, datetime) and settings.start > datetime.now(timezone.utc):
         owner = settings.connection.owner
-        raise ConfigurationError(f"{owner}: the date of startupPosition is in the future")
+        raise ConfigurationError(f"{owner}: the date of startupPosition must not be in the future")
 
 
 def check_streams(connection: Connection, shards: ShardList, timeout: timedelta) -> None:
-    """List the shards of all streams.
+    """Check that the shards of all streams can be listed; afterwards ``shards`` has them.
 
     Raises:
-        ConnectorError: if a stream does not exist, or Kinesis does not answer in time.
+        ConnectorError: if a stream does not exist, or Kinesis does not answer within ``timeout``.
     """
-    trouble = _patiently(shards.look, timeout)
+    trouble = _retried(shards.update, timeout)
     if trouble is not None:
         raise unlisted_streams_error(connection, trouble)
 
 
 def unlisted_streams_error(connection: Connection, trouble: Trouble) -> ConnectorError:
-    """Return the error of streams whose shards cannot be listed."""
+    """Return the error that the shards of an ingress's streams cannot be listed."""
     return connector_error(connection, "its streams cannot be listed", trouble)
 
 
-def _patiently(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:
-    """Repeat a request until it succeeds, or cannot succeed, or time is over; return the last trouble."""
+def _retried(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:
+    """Repeat a request while it fails for a temporary reason, at most until the timeout.
+
+    Args:
+        ask: sends the request, and returns why it has failed, or None.
+        timeout: how long to repeat the request.
+
+    Returns:
+        Why the last request has failed; None if it has succeeded.
+    """
     deadline, pause = time.monotonic() + timeout.total_seconds(), _FIRST_PAUSE.total_seconds()
-    while (trouble := ask()) and trouble.passes and time.monotonic() < deadline:
+    while (trouble := ask()) and trouble.is_temporary and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
     return trouble

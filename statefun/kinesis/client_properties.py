@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client properties of Kinesis components: names of AWS's Java clients, and settings of boto3."""
+"""Translates clientConfigProperties, which AWS's Java clients define, into settings of botocore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLIS = 1000
 @attrs.frozen
 class _Property:
     name: str
-    """The name of the setting of botocore's client; empty if the client has none."""
+    """The setting of botocore's client; an empty string if botocore has no such setting."""
     read: Callable[[Node, Problems], Any]
     convert: Callable[[Any], Any] = lambda value: value
 
@@ -57,9 +57,13 @@ EGRESS_PROPERTIES = attrs.evolve(
 def client_settings(
     nodes: Mapping[str, Node], problems: Problems, *, is_egress: bool = False
 ) -> dict[str, Any]:
-    """Return the settings of botocore's client; those of an egress may include ``ThreadPoolSize``.
+    """Return client properties as settings of botocore's client; report unknown properties.
 
-    Unknown properties are reported.
+    Args:
+        nodes: the nodes of the properties in the module file, by name.
+        problems: receives the problems of the module file.
+        is_egress: whether the properties of an egress may occur, too; of these, ``ThreadPoolSize``
+            is in the result under its own name.
     """
     properties_by_name = _CLIENT | (_PRODUCER if is_egress else {})
     by_lower_case = {name.lower(): name for name in properties_by_name}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of Kinesis in module files, as plain immutable values."""
+"""The settings that module files declare for Kinesis, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from statefun.components import shown_uri
 
 
 class FromEnd(Enum):
-    """Startup positions without a further value."""
+    """The values of startupPosition that name an end of the stream: its oldest or its newest record."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class OnDataLoss(Enum):
-    """What to do when records of a planned micro-batch, or a shard with unread records, have expired."""
+    """What to do when Kinesis has deleted records that the ingress has not read, as their retention ended."""
 
     FAIL = "fail"
     GO_ON = "go-on"
@@ -29,7 +29,7 @@ class OnDataLoss(Enum):
 
 @attrs.frozen
 class Credentials:
-    """The identity in AWS; if all fields are None, the identity that boto3 finds."""
+    """The identity for requests to AWS; if all fields are None, boto3 finds the identity itself."""
 
     access_key_id: str | None = attrs.field(default=None, repr=False)
     secret_access_key: str | None = attrs.field(default=None, repr=False)
@@ -39,40 +39,40 @@ class Credentials:
 
 @attrs.frozen
 class Connection:
-    """How to reach Kinesis."""
+    """The settings with which a component connects to Kinesis."""
 
     owner: str
-    """The component that connects, for messages: ``ingress example/in``."""
+    """The component that connects, as error texts name it: ``ingress example/in``."""
     region: str | None = None
-    """The id of the AWS region; None for the region that boto3 finds."""
+    """The id of the AWS region; None if boto3 finds the region itself."""
     endpoint: str | None = None
-    """The URL of the server; None for the server of the region."""
+    """The URL of the Kinesis server; None for AWS's server in the region."""
     credentials: Credentials = Credentials()
     client: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Settings of botocore's client."""
+    """Further settings of botocore's client, by name."""
 
     @property
     def place(self) -> str:
-        """The server, for messages."""
+        """The server as error texts name it: its URL, or the AWS region."""
         return shown_uri(self.endpoint or "") or f"Kinesis in {self.region or 'the default region'}"
 
 
 @attrs.frozen
 class IngressSettings:
-    """The settings of an ingress, apart from its routes."""
+    """The settings of a Kinesis ingress, apart from its routes."""
 
     connection: Connection
     start: FromEnd | datetime = FromEnd.LATEST
-    """Where to start reading on a fresh checkpoint."""
+    """The startup position: where reading begins if the checkpoint is fresh."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
 
 
 @attrs.frozen
 class EgressSettings:
-    """The settings of an egress."""
+    """The settings of a Kinesis egress."""
 
     connection: Connection
     max_outstanding_records: int = 1000
-    """How many records may be sent and not yet confirmed."""
+    """How many records may be sent to Kinesis without a confirmation yet."""
     threads: int | None = None
-    """How many requests may run at once; None for as many as the records need."""
+    """How many requests may run at once; None if only ``max_outstanding_records`` limits them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads components of the kinds ``io.statefun.kinesis.v1/ingress`` and ``/egress``."""
+"""Reads the components of Kinesis in module files: ``io.statefun.kinesis.v1/ingress`` and ``/egress``."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ _STREAMS = "the streams to read, each with its valueType and targets"
 STREAMS = Key("streams", routes(plain_route(STREAM), STREAM.name), _STREAMS, required=True)
 LEGACY_STREAMS = Key("streams", routes(legacy_route(STREAM), STREAM.name), _STREAMS, required=True)
 _WINDOW = 10_000
-"""How many records the writer chooses from, so that a slow key does not hold up other keys."""
+"""How many records the writer gets at once: while one key waits, it can write records of other keys."""
 MAX_OUTSTANDING_RECORDS = Key(
     "maxOutstandingRecords",
     integer(1),
@@ -150,7 +150,7 @@ EGRESS = Shape((*_COMMON, MAX_OUTSTANDING_RECORDS, EGRESS_PROPERTIES))
 
 
 def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
-    """Read an ingress."""
+    """Return the ingress that a component of a module file declares; report problems of its keys."""
     streams = LEGACY_STREAMS if component.legacy else STREAMS
     values = (_LEGACY_INGRESS if component.legacy else INGRESS).read(component.spec, problems)
     client = client_settings(values.get(PROPERTIES, {}), problems)
@@ -171,7 +171,7 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
 
 
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
-    """Read an egress."""
+    """Return the egress that a component of a module file declares; report problems of its keys."""
     values = EGRESS.read(component.spec, problems)
     client = client_settings(values.get(EGRESS_PROPERTIES, {}), problems, is_egress=True)
     threads, most = client.pop(THREADS, None), values.get(MAX_OUTSTANDING_RECORDS, 1000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts messages to a Kinesis egress into records in the form of the outbox."""
+"""Converts the messages that functions send to a Kinesis egress into records for the outbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statefun.sdk.errors import DefinitionError
 from statefun.sdk.kinesis_message import KinesisEgressMessage
 
 HASH_KEY = "kinesis.explicitHashKey"
-"""The header with a record's explicit hash key."""
+"""The name of the header that holds a record's explicit hash key."""
 _LONGEST_KEY = 256
 _HASH_KEYS = 2**128
 _STREAM = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
@@ -18,10 +18,11 @@ _HASH_KEY = re.compile(r"0|[1-9][0-9]{0,38}")
 
 
 def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message to a Kinesis egress: its stream is the topic.
+    """Return the outbox record for a message to a Kinesis egress; its topic is the name of the stream.
 
     Raises:
-        DefinitionError: if the message is not one for Kinesis, or Kinesis would refuse the record.
+        DefinitionError: if the message is no KinesisEgressMessage, or Kinesis would not accept the
+            record.
     """
     if isinstance(message, KinesisEgressMessage):
         record = message
@@ -42,13 +43,15 @@ def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
 
 
 def _problem(record: KinesisEgressMessage) -> str:
-    """Return why Kinesis would refuse a record; empty if it would accept it."""
+    """Return why Kinesis would not accept a record; an empty string if it would."""
     if not _STREAM.fullmatch(record.stream) or topic_problem(record.stream):
-        return "the name of a stream has 1 to 128 of the characters a-z, A-Z, 0-9, ., _ and -"
+        return "the name of a stream must have 1 to 128 of the characters a-z, A-Z, 0-9, ., _ and -"
     if not 1 <= len(record.partition_key) <= _LONGEST_KEY:
         length = len(record.partition_key)
-        return f"a partition key has 1 to {_LONGEST_KEY} characters, and this one has {length}"
+        return (
+            f"a partition key must have 1 to {_LONGEST_KEY} characters, but this one has {length}"
+        )
     key = record.explicit_hash_key
     if key and not (_HASH_KEY.fullmatch(key) and int(key) < _HASH_KEYS):
-        return f"an explicit hash key is a number below 2**128 in decimal digits, not {key!r}"
+        return f"an explicit hash key must be a number below 2**128 in decimal digits, not {key!r}"
     return ""

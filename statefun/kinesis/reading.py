@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams as records for functions: the driver fetches the records and sends them to tasks.
+"""The Spark source of a Kinesis ingress: the driver fetches records and sends them to tasks.
 
 Kinesis reports where a shard ends only together with the shard's records, and limits all readers of a
 shard together to two megabytes a second. So the driver, which plans micro-batches, also fetches their
-records. After a crash it fetches the same records again, by their sequence numbers.
+records. After a crash it fetches the records of a planned micro-batch again, by their sequence numbers.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from statefun.kinesis.shards import FetchedRecord, Shard
 logger = logging.getLogger("statefun.ingress")
 
 BEGIN = "begin.json"
-"""The file of the checkpoint that keeps where a fresh checkpoint begins."""
+"""The file of the checkpoint that stores where reading began on the fresh checkpoint."""
 _ROOM = 128 * 1024 * 1024
-"""How much memory fetched records may take before the query reads them, in bytes."""
+"""How many bytes of memory the records may take that are fetched and not yet read by the query."""
 _LIST_AGAIN = timedelta(seconds=1)
 _LOOK = 0.05
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def read_kinesis(reading: Reading) -> DataFrame:
-    """Return the records of an ingress.
+    """Return a streaming DataFrame with the records of a Kinesis ingress.
 
     Raises:
-        ConfigurationError: if boto3 is not installed, or the connection's settings cannot be used.
-        ConnectorError: if a stream does not exist, or cannot be reached in time.
+        ConfigurationError: if boto3 is not installed, or does not accept the settings.
+        ConnectorError: if a stream does not exist, or Kinesis does not answer in time.
     """
     settings: IngressSettings = reading.ingress.settings
     streams = [route.topic for route in reading.ingress.topics]
@@ -84,14 +84,14 @@ def read_kinesis(reading: Reading) -> DataFrame:
 
 
 class KinesisSource:
-    """Decides what each micro-batch reads of some streams.
+    """Decides which records of the streams of an ingress each micro-batch reads.
 
     Args:
-        settings: the connection, and where to begin on a fresh checkpoint.
+        settings: the connection, and where reading begins if the checkpoint is fresh.
         streams: the names of the streams.
-        folder: a folder of the checkpoint, which keeps the beginning: Spark asks for it until a
+        folder: a folder of the checkpoint for the initial offset: Spark asks for it again until a
             micro-batch is committed.
-        records_per_batch: about how many records a micro-batch has at most.
+        records_per_batch: approximately how many records a micro-batch has at most.
         is_fresh: whether the checkpoint has no planned micro-batch yet.
     """
 
@@ -116,28 +116,28 @@ class KinesisSource:
         self._room = Room(_ROOM)
         self._shards = ShardList(self._client, streams)
         self._list_at = 0.0
-        """The earliest time of the next request for the list of shards, by the monotonic clock."""
+        """The earliest time at which to list the shards again, by the monotonic clock."""
         self._has_logged_trouble = False
         """Whether the log has a warning that the shards cannot be listed."""
         self._readers: dict[ShardKey, ShardReader] = {}
         self._until: datetime | None = None
-        """The bound of a bounded run: records that arrive later are left for another run."""
+        """In a bounded run, the time up to which records are read; records that arrive later are not read."""
         self._is_stopped = threading.Event()
         self._opening = threading.Lock()
-        """Held while a reader is made, so that :meth:`stop` stops all readers."""
+        """Held while a shard reader is made, so that :meth:`stop` stops that reader, too."""
 
     def check(self, timeout: timedelta) -> None:
-        """List the shards of all streams.
+        """Check the startup position, and that the shards of all streams can be listed.
 
         Raises:
             ConfigurationError: if the date of the startup position is in the future.
-            ConnectorError: if a stream does not exist, or Kinesis does not answer in time.
+            ConnectorError: if a stream does not exist, or Kinesis does not answer within ``timeout``.
         """
         check_date(self._settings)
         check_streams(self._connection, self._shards, timeout)
 
     def initial_offset(self) -> Offset:
-        """Return where a fresh checkpoint begins: the same offset until a micro-batch is planned."""
+        """Return the offset at which reading begins; until a micro-batch is planned, always the same one."""
         declared = str(self._begin)
         try:
             stored = json.loads(read_framed(self._folder, BEGIN))
@@ -153,11 +153,15 @@ class KinesisSource:
         )
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return how far all shards can be read from ``start``."""
+        """Return the offset at which a micro-batch ends that begins at ``start``.
+
+        The result is ``start`` if no more records are fetched. A bounded run waits until there are
+        records, or until all records up to its bound are read.
+        """
         before = decode_offset(start)
         while True:
             self._raise_errors()
-            # Asked first: records that readers fetch meanwhile are in the positions afterwards.
+            # Before the positions are computed, which then include all records that are fetched by now.
             is_done = self._until is None or self._is_done(before)
             after = before | self._reachable(before)
             if self._is_stopped.is_set():
@@ -168,35 +172,35 @@ class KinesisSource:
                 return start
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
-        """Return tasks with the records between two offsets; fetch records that are not there yet."""
+        """Return tasks with the records between two offsets; fetch records that the driver does not hold."""
         after = decode_offset(end)
         tasks: list[bytes] = []
         for range_ in planned_ranges(decode_offset(start), after):
-            if self._is_there(range_):
+            if self._is_listed(range_):
                 key = range_.name, range_.id
-                reader = self._reader(key, range_.start, after[range_.name])
+                reader = self._reader_of(key, range_.start, after[range_.name])
                 records = reader.between(range_.start, range_.end)
                 self._check_count(reader.shard, records, range_)
                 tasks += tasks_of(reader.shard, records, range_.start.count)
         return tasks
 
     def bound(self) -> None:
-        """Read only the records that have arrived by now."""
+        """Read only records that have arrived in Kinesis by now, as the run is bounded."""
         self._until = datetime.fromtimestamp(self._shards.latest, timezone.utc)
         for reader in self._readers.values():
             reader.bound(self._until)
 
     def stop(self) -> None:
-        """Stop fetching: calls that wait for records return or fail at once."""
+        """Stop all shard readers; calls of other threads that wait for records return or fail at once."""
         with self._opening:
             self._is_stopped.set()
             for reader in self._readers.values():
                 reader.stop()
 
     def metrics(self) -> Mapping[str, int]:
-        """Return how far reading is behind the newest record of each stream, in milliseconds.
+        """Return, for each stream, the lag behind its newest record, in milliseconds.
 
-        The figure of a stream is that of the shard that is furthest behind.
+        The lag of a stream is the largest lag of its shards.
         """
         lags = dict.fromkeys(self._streams, timedelta(0))
         for (name, _), reader in list(self._readers.items()):
@@ -206,14 +210,14 @@ class KinesisSource:
         }
 
     def _resolved_begin(self) -> float | None:
-        """Return the time of the first record to read, in seconds since the epoch."""
+        """Return the time from which on records are read, in seconds since the epoch; None for all records."""
         if self._begin is FromEnd.EARLIEST:
             return None
         begin = self._begin.timestamp() if isinstance(self._begin, datetime) else self._shards.now
         return math.floor(begin * 1000) / 1000  # Kinesis counts in milliseconds
 
     def _reachable(self, before: Mapping[str, StreamPosition]) -> dict[str, StreamPosition]:
-        """Return how far the streams of the ingress can be read from ``before``."""
+        """Return the positions of all streams at the end of a micro-batch that begins at ``before``."""
         for key in ended_shards(self._streams, before):
             if (reader := self._readers.pop(key, None)) is not None:
                 reader.stop()
@@ -224,32 +228,36 @@ class KinesisSource:
             self._report_lost_shard(name, id_)
         positions = plan.open_shards
         readers = {
-            (name, id_): self._reader((name, id_), position, plan.streams[name])
+            (name, id_): self._reader_of((name, id_), position, plan.streams[name])
             for (name, id_), position in positions.items()
         }
         return plan.ending_at(share_records(positions, readers, self._records_per_batch))
 
     def _list_again(self) -> None:
-        """List the shards of all streams, unless the last attempt is too recent.
+        """List the shards of all streams, unless they were listed less than a second ago.
 
         Raises:
-            ConnectorError: if the streams cannot be listed, and another attempt would be in vain.
+            ConnectorError: if the shards cannot be listed, and the reason is not temporary.
         """
         if time.monotonic() < self._list_at:
             return
         self._list_at = time.monotonic() + _LIST_AGAIN.total_seconds()
-        trouble = self._shards.look()
-        if trouble is not None and not trouble.passes:
+        trouble = self._shards.update()
+        if trouble is not None and not trouble.is_temporary:
             raise unlisted_streams_error(self._connection, trouble)
         if trouble is not None and not self._has_logged_trouble:
             owner = self._connection.owner
-            logger.warning("%s: its streams cannot be listed: %s; waiting", owner, trouble.text)
+            logger.warning(
+                "%s: the shards of its streams cannot be listed (%s); trying again, and reading the known shards",
+                owner,
+                trouble.text,
+            )
         self._has_logged_trouble = trouble is not None
 
-    def _reader(
+    def _reader_of(
         self, key: ShardKey, position: ShardPosition, stream: StreamPosition
     ) -> ShardReader:
-        """Return the reader of a shard; a new reader begins at ``position``."""
+        """Return the reader of a shard; if the shard has none, make a reader that begins at ``position``."""
         with self._opening:
             reader = self._readers.get(key)
             if reader is None:
@@ -263,8 +271,8 @@ class KinesisSource:
         if name not in self._streams:
             raise connector_error(
                 self._connection,
-                f"the checkpoint has planned to read stream {name}, which the ingress lists no more",
-                Trouble("list it for one more start", passes=False),
+                f"a micro-batch of the checkpoint reads stream {name}, which the ingress no longer lists",
+                Trouble("list the stream for one more start", is_temporary=False),
             )
         shard = self._shards.of(name)[id_]
         reader = ShardReader(
@@ -277,17 +285,17 @@ class KinesisSource:
         return reader
 
     def _is_done(self, before: Mapping[str, StreamPosition]) -> bool:
-        """Return whether all records are read that had arrived when the run was bounded."""
+        """Return whether the run has read all records up to its bound."""
         exhausted = {
             key for key, reader in self._readers.items() if reader.caught_up or reader.ended
         }
         return is_all_read(self._streams, before, self._shards.by_stream, exhausted)
 
-    def _is_there(self, range_: ShardRange) -> bool:
-        """Return whether Kinesis still lists the shard of a planned range.
+    def _is_listed(self, range_: ShardRange) -> bool:
+        """Return whether Kinesis still lists a shard that a planned micro-batch reads.
 
         Raises:
-            ConnectorError: if it does not, and the ingress does not go on without lost records.
+            ConnectorError: if Kinesis does not list the shard, and ``onDataLoss`` is ``fail``.
         """
         if range_.name in self._streams and range_.id not in self._shards.of(range_.name):
             self._report_lost_shard(range_.name, range_.id)
@@ -302,10 +310,10 @@ class KinesisSource:
     def _check_count(
         self, shard: Shard, records: Sequence[FetchedRecord], range_: ShardRange
     ) -> None:
-        """Check that as many records were fetched as the micro-batch was planned with.
+        """Check that Kinesis still had all records that a planned micro-batch reads of a shard.
 
         Raises:
-            ConnectorError: if some are missing, and the ingress does not go on without them.
+            ConnectorError: if records are missing, and ``onDataLoss`` is ``fail``.
         """
         count = sum(len(record.parts) for record in records)
         planned_count = range_.end.count - range_.start.count
@@ -316,19 +324,22 @@ class KinesisSource:
             )
 
     def _report_lost_shard(self, name: str, id_: str) -> None:
-        self._report_loss(f"shard {id_} of stream {name} is gone, and was not read to its end")
+        self._report_loss(
+            f"Kinesis no longer has shard {id_} of stream {name}, which had unread records"
+        )
 
     def _report_loss(self, what: str) -> None:
-        """End the run because records are lost, or log a warning, as ``onDataLoss`` says.
+        """Raise an error or log a warning about lost records, as ``onDataLoss`` demands.
 
         Raises:
-            ConnectorError: if the run is to end.
+            ConnectorError: if ``onDataLoss`` is ``fail``.
         """
-        over = "the time of retention is over"
+        over = "their retention period has ended"
         if self._on_data_loss is OnDataLoss.GO_ON:
-            logger.warning("%s: %s: %s; going on", self._connection.owner, what, over)
+            logger.warning("%s: %s: %s; going on without them", self._connection.owner, what, over)
             return
         advice = (
-            f"{over}; set onDataLoss: go-on to go on without them, or start with a new checkpoint"
+            f"{over}; set onDataLoss: go-on to go on without these records, or start with a new "
+            "checkpoint"
         )
-        raise connector_error(self._connection, what, Trouble(advice, passes=False))
+        raise connector_error(self._connection, what, Trouble(advice, is_temporary=False))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the memory and the time of the driver that all readers of an ingress together may use."""
+"""Limits the memory and the requests that all shard readers of an ingress together may use."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 _SPACING = timedelta(milliseconds=200)
-"""The time between two requests for a shard: Kinesis allows five requests a second."""
+"""The shortest time between two requests for a shard: Kinesis allows five requests a second."""
 _REQUEST = timedelta(milliseconds=10)
-"""The time of the driver for one request: with more than 20 shards, each is asked less often."""
+"""How long the driver is busy with one request: with more than 20 shards, requests for each are rarer."""
 
 
 class Room:
-    """Limits how much memory all readers take for fetched records, and how often they send requests.
+    """The room that all shard readers of an ingress share: memory for records, and time for requests.
 
     >>> room = Room(1000)
     >>> with room.reader():
-    ...     room.take(600), room.has_taken(600), room.spacing
+    ...     room.add(600), room.try_add(600), room.spacing
     (None, False, datetime.timedelta(microseconds=200000))
     """
 
@@ -31,7 +31,7 @@ class Room:
 
     @contextmanager
     def reader(self) -> Iterator[None]:
-        """Count a reader while it runs."""
+        """Count one more running shard reader until the ``with`` block ends."""
         with self._lock:
             self._readers += 1
         try:
@@ -42,16 +42,16 @@ class Room:
 
     @property
     def spacing(self) -> timedelta:
-        """The time between two requests for a shard."""
+        """How long a reader waits between two requests; longer with more readers."""
         return max(_SPACING, self._readers * _REQUEST)
 
-    def take(self, size: int) -> None:
-        """Add the size of records that are held, in bytes; it is negative for records that are dropped."""
+    def add(self, size: int) -> None:
+        """Add bytes to the memory that records take, whether or not there is room; negative frees memory."""
         with self._lock:
             self._used += size
 
-    def has_taken(self, size: int) -> bool:
-        """Add the size of records that will be held, if there is room for them; return whether there is."""
+    def try_add(self, size: int) -> bool:
+        """Add bytes to the memory that records take if there is room for them; return whether there was."""
         with self._lock:
             fits = self._used <= 0 or self._used + size <= self._most
             if fits:

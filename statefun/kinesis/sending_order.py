@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the records to send next: of each partition key, the first record that is not confirmed.
+"""Chooses the records to send next: for each partition key, its first record without a confirmation.
 
-Kinesis may write some records of a request and refuse others, in any order. So the next record of a key
-is sent when the record before it is confirmed; records of other keys do not wait for it.
+Kinesis may write some records of a request and not others, in any order. So a record is sent only after
+Kinesis has confirmed the record before it of the same key; records of other keys do not wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statefun.components.running import EgressRecord
 
 
 class SendingOrder:
-    """The records that are to be sent, or are sent and not confirmed, by their positions.
+    """The order in which the records of an egress are sent to Kinesis; a record is named by its position.
 
     >>> def record(key: bytes) -> EgressRecord:
     ...     return EgressRecord("counts", key, b"", None)
@@ -33,12 +33,12 @@ class SendingOrder:
     def __init__(self, records: Sequence[EgressRecord]) -> None:
         self.records = records
         self._following: dict[tuple[str, bytes | None], deque[int] | None] = {}
-        """The positions of further records of each key; None for keys with one record, as most keys are."""
+        """For each stream and key, the positions of its records after the first one; None if it has only one."""
         self._ready: defaultdict[str, list[int]] = defaultdict(list)
-        """The positions of records that may be sent, as a heap for each stream: the oldest record first."""
+        """For each stream, a heap with the positions of the records that may be sent now."""
         self._is_confirmed = bytearray(len(records))
         self.confirmed = 0
-        """How many records are confirmed, from the first record on without a gap."""
+        """How many records at the beginning of ``records`` are all confirmed."""
         for position, record in enumerate(records):
             key = record.topic, record.key
             if key not in self._following:
@@ -55,7 +55,10 @@ class SendingOrder:
         return self.confirmed == len(self.records)
 
     def next_request(self, most_records: int, most_bytes: int) -> list[int]:
-        """Return the positions of records of one stream to send; none if no record may be sent."""
+        """Return the positions of the records for the next request, all of one stream.
+
+        The list is empty if no record may be sent before Kinesis confirms an earlier one.
+        """
         streams = [stream for stream in self._ready.values() if stream]
         if not streams:
             return []
@@ -69,14 +72,14 @@ class SendingOrder:
         return positions
 
     def confirm(self, position: int) -> None:
-        """Mark a record as written by Kinesis: the next record of its key may be sent."""
+        """Mark a record as confirmed by Kinesis, so that the next record of its key may be sent."""
         record = self.records[position]
         if following := self._following[record.topic, record.key]:
-            self.send_again(following.popleft())
+            self.enqueue(following.popleft())
         self._is_confirmed[position] = True
         while not self.is_done and self._is_confirmed[self.confirmed]:
             self.confirmed += 1
 
-    def send_again(self, position: int) -> None:
-        """Let a record be sent, such as one that was refused."""
+    def enqueue(self, position: int) -> None:
+        """Add a record to those that may be sent now, for example again after Kinesis did not write it."""
         heapq.heappush(self._ready[self.records[position].topic], position)

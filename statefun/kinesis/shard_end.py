@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a shard has ended: an answer without a next iterator means so, and may be wrong.
+"""Checks that a shard has really ended if an answer to ``GetRecords`` has no next iterator.
 
-A reader that believed such an answer for an open shard would read nothing more of the shard.
+A proxy's answer may lack the iterator although the shard is open. A reader that took such an answer
+for the end of the shard would read no more records of the shard.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from statefun.kinesis.shard_pages import is_closed, shard_pages
 def check_end(client: Any, stream: str, shard: str, answer: Mapping[str, Any]) -> None:
     """Check that an answer to ``GetRecords`` without a next iterator comes from a closed shard.
 
-    The answer of Kinesis names the shards that replace a closed shard. Answers of other servers may not:
-    then the list of shards decides.
+    Answers of Kinesis name the shards that replace a closed shard. If an answer of another server does
+    not, the list of the stream's shards decides whether the shard is closed.
 
     Raises:
         UndocumentedAnswerError: if the shard is open.
@@ -25,8 +26,8 @@ def check_end(client: Any, stream: str, shard: str, answer: Mapping[str, Any]) -
     is_last = answer.get("NextShardIterator") is None
     if is_last and not (answer.get("ChildShards") or _is_listed_as_closed(client, stream, shard)):
         raise UndocumentedAnswerError(
-            "GetRecords has an answer that is not Kinesis's: there is no NextShardIterator, and the "
-            "shard is open"
+            "the answer to GetRecords does not come from Kinesis: it has no NextShardIterator, although "
+            "the shard is open"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the shards of streams, and notes the time of the server."""
+"""Lists the shards of streams, and reads the server's time from the answers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _NOT_THERE = "ResourceNotFoundException"
 
 
 class ShardList:
-    """The shards as Kinesis has listed them last."""
+    """The shards of some streams, as Kinesis has listed them last."""
 
     def __init__(self, client: Any, streams: Sequence[str]) -> None:
         self._client = client
         self._streams = streams
         self._shards: dict[str, dict[str, Shard]] = {}
         self.now = self.latest = 0.0
-        """The earliest and the latest possible time of the server then, in seconds since the epoch."""
+        """When the shards were listed by the server's clock: its earliest and its latest possible time, in
+        seconds since the epoch."""
 
     @property
     def by_stream(self) -> Mapping[str, Mapping[str, Shard]]:
-        """The shards of each stream by their ids, also closed shards."""
+        """The shards of each stream, by name of the stream and id of the shard; includes closed shards."""
         return self._shards
 
     def of(self, stream: str) -> dict[str, Shard]:
-        """Return the shards of a stream by their ids, also closed shards."""
+        """Return the shards of a stream, by their ids; includes closed shards."""
         return self._shards.get(stream, {})
 
-    def look(self) -> Trouble | None:
-        """List the shards of all streams; return the trouble if one cannot be listed."""
+    def update(self) -> Trouble | None:
+        """List the shards of all streams again; return why a stream cannot be listed, or None."""
         for name in self._streams:
             try:
                 self._shards[name] = self._listed_shards(name)
@@ -71,10 +72,11 @@ class ShardList:
 
 
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the earliest and the latest possible time of a server, in seconds since the epoch.
+    """Return the earliest and the latest time that a server's clock may show, in seconds since the epoch.
 
-    The answer of a server has its time in whole seconds. If the clock of this machine agrees with it, that
-    clock gives the earliest time: Kinesis refuses to read from a time in the future by its own clock.
+    The answer of a server has its time in whole seconds. If the clock of this machine shows the same
+    second, the earliest time is this machine's time. The earliest time is never later than the server's
+    clock allows: Kinesis does not read from a time in the future.
     """
     now = datetime.now(timezone.utc)
     headers = answer["ResponseMetadata"].get("HTTPHeaders", {})

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def shard_pages(client: Any, stream: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the answers of ``ListShards`` that together list all shards of a stream."""
+    """Yield the answers to ``ListShards`` that together list all shards of a stream."""
     parameters = {"StreamName": stream}
     while True:
         answer: Mapping[str, Any] = client.list_shards(**parameters)
@@ -19,5 +19,5 @@ def shard_pages(client: Any, stream: str) -> Iterator[Mapping[str, Any]]:
 
 
 def is_closed(shard: Mapping[str, Any]) -> bool:
-    """Return whether a listed shard gets no more records."""
+    """Return whether a shard in an answer to ``ListShards`` is closed: it gets no more records."""
     return "EndingSequenceNumber" in shard["SequenceNumberRange"]

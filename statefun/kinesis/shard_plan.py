@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what a micro-batch reads of streams: from plain facts, without requests, clocks or logs.
+"""Decides which records of streams a micro-batch reads, without requests, clocks or logs.
 
-The facts are the positions so far, the shards that Kinesis lists, and the records that readers have
-fetched. A shard begins when its parents have been read to their ends, in an earlier micro-batch: so the
-records of a key keep their order across splits and merges.
+The functions get plain values: the positions that are read so far, the shards that Kinesis lists, and the
+records that readers have fetched. A shard is read only after earlier micro-batches have read its parents
+to their ends: so the records of a key keep their order when shards are split or merged.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from statefun.kinesis.shards import FetchedRecord, Shard
 ShardKey = tuple[str, str]
 """The name of a stream, and the id of one of its shards."""
 ListedShards = Mapping[str, Mapping[str, Shard]]
-"""The shards that Kinesis lists, by stream and by id; it also lists closed shards."""
+"""The shards that Kinesis lists, closed ones included, by name of the stream and id of the shard."""
 
 
 class Reader(Protocol):
-    """A reader of one shard."""
+    """Fetches the records of one shard."""
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return the position after about ``limit`` records from ``start`` on, or after fewer."""
+        """Return the position after the fetched records that follow ``start``, at most about ``limit``."""
 
 
 @attrs.frozen
 class ShardPlan:
-    """The shards that a micro-batch reads."""
+    """Which shards a micro-batch reads, and which shards are lost."""
 
     streams: Mapping[str, StreamPosition]
-    """The position of each stream before the micro-batch, with the shards that begin now."""
+    """The position of each stream before the micro-batch, by name; includes shards that begin now."""
     lost_shards: Sequence[ShardKey] = ()
-    """Shards that Kinesis no longer lists, and that were not read to their ends; ``streams`` has them
-    as ended."""
+    """Shards with unread records that Kinesis no longer lists; in ``streams`` they count as ended."""
 
     @property
     def open_shards(self) -> dict[ShardKey, ShardPosition]:
-        """The positions of the shards that may have more records."""
+        """The positions of the shards that are not read to their ends."""
         return {
             (name, id_): position
             for name, stream in self.streams.items()
@@ -50,7 +49,7 @@ class ShardPlan:
         }
 
     def ending_at(self, ends: Mapping[ShardKey, ShardPosition]) -> dict[str, StreamPosition]:
-        """Return the position of each stream after the micro-batch, given those of open shards."""
+        """Return the position of each stream after the micro-batch, given the positions of open shards."""
         return {
             name: attrs.evolve(
                 stream,
@@ -70,7 +69,7 @@ def plan_shards(
     Args:
         names: the streams of the ingress. A stream without a position is read from the time at which
             the other streams begin.
-        before: the positions so far.
+        before: the positions of the streams before the micro-batch.
         listed_shards: the shards that Kinesis lists.
     """
     begin = next((stream.begin for stream in before.values()), None)
@@ -91,9 +90,10 @@ def plan_shards(
 
 
 def with_next_shards(stream: StreamPosition, listed_shards: Mapping[str, Shard]) -> StreamPosition:
-    """Return a position with the shards whose parents have ended.
+    """Return the position of a stream with the shards added that can be read because their parents ended.
 
-    Ended shards that Kinesis no longer lists are left out; ``forgotten`` counts their records.
+    Ended shards that Kinesis no longer lists are removed; ``forgotten`` of the position counts their
+    records.
     """
     if stream.shards and not _ended_shards(stream):
         return stream
@@ -122,7 +122,7 @@ def with_next_shards(stream: StreamPosition, listed_shards: Mapping[str, Shard])
 
 
 def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) -> set[ShardKey]:
-    """Return the shards of the ingress's streams that are read to their ends: they need no readers."""
+    """Return the shards of the streams ``names`` that are read to their ends, so that they need no readers."""
     return {
         (name, id_) for name in names if name in streams for id_ in _ended_shards(streams[name])
     }
@@ -131,7 +131,7 @@ def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) 
 def needs_new_list(
     names: Iterable[str], streams: Mapping[str, StreamPosition], listed_shards: ListedShards
 ) -> bool:
-    """Return whether a shard has ended and the list names no shard that replaces it."""
+    """Return whether shards must be listed again: a shard has ended, and no listed shard replaces it."""
     return any(
         _ended_shards(streams[name]) - _parents(listed_shards.get(name, {}))
         for name in names
@@ -142,15 +142,15 @@ def needs_new_list(
 def share_records(
     positions: Mapping[ShardKey, ShardPosition], readers: Mapping[ShardKey, Reader], limit: int
 ) -> dict[ShardKey, ShardPosition]:
-    """Divide the records of a micro-batch among shards; return the position at which each one ends.
+    """Decide how many records a micro-batch reads of each shard; return the position after them.
 
-    Each shard has an equal share. Shards with more records than that, in order, get what the other
-    shards leave.
+    Each shard has an equal share of the records. If shards have fewer records than their share, the rest
+    is given to shards that have more, in the order of ``positions``.
 
     Args:
-        positions: where each shard begins.
-        readers: of these shards.
-        limit: about how many records the micro-batch has at most.
+        positions: where the micro-batch begins in each shard.
+        readers: the readers of these shards.
+        limit: approximately how many records the micro-batch has at most.
     """
     share, unused = max(1, limit // max(1, len(positions))), limit
     ends: dict[ShardKey, ShardPosition] = {}
@@ -168,14 +168,14 @@ def share_records(
 def reach(
     records: Iterable[FetchedRecord], start: ShardPosition, limit: int, *, is_rest: bool
 ) -> ShardPosition:
-    """Return the position after the records that fit into a micro-batch.
+    """Return the position after the records of a shard that fit into a micro-batch.
 
     Args:
-        records: the records after ``start``, in order. A record of Kinesis is not divided, so the
-            result may exceed the limit by the parts of one record.
+        records: the fetched records after ``start``, in order. The parts of an aggregated record stay
+            together, so the result may exceed the limit by the parts of one record.
         start: the position before the first record.
         limit: how many records fit.
-        is_rest: whether no records come after these ones, as the shard is closed.
+        is_rest: whether ``records`` has all further records of the shard, because the shard is closed.
     """
     after, count = start.after, start.count
     for record in records:
@@ -195,7 +195,7 @@ def is_all_read(
 
     Args:
         names: the streams of the ingress.
-        streams: the positions so far.
+        streams: the positions of the streams.
         listed_shards: the shards that Kinesis lists.
         exhausted: the shards whose readers have fetched all records up to the bound.
     """
@@ -206,7 +206,7 @@ def is_all_read(
 
 
 class ShardRange(NamedTuple):
-    """The records of one shard between two positions."""
+    """The records of one shard between two positions, which a micro-batch reads."""
 
     name: str
     """The name of the stream."""
@@ -218,7 +218,7 @@ class ShardRange(NamedTuple):
 def planned_ranges(
     before: Mapping[str, StreamPosition], after: Mapping[str, StreamPosition]
 ) -> list[ShardRange]:
-    """Return the ranges of records between two offsets; ranges without records are left out."""
+    """Return the records that a micro-batch reads, as one range for each shard that has records."""
     beginning = ShardPosition()
     ranges = [
         ShardRange(
@@ -235,7 +235,7 @@ def _ended_shards(stream: StreamPosition) -> set[str]:
 
 
 def _parents(listed_shards: Mapping[str, Shard]) -> set[str]:
-    """Return the ids of shards that a listed shard replaces."""
+    """Return the ids of all shards that a listed shard replaces."""
     return {parent for shard in listed_shards.values() for parent in shard.parents}
 
 

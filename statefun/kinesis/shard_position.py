@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far streams are read, shard by shard; together this is the offset of the source."""
+"""Positions of streams and shards: how far each is read. The offset of the Spark source holds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from statefun.components.running import Offset
 
 Shards = dict[str, "ShardPosition"]
-"""Positions by the ids of shards."""
+"""The positions of shards, by the ids of the shards."""
 
 
 @attrs.frozen
@@ -22,13 +22,13 @@ class ShardPosition:
     after: str | None = None
     """The sequence number of the last read record; None if no record was read yet."""
     count: int = 0
-    """How many records were read: the number of the next record, which is its offset for functions."""
+    """How many records of the shard were read; the next record has this number as its offset."""
     ended: bool = False
-    """Whether the shard is closed and all of it is read, so that the shards that replace it begin."""
+    """Whether the shard is closed and read to its end, so that the shards that replace it can be read."""
 
     @property
     def number(self) -> int:
-        """The sequence number as a number, for comparisons; -1 before the first record."""
+        """``after`` as a number, for comparisons; -1 if no record was read yet."""
         return -1 if self.after is None else int(self.after)
 
 
@@ -37,19 +37,22 @@ class StreamPosition:
     """How far a stream is read."""
 
     begin: float | None
-    """The time of the first record to read, in seconds since the epoch; None for the oldest record."""
+    """The time from which on records are read, in seconds since the epoch; None for all records."""
     shards: Shards
     forgotten: int = 0
-    """How many records were read of ended shards that ``shards`` no longer has."""
+    """How many records were read of shards that have ended and are no longer in ``shards``."""
 
     @property
     def begin_date(self) -> datetime | None:
-        """``begin`` as a date with a time zone."""
+        """``begin`` as a date in UTC; None if ``begin`` is None."""
         return None if self.begin is None else datetime.fromtimestamp(self.begin, timezone.utc)
 
 
 def encode_offset(streams: Mapping[str, StreamPosition]) -> Offset:
-    """Return the offset of the source; its ``records`` counts all records that were read."""
+    """Return the positions of streams as an offset of the Spark source.
+
+    ``records`` of the offset is the number of all records that were read.
+    """
     content = {
         name: {
             "begin": stream.begin,
@@ -67,7 +70,7 @@ def encode_offset(streams: Mapping[str, StreamPosition]) -> Offset:
 
 
 def decode_offset(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
-    """Return the positions of streams in an offset of the source.
+    """Return the positions of streams that an offset of the Spark source holds.
 
     >>> shards = {"shardId-000000000000": ShardPosition("49", 2)}
     >>> positions = {"users": StreamPosition(None, shards)}

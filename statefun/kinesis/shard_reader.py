@@ -27,26 +27,29 @@ logger = logging.getLogger("statefun.ingress")
 
 _LONGEST_SPACING = timedelta(seconds=2)
 _RECOVERY = 0.98
-"""Other applications read the stream, too: after throttling, requests become frequent again slowly."""
+"""By which factor each success after throttling shortens the time between two requests.
+
+It is close to 1 because other applications that read the stream share its limits.
+"""
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _LARGEST_ANSWER = 16 * 1024 * 1024
-"""The memory that the largest answer takes, in bytes; it has up to 10 MiB of data."""
+"""How many bytes of memory the largest answer takes; Kinesis answers with up to 10 MiB of data."""
 _PATIENCE = timedelta(seconds=10)
-"""The log has troubles that last longer than this."""
+"""How long requests may fail before a warning is logged."""
 
 
 class ShardReader:
-    """Fetches the records of a shard from a position on.
+    """A thread that fetches the records of a shard, from a position on, and holds them for the query.
 
     Args:
-        client: boto3's client.
-        connection: the connection of the ingress, for messages.
+        client: the boto3 client.
+        connection: the connection of the ingress, which error and log texts name.
         shard: the shard.
-        position: where to begin.
-        begin: the time of the first record to read, if the position names no record.
-        room: limits the memory of fetched records.
+        position: the position before the first record to fetch.
+        begin: if no record of the shard was read yet, the time of the first record to fetch.
+        room: limits the memory that all readers of the ingress use.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one fact about where to read
@@ -62,37 +65,43 @@ class ShardReader:
         self._client = client
         self._connection = connection
         self._position = position
-        """Where the next request begins."""
+        """The position up to which records are fetched; the next request begins there."""
         self._begin = begin
         self._room = room
         self._records: deque[FetchedRecord] = deque()
         self._needed = -1
-        """The last sequence number of a planned micro-batch: it is fetched even if there is no room."""
+        """The last sequence number that a planned micro-batch needs.
+
+        Records up to it are fetched even if their memory exceeds the limit.
+        """
         self._until: datetime | None = None
-        """The bound of a bounded run: records that arrive later are left for another run."""
+        """In a bounded run, the time up to which records are read; records that arrive later are not read."""
         self._complete: float = -1
-        """Up to this sequence number, all records are fetched that Kinesis still has."""
+        """The sequence number up to which all records are fetched that Kinesis still has."""
         self._expected = _LARGEST_ANSWER
         """An estimate of the memory that the next answer takes, in bytes."""
         self._last_read: str | None = None
-        """The sequence number of the record that the next answer begins with, if Kinesis still has it."""
+        """The last read record, by its sequence number: the next answer begins with this record.
+
+        None if the next answer begins with a new record.
+        """
         self._has_logged_trouble = False
         """Whether the log has a warning that the shard cannot be read."""
         self._spacing = 0.0
-        """The time between two requests that throttling has led to, in seconds."""
+        """How many seconds to wait between two requests because Kinesis has throttled earlier ones."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.ended = False
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
-        """Whether all records are fetched that had arrived before the bound."""
+        """In a bounded run, whether all records are fetched that had arrived by its bound."""
         self._behind = timedelta(0)
-        """How far the last answer was behind the newest record of the shard."""
+        """The lag of the last answer behind the newest record of the shard."""
         self._answered = time.monotonic()
         self._has_ended = False
-        """Whether no more records will be fetched: the shard or the run has ended, or the reader has failed."""
+        """Whether the thread has ended, because the shard or the run has ended or a request has failed."""
         self.error: StatefunError | None = None
-        """Why the reader has failed; None if it has not."""
+        """The error that has ended this reader; None if it works or has ended without an error."""
         self._thread = threading.Thread(
             target=self._run, name=f"statefun-{shard.stream}-{shard.id}", daemon=True
         )
@@ -100,7 +109,10 @@ class ShardReader:
 
     @property
     def behind(self) -> timedelta:
-        """How far the fetched records are behind the newest one; it grows while there is no answer."""
+        """The lag of the fetched records behind the newest record of the shard.
+
+        While Kinesis does not answer, the lag grows with the time.
+        """
         silence = timedelta(seconds=time.monotonic() - self._answered)
         if self.ended:
             return timedelta(0)
@@ -111,20 +123,20 @@ class ShardReader:
         return f"shard {self.shard.id} of stream {self.shard.stream}"
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return the position after about ``limit`` fetched records from ``start`` on, or after fewer.
+        """Return the position after the fetched records that follow ``start``, at most about ``limit``.
 
-        Records up to ``start`` are dropped: their micro-batch is committed.
+        The reader drops its records up to ``start``, because their micro-batch is committed.
         """
         with self._changed:
             while self._records and self._records[0].number <= start.number:
-                self._room.take(-self._records.popleft().size)
+                self._room.add(-self._records.popleft().size)
             return reach(self._records, start, limit, is_rest=self.ended)
 
     def between(self, start: ShardPosition, end: ShardPosition) -> list[FetchedRecord]:
-        """Wait for the records between two positions, and return them.
+        """Return the records between two positions; wait until they are fetched.
 
         Raises:
-            StatefunError: if they cannot be fetched.
+            StatefunError: if the records cannot be fetched, or the reader is stopped before.
         """
         with self._changed:
             self._needed = end.number
@@ -135,22 +147,22 @@ class ShardReader:
             if self.error is not None:
                 raise self.error
             if self._stop.is_set() or self._complete < end.number:
-                stopped = Trouble("the run was asked to stop", passes=False)
+                stopped = Trouble("the run was asked to stop", is_temporary=False)
                 raise connector_error(self._connection, f"{self._name} is not read", stopped)
             up_to_end = takewhile(lambda record: record.number <= end.number, self._records)
             return [record for record in up_to_end if record.number > start.number]
 
     def bound(self, until: datetime) -> None:
-        """Leave records that arrive after ``until`` for another run."""
+        """Read only records that have arrived by ``until``, as the run is bounded."""
         with self._changed:
             self._until, self.caught_up = until, False
 
     def stop(self) -> None:
-        """Stop fetching. The records stay: without them an ended shard would look as if it were read."""
+        """Stop fetching. The reader keeps its records: else an ended shard would look as if all were read."""
         with self._changed:
             self._stop.set()
             self._changed.notify_all()
-            self._room.take(-sum(record.size for record in self._records))
+            self._room.add(-sum(record.size for record in self._records))
 
     def _run(self) -> None:
         error: StatefunError | None = None
@@ -169,7 +181,11 @@ class ShardReader:
                 self._changed.notify_all()
 
     def _fetch_all(self) -> None:
-        """Fetch until the shard or the run ends. After its bound, the reader waits for planned ranges."""
+        """Fetch records until the shard or the run ends.
+
+        Once a bounded run has all records up to its bound, only records are fetched that a planned
+        micro-batch needs.
+        """
         iterator = None
         while not self._stop.is_set():
             expected = self._expected
@@ -181,14 +197,17 @@ class ShardReader:
             try:
                 iterator = self._fetch(iterator)
             finally:
-                self._room.take(-expected)
+                self._room.add(-expected)
             if self.ended:
                 return
             spacing = max(self._spacing, self._room.spacing.total_seconds())
             self._stop.wait(max(0.0, began + spacing - time.monotonic()))
 
     def _fetch(self, iterator: str | None) -> str | None:
-        """Send one request; return the next iterator, or None to ask for a new one."""
+        """Fetch one answer with records; return the iterator for the next one.
+
+        None means that the next request needs a new iterator.
+        """
         if iterator is None:
             place = self._request("get_shard_iterator", **self._begin_parameters())
             if place is None:
@@ -211,15 +230,15 @@ class ShardReader:
         return following
 
     def _may_fetch(self, expected: int) -> bool:
-        """Return whether to send a request whose answer takes ``expected`` bytes; they count as held.
+        """Return whether to send a request; if so, reserve ``expected`` bytes of memory for its answer.
 
-        Records of a planned micro-batch are fetched even if there is no room.
+        Records that a planned micro-batch needs are fetched even if their memory exceeds the limit.
         """
         with self._changed:
             if self._needed > max(self._complete, self._position.number):
-                self._room.take(expected)
+                self._room.add(expected)
                 return True
-            return not self.caught_up and self._room.has_taken(expected)
+            return not self.caught_up and self._room.try_add(expected)
 
     def _begin_parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
@@ -236,18 +255,18 @@ class ShardReader:
         return parameters | {"ShardIteratorType": "TRIM_HORIZON"}
 
     def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
-        """Add the records of an answer up to the bound; return whether those are all of its records.
+        """Add the records of an answer up to the run's bound; return whether that was all of its records.
 
         Args:
             records: the records of the answer.
-            is_all: whether the shard had no more records.
+            is_all: whether the shard had no records after these ones when Kinesis answered.
         """
-        records = self._without_last(records, is_all=is_all)
+        records = self._without_last_read(records, is_all=is_all)
         until, needed = self._until, self._needed
         wanted_records = records
         if until is not None:
-            # Times of arrival are not in order: records after one that came too late are left, too. But
-            # records that an earlier run has planned are read, whenever they came.
+            # Times of arrival are not in order: all records after the first one that arrived after the
+            # bound are left out. Records that an earlier run has planned are read in any case.
             wanted_records = list(
                 takewhile(
                     lambda each: (
@@ -274,7 +293,7 @@ class ShardReader:
             if fetched_records:
                 self._records.extend(fetched_records)
                 self._position = ShardPosition(fetched_records[-1].sequence)
-                self._room.take(size)
+                self._room.add(size)
             self._expected = size
             if not is_complete:
                 self._complete = int(records[len(wanted_records)]["SequenceNumber"]) - 1
@@ -284,8 +303,13 @@ class ShardReader:
             self._changed.notify_all()
         return is_complete
 
-    def _without_last(self, records: list[dict[str, Any]], *, is_all: bool) -> list[dict[str, Any]]:
-        """Return records without the last read one; log a warning if Kinesis no longer has it."""
+    def _without_last_read(
+        self, records: list[dict[str, Any]], *, is_all: bool
+    ) -> list[dict[str, Any]]:
+        """Return the records of an answer without the record that an earlier answer ended with.
+
+        Requests begin at the last read record. Log a warning if Kinesis no longer has that record.
+        """
         last = self._last_read
         if last is None or not (records or is_all):
             return records
@@ -293,18 +317,20 @@ class ShardReader:
         if records and records[0]["SequenceNumber"] == last:
             return records[1:]
         self._log(
-            f"no longer has record {last}, which was read last: records after it may be gone, too, "
-            "as their time of retention is over"
+            f"no longer has record {last}, the last one that was read, as its retention period has "
+            "ended: unread records after it may be lost, too"
         )
         return records
 
     def _request(
         self, name: str, *, may_expire: bool = False, **parameters: Any
     ) -> dict[str, Any] | None:
-        """Send a request until it succeeds; return None if stopped, or if an iterator has expired.
+        """Repeat a request until it succeeds; return its answer.
+
+        None is returned if the reader was stopped, or if the iterator in the request has expired.
 
         Raises:
-            ConnectorError: if another attempt would be in vain.
+            ConnectorError: if the request fails, and the reason is not temporary.
         """
         pause, since = _FIRST_PAUSE.total_seconds(), time.monotonic()
         while True:
@@ -316,7 +342,7 @@ class ShardReader:
                 trouble = trouble_of(error)
                 if may_expire and trouble.code == EXPIRED:
                     return None
-                if not trouble.passes:
+                if not trouble.is_temporary:
                     raise connector_error(
                         self._connection, f"{self._name} cannot be read", trouble
                     ) from error
@@ -325,7 +351,7 @@ class ShardReader:
                     and not self._has_logged_trouble
                 ):
                     self._has_logged_trouble = True
-                    self._log(f"cannot be read ({trouble.text}); waiting")
+                    self._log(f"cannot be read ({trouble.text}); trying again until it can")
                 self._stop.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 if self._stop.is_set():
                     return None

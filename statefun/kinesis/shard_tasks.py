@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes fetched records as tasks, in the form of Arrow batches."""
+"""Encodes fetched records as Arrow batches, which Spark's tasks decode."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from statefun.components.running import RECORDS_ARROW
 from statefun.kinesis.shards import FetchedRecord, Shard
 
 SEQUENCE_NUMBER = "kinesis.sequenceNumber"
-"""The header with a record's sequence number."""
+"""The name of the header that holds a record's sequence number."""
 _TASK_RECORDS = 20_000
 _TASK_BYTES = 8 * 1024 * 1024
 
 
 def tasks_of(shard: Shard, records: Sequence[FetchedRecord], first: int) -> Iterator[bytes]:
-    """Yield tasks with records of a shard; ``first`` is the number of the first record."""
+    """Yield tasks that hold the records of a shard, each as bytes.
+
+    Args:
+        shard: the shard.
+        records: the records of the shard, in order.
+        first: the number of the first record in the shard, which is its offset.
+    """
     rows: list[tuple[Any, ...]] = []
     size = 0
     for record in records:
@@ -47,5 +53,5 @@ def _task(rows: Sequence[tuple[Any, ...]]) -> bytes:
 
 
 def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
-    """Return the records in a task."""
+    """Yield the records that a task holds, as Arrow batches."""
     yield from pa.ipc.open_stream(task)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shards of streams and the records that readers have fetched from them, as plain values."""
+"""Plain values: a shard of a Kinesis stream, and a record that was fetched from it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from statefun.kinesis.aggregation import HashRange
 
 _RECORD = 500
 _PART = 150
-"""Approximate size of a record without its parts, and of a part without key and value, in bytes."""
+"""Approximate memory of a record without its parts (_RECORD), and of a part without key and value."""
 
 
 @attrs.frozen
 class Shard:
-    """A shard of a stream."""
+    """A shard of a Kinesis stream."""
 
     stream: str
     id: str
     hash_keys: HashRange
     parents: tuple[str, ...] = ()
-    """The ids of the shards that a split or a merge has replaced by this one."""
+    """The ids of the shards that this shard replaces after a split or a merge."""
     is_closed: bool = False
     """Whether the shard gets no more records, because a split or a merge has replaced it."""
 
@@ -38,11 +38,11 @@ class Shard:
 
 @attrs.frozen
 class FetchedRecord:
-    """A record of Kinesis; it has several parts if its producer has aggregated several records."""
+    """A fetched record of Kinesis; it has several parts if its producer has aggregated several records."""
 
     sequence: str
     number: int
-    """The sequence number as a number, for comparisons."""
+    """``sequence``, the sequence number, as a number for comparisons."""
     arrival: datetime
     parts: tuple[tuple[str, bytes], ...]
     """The key and the value of each aggregated record."""

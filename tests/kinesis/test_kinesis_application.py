@@ -213,7 +213,7 @@ def test_a_missing_stream_is_named(kinesis: KinesisHarness, tmp_path: Path) -> N
         run(module_text(kinesis.url), functions, tmp_path)
     kinesis.create("users")
     kinesis.put("users", [("Ada", b"1")])
-    with pytest.raises(ConnectorError, match="there is no such stream; create it"):
+    with pytest.raises(ConnectorError, match="the stream does not exist; create it"):
         run(module_text(kinesis.url), functions, tmp_path)
     kinesis.create("counts")
     run(module_text(kinesis.url), functions, tmp_path)

@@ -266,7 +266,7 @@ def test_a_page_of_a_proxy_is_no_answer(  # noqa: PLR0917 - four are fixtures
         source.bound()
         with ThreadPoolExecutor() as threads:
             planned = threads.submit(source.latest_offset, source.initial_offset())
-            wait(lambda: f"{operation} has an answer that is not Kinesis's" in caplog.text)
+            wait(lambda: f"the answer to {operation} does not come from Kinesis" in caplog.text)
             assert not planned.done()
             proxy.instead.clear()
             assert planned.result(PATIENCE.total_seconds())["records"] == 1
@@ -296,7 +296,7 @@ def test_an_open_shard_does_not_end(
             kinesis.put("users", [("Ada", value)])
         made.stop()
     assert found == [b"1", b"2"]
-    assert "there is no NextShardIterator, and the shard is open); waiting" in caplog.text
+    assert "has no NextShardIterator, although the shard is open); trying again" in caplog.text
 
 
 def test_a_page_of_a_proxy_is_no_list(kinesis: KinesisHarness, tmp_path: Path) -> None:
@@ -448,7 +448,9 @@ def test_a_startup_position_may_change_until_something_is_planned(
     assert latest["streams"]["users"]["begin"] is not None
     assert earliest["streams"]["users"]["begin"] is None
     assert planned.start().initial_offset() == earliest
-    with pytest.raises(ConfigurationError, match="the date of startupPosition is in the future"):
+    with pytest.raises(
+        ConfigurationError, match="the date of startupPosition must not be in the future"
+    ):
         Sources(kinesis, tmp_path, "{type: date, date: 2999-01-01 00:00:00 +0000}").start()
 
 
@@ -482,7 +484,9 @@ def test_streams_may_be_added_and_not_taken_away_too_early(
 
     assert [row["value"] for row in rows(source, before, end)] == [b"1"]
     assert further(source, before)["streams"].keys() == {"users"}
-    with pytest.raises(ConnectorError, match="has planned to read stream gone, which the ingress"):
+    with pytest.raises(
+        ConnectorError, match="reads stream gone, which the ingress no longer lists"
+    ):
         source.tasks(before, other)
 
 

@@ -121,7 +121,7 @@ def test_an_answer_that_confirms_nothing_loses_nothing(
 
     assert values(kinesis) == [0, 1, 2]
     assert any(
-        "PutRecords has an answer" in each or "with 3 records" in each for each in log.reasons
+        "the answer to PutRecords does not" in each or "with 3 records" in each for each in log.reasons
     )
 
 
@@ -155,7 +155,7 @@ def test_a_missing_stream_ends_the_run(kinesis: KinesisHarness) -> None:
     log = Log()
     cluster = log.connect(kinesis.url)
 
-    with pytest.raises(ConnectorError, match=r"stream gone .*there is no such stream; create it"):
+    with pytest.raises(ConnectorError, match=r"stream gone .*the stream does not exist; create it"):
         cluster.write([*records(3), *records(3, "gone")], MARKER)
     cluster.close()
 

@@ -11,9 +11,9 @@ def test_what_is_about_to_come_needs_room() -> None:
     """Many requests at once would have many answers in memory; an empty room has space for any answer."""
     room = Room(1000)
 
-    assert [room.has_taken(2000), room.has_taken(1), room.has_taken(0)] == [True, False, False]
-    room.take(-2000)
-    assert [room.has_taken(600), room.has_taken(600), room.has_taken(400)] == [True, False, True]
+    assert [room.try_add(2000), room.try_add(1), room.try_add(0)] == [True, False, False]
+    room.add(-2000)
+    assert [room.try_add(600), room.try_add(600), room.try_add(400)] == [True, False, True]
 
 
 def test_many_readers_ask_less_often() -> None:

@@ -32,7 +32,7 @@ def test_keys_keep_their_order_whatever_is_refused(
                 order.confirm(position)
                 written.append(position)
             else:
-                order.send_again(position)
+                order.enqueue(position)
         gaps = [position for position in range(len(keys)) if position not in written]
         assert order.confirmed == min(gaps, default=len(keys))
 
