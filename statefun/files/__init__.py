@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a folder: their ingress and egress, as any other package could add them."""
+"""Connector for files: ingresses that read the files of folders, and egresses that write files.
+
+The package uses only :mod:`statefun.components`, as packages outside of statefun do.
+"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a file: compares its content with how far it is read, and finds the parts to read next."""
+"""Examines a file: checks that its read part has not changed, and finds the parts to read next."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Examination(NamedTuple):
     """The result of :func:`examine`."""
 
     ranges: list[FileRange]
-    """The parts to read; the numbers of their records are not set yet."""
+    """The parts of the file to read next; the numbers of their records in the ingress are not set yet."""
     change: str | None
-    """How the file has changed so that it is no longer the file that was read; None if it is."""
+    """How the part of the file has changed that was read, such as "was cut off"; None if it has not."""
     has_more: bool
-    """Whether more of the file may be read once it has not changed for a while."""
+    """Whether the rest of the file may be read once the file has not changed for a while."""
     warning: tuple[str, str] | None = None
-    """What is odd about the file, and what happens."""
+    """A warning about the file for the log: what is unusual, and what the application does."""
 
 
 NOTHING_NEW = Examination([], None, has_more=False)
@@ -43,15 +43,15 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
     *,
     is_still: bool,
 ) -> Examination:
-    """Examine a file.
+    """Return which parts of a file to read next, and whether its read part has changed.
 
     Args:
         listed_file: the file.
-        state: how far the file is read; None if nothing of it is.
+        state: how far the file is read; None if no part of the file is read.
         files: how to read the file.
-        unfinished_line: what to do about a last line without a line break.
-        limit: where to end, in bytes.
-        most: how many records to return at most.
+        unfinished_line: what to do with a last line that has no line break.
+        limit: the number of bytes of the file that may be read, from its beginning on.
+        most: how many records the parts have at most.
         is_still: whether the file has not changed for so long that its writer has finished.
 
     Raises:
@@ -65,10 +65,12 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
         warning = None
         if files.format is FileFormat.PARQUET:
             pieces, problem = (
-                ([], None) if is_cut else _rows_of(file, before, limit, most, is_still=is_still)
+                ([], None)
+                if is_cut
+                else _parquet_pieces(file, before, limit, most, is_still=is_still)
             )
             if problem is not None:
-                warning = f"file {listed_file.path} {problem}", "waiting for the rest of it"
+                warning = f"file {listed_file.path} {problem}", "waiting for the rest of the file"
             has_more = not pieces and not before.is_all and not (is_still or is_cut)
         else:
             may_wait = unfinished_line is UnfinishedLine.READ and not is_cut
@@ -77,8 +79,10 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
             pieces = list(lines_of(file, before, limit, most, delimiter, takes_rest=takes_rest))
             end = pieces[-1].end if pieces else before.end
             has_more = end < limit and may_wait and not is_still
-            if before.is_torn and pieces and _goes_on(file, before.end):
-                text = f"file {listed_file.path} has gone on in the last line that was read"
+            if before.is_torn and pieces and _continues_line(file, before.end):
+                text = (
+                    f"the last line of file {listed_file.path} was read and has become longer since"
+                )
                 warning = text, "the rest of the line is read as another line"
         return Examination(
             list(_ranges(file, listed_file, before, pieces, files)), change, has_more, warning
@@ -91,16 +95,16 @@ def _change_of(
     change = change_of(file, state)
     is_other_size = listed_file.facts.size != state.size
     if change is None and files.format is FileFormat.PARQUET and is_other_size:
-        change = "was replaced by another one"
+        change = "was replaced by another file"
     return change
 
 
-def _goes_on(file: BinaryIO, end: int) -> bool:
+def _continues_line(file: BinaryIO, end: int) -> bool:
     file.seek(end)
     return file.read(1) not in {b"\n", b"\r"}
 
 
-def _rows_of(
+def _parquet_pieces(
     file: BinaryIO, state: FileState, size: int, most: int, *, is_still: bool
 ) -> tuple[list[Piece], str | None]:
     if state.is_all:
@@ -111,14 +115,14 @@ def _rows_of(
         return ([Piece(0, 0, 1, is_last=True, problem=str(error))] if is_still else []), None
     if pieces or not is_still:
         return pieces, None
-    return [], "is no complete Parquet file"
+    return [], "is not a complete Parquet file"
 
 
 def _ranges(
     file: BinaryIO, listed_file: ListedFile, state: FileState, pieces: list[Piece], files: Files
 ) -> Iterator[FileRange]:
-    """Yield the parts of a file; the state of each part is how far the file is read after it."""
-    lines = state.lines or int(files.format is FileFormat.CSV)  # its header
+    """Yield the parts of a file, each with the state of the file after the part is read."""
+    lines = state.lines or int(files.format is FileFormat.CSV)  # the first line names the fields
     for piece in pieces:
         size = listed_file.facts.size if files.format is FileFormat.PARQUET else piece.end
         lines += piece.lines

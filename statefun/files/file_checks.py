@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the folders of an ingress or egress can be used, before anything is read or written."""
+"""Checks, before a start, that an ingress can read its files and an egress can write to its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statefun.sdk.errors import StatefunError
 
 
 def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str]:
-    """Yield the problems that keep an ingress from reading its files."""
+    """Yield a text for each problem that keeps an ingress from reading its files."""
     del timeout
     settings: IngressFiles = ingress.settings
     for files in settings.files.values():
@@ -30,18 +30,18 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
             folder = Path(place.folder.location)
             file = folder / place.name
             if not os.access(folder, os.R_OK | os.X_OK):
-                yield f"{settings.owner}: folder {folder} may not be read"
+                yield f"{settings.owner}: no permission to read folder {folder}"
             elif file.exists() and not os.access(file, os.R_OK):
-                yield f"{settings.owner}: file {file} may not be read"
+                yield f"{settings.owner}: no permission to read file {file}"
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
-    """Yield the problems that keep an egress from writing into its folder.
+    """Yield a text for each problem that keeps an egress from writing into its folder.
 
-    The folder need not exist: the first record creates it.
+    A missing folder is no problem: the first record creates it.
 
     Raises:
-        ConfigurationError: if pyarrow knows no such file system.
+        ConfigurationError: if pyarrow does not know the file system of the folder.
     """
     del timeout
     settings: EgressFiles = egress.settings
@@ -50,9 +50,9 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
         path = Path(folder.location)
         existing_path = next(each for each in (path, *path.parents) if each.exists())
         if not existing_path.is_dir():
-            yield f"{settings.owner}: {existing_path} is a file, and not a folder"
+            yield f"{settings.owner}: {existing_path} must be a folder, but is a file"
         elif not os.access(existing_path, os.W_OK | os.X_OK):
-            yield f"{settings.owner}: folder {existing_path} may not be written to"
+            yield f"{settings.owner}: no permission to write to folder {existing_path}"
         return
     try:
         folder.exists()

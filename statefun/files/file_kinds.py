@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads components of the kinds ``io.statefun.file.v1/ingress`` and ``/egress``."""
+"""Reads the components of files in module files: ``io.statefun.file.v1/ingress`` and ``/egress``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from statefun.files.schemas import SCHEMA
 
 def _one_character(string: str) -> str:
     if len(string) != 1 or string in '\r\n"':
-        raise ValueError("is not one character that may separate fields")
+        raise ValueError("must be one character, and neither a quotation mark nor a line break")
     return string
 
 
@@ -176,13 +176,13 @@ _NEEDLESS_SCHEMA = "'schema' is only used with format parquet"
 
 
 def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
-    """Read an ingress."""
+    """Return the ingress that a component of a module file declares; report problems of its keys."""
     values = INGRESS.read(component.spec, problems)
     routes_with_files = values[FILES]
     files: dict[str, Files] = {}
     for route, each in routes_with_files:
         if files.setdefault(route.topic, each).path != each.path:
-            sentence = f"two paths differ only in options or login, and are one path: {route.topic}"
+            sentence = f"two paths must not differ only in options or login: {route.topic}"
             problems.report(route.location, "files", sentence)
     settings = IngressFiles(
         f"ingress {values[ID]}",
@@ -204,7 +204,7 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
 
 
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
-    """Read an egress."""
+    """Return the egress that a component of a module file declares; report problems of its keys."""
     values = EGRESS.read(component.spec, problems)
     is_parquet = values.get(OUTPUT_FORMAT) is FileFormat.PARQUET
     has_format = OUTPUT_FORMAT in values or not values.attempted(OUTPUT_FORMAT)
@@ -239,7 +239,12 @@ KINDS = (
 
 
 def _absolute(path: str, file: str) -> str:
-    """Return a path that means the same in every process: an absolute path, or a URI."""
+    """Return a path of a module file as an absolute path; return a URI as it is.
+
+    Args:
+        path: the path, relative to the folder of the module file.
+        file: the module file.
+    """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         return path
     return str(Path(file).absolute().parent / Path(path).expanduser())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log in the checkpoint that keeps what micro-batches read of files: an entry for each micro-batch.
+"""The file log: stores in the checkpoint which parts of files each micro-batch reads, one entry for each.
 
-Each hundredth entry is also a layer: it has the states of the files that have changed since the layer
-before. A layer replaces earlier layers that are no larger. So each state is written only a few times,
-however many files there are, and a start reads only a few layers.
+Each hundredth entry is also a layer: it holds the states of all files that have changed since the layer
+before. A new layer also takes over the content of earlier layers that are not larger. So the state of a
+file is written only a few times, however many files there are, and a start reads only a few layers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from statefun.files.path_identity import identity_of
 from statefun.files.path_identity import without_login as _without_login
 
 _LAYER_EVERY = 100
-"""The number of entries from one layer to the next; entries before the last but one layer are deleted."""
+"""The number of entries from one layer to the next.
+
+Once a layer is written, entries that are older than the layer before are deleted.
+"""
 
 
 @attrs.frozen
@@ -27,25 +30,25 @@ class FileState:
     """How far a file is read."""
 
     end: int
-    """How much of the file is read, in bytes; of Parquet, in rows."""
+    """How many bytes of the file are read; for Parquet, how many rows."""
     lines: int
-    """How many lines or rows are read."""
+    """How many lines or rows of the file are read."""
     modified: int
-    """The time of the file's last change when it was read, in nanoseconds since the epoch."""
+    """The modification time that the file had when it was read, in nanoseconds since the epoch."""
     is_all: bool
-    """Whether the whole file was read then."""
+    """Whether the file was read to its end, as it was then."""
     size: int
-    """The size of the known content, in bytes: of the part that is read; of Parquet, of the file."""
+    """How many bytes of the file ``digest`` is about: the read part; for Parquet, the whole file."""
     digest: str
-    """The digest of the known content's beginning and end: another file has another digest."""
+    """A digest of the beginning and the end of these bytes, which shows whether the file was replaced."""
     header: int = 0
-    """The size of the first line, which names the fields of CSV, in bytes; 0 for other formats."""
+    """For CSV, the size of the first line, which names the fields, in bytes; 0 for other formats."""
     is_torn: bool = False
-    """Whether the part that is read does not end with a line break."""
+    """Whether the read part of the file does not end with a line break."""
     is_gone: bool = False
-    """Whether a look has not found the file: another file may replace it."""
+    """Whether the file is missing from its folder, so that another file may replace it."""
     gone: int = 0
-    """When a look first did not find it, in nanoseconds since the epoch; 0 if it is not known."""
+    """When the file was first missing, in nanoseconds since the epoch; 0 if that is unknown."""
 
 
 @attrs.frozen
@@ -58,17 +61,17 @@ class FileRange:
     name: str
     start: int
     end: int
-    """In bytes; of Parquet, in rows."""
+    """The position in the file at which the part ends, in bytes; for Parquet, in rows."""
     line: int
-    """The number of the part's first line or row in the file, from 1 on."""
+    """The number of the part's first line or row in the file; the file's first line is 1."""
     first: int
-    """The number of the part's first record in the ingress."""
+    """The number of the part's first record among all records of the ingress: its offset."""
     count: int
     """How many lines or rows the part has."""
     state: FileState
-    """How far the file is read after this part."""
+    """The state of the file after this part is read."""
     problem: str | None = None
-    """Why the part is one record that cannot be decoded; None if it can."""
+    """If the part is one record that cannot be decoded, the reason; else None."""
 
     @property
     def path(self) -> str:
@@ -77,7 +80,7 @@ class FileRange:
 
 
 def path_of(folder: str, name: str) -> str:
-    """Return the path of a file in a folder.
+    """Return the path of a file, given its folder and its name; options of the folder's URI are left out.
 
     >>> path_of("/data", "a.csv"), path_of("s3://data/in?region=eu-west-1", "a.csv")
     ('/data/a.csv', 's3://data/in/a.csv')
@@ -87,19 +90,19 @@ def path_of(folder: str, name: str) -> str:
 
 @attrs.frozen
 class Entry:
-    """What one micro-batch reads."""
+    """An entry of the file log: what one micro-batch reads, and which files have gone or come back."""
 
     records: int
-    """How many records all micro-batches up to this one have."""
+    """How many records all micro-batches up to this one have read."""
     ranges: Sequence[FileRange]
     gone: Sequence[str] = ()
-    """The paths of known files that a look has not found."""
+    """The paths of files with a state that are missing from their folders since this entry."""
     forgotten: Sequence[str] = ()
-    """The paths of files whose states are dropped: a file there is read from its beginning."""
+    """The paths whose states this entry deletes: a file with such a path is read from its beginning."""
     back: Sequence[str] = ()
-    """The paths of files that had been gone, and that a look has found again."""
+    """The paths of files that were missing and are in their folders again."""
     at: int = 0
-    """When the entry was made, in nanoseconds since the epoch."""
+    """The time of the entry, in nanoseconds since the epoch."""
 
     @property
     def is_empty(self) -> bool:
@@ -108,44 +111,49 @@ class Entry:
 
 
 class FileLog:
-    """The log, and the state of all files after one of its entries."""
+    """The file log of an ingress; it holds the states of all files after one entry, the current one."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._at = -1
         self._newest = -1
-        """The newest entry of the log, as far as it was looked for; -1 before the first look."""
+        """The number of the newest known entry on disk; -1 if not searched for yet."""
         self._total = 0
         self._states: dict[str, FileState] = {}
         self._changed: set[str] = set()
         """The paths whose states have changed since the last layer."""
         self._layers: list[tuple[int, int]] = []
-        """The numbers of the layers, the oldest first, and how many states each layer has."""
-        self._leaving: tuple[int, frozenset[str]] | None = None
-        """The entry after which files were last taken away, and their paths; None if not read yet."""
+        """For each layer, the oldest first, its number and how many states it has."""
+        self._removals: tuple[int, frozenset[str]] | None = None
+        """The files that were last deleted or moved: the entry before that, and their paths.
+
+        None if the file with the paths is not read yet.
+        """
 
     def has(self, number: int) -> bool:
-        """Return whether the log has an entry, of this run or of one that has crashed."""
+        """Return whether the log has an entry with this number; a run that has crashed may have written it."""
         if number > self._newest + 1 or self._newest < 0:
             self._newest = number if self._folder.has(_name(number)) else number - 1
         return number <= self._newest
 
     def read(self, number: int) -> Entry:
-        """Return an entry.
+        """Return the entry with a number.
 
         Raises:
-            FileNotFoundError: if the log has no such entry.
+            FileNotFoundError: if the log has no entry with this number.
             CheckpointError: if the entry is damaged.
         """
         return _entry(self._content(number))
 
     def write(self, number: int, entry: Entry) -> None:
-        """Add the entry that follows the current one, and make it the current one."""
+        """Write the entry after the current one to the disk, and make it the current entry."""
         content = {**attrs.asdict(entry), "ranges": [_encoded_range(each) for each in entry.ranges]}
         self._apply(entry)
         self._at = self._newest = number
         is_layer = number % _LAYER_EVERY == 0
-        previous = [layer for layer, _ in self._layers]  # a restarted run may need them
+        previous = [
+            layer for layer, _ in self._layers
+        ]  # a run that starts again may need these layers
         if is_layer:
             content["states"], content["layers"] = self._layer(number)
         write_framed(self._folder, _name(number), json.dumps(content).encode())
@@ -158,7 +166,10 @@ class FileLog:
                     self._folder.remove(name)
 
     def states(self, number: int) -> Mapping[str, FileState]:
-        """Return how far files are read after an entry, by their paths; entry 0 is before the first one."""
+        """Make an entry the current one; return the states of all files after it, by their paths.
+
+        Entry 0 means the beginning, before the first entry: no file has a state.
+        """
         if self._at != number:
             self._load(number - number % _LAYER_EVERY)
             for each in range(self._at + 1, number + 1):
@@ -167,7 +178,7 @@ class FileLog:
         return self._states
 
     def advance(self, number: int, entry: Entry) -> None:
-        """Apply an entry to the states, if the entry before is the current one."""
+        """If the entry before is the current one, apply this entry to the states and make it the current one."""
         if self._at == number - 1:
             if number % _LAYER_EVERY == 0:
                 self.states(number)  # loads the layer
@@ -175,34 +186,34 @@ class FileLog:
             self._apply(entry)
             self._at = number
 
-    def note_leaving(self, number: int, paths: Iterable[str]) -> None:
-        """Store the paths of files that will now be taken away; the entry after this one forgets them."""
-        self._leaving = number, frozenset(paths)
-        content = {"log": number, "paths": sorted(self._leaving[1])}
+    def store_removals(self, number: int, paths: Iterable[str]) -> None:
+        """Store, before files are deleted or moved, their paths; the entry after ``number`` drops their states."""
+        self._removals = number, frozenset(paths)
+        content = {"log": number, "paths": sorted(self._removals[1])}
         write_framed(self._folder, _LEAVING, json.dumps(content).encode())
 
-    def leaving(self, number: int) -> frozenset[str]:
-        """Return the paths of files that a run may have taken away after an entry, before a crash.
+    def stored_removals(self, number: int) -> frozenset[str]:
+        """Return the paths of files that a run may have deleted or moved between an entry and a crash.
 
         Raises:
             CheckpointError: if the file with the paths is damaged.
         """
-        if self._leaving is None:
+        if self._removals is None:
             try:
                 content = json.loads(read_framed(self._folder, _LEAVING))
-                self._leaving = content["log"], frozenset(content["paths"])
+                self._removals = content["log"], frozenset(content["paths"])
             except FileNotFoundError:
-                self._leaving = -1, frozenset()
-        at, paths = self._leaving
+                self._removals = -1, frozenset()
+        at, paths = self._removals
         return paths if at == number else frozenset()
 
     @property
     def total(self) -> int:
-        """How many records all micro-batches up to the current entry have."""
+        """How many records all micro-batches up to the current entry have read."""
         return self._total
 
     def _load(self, number: int) -> None:
-        """Load the states of a layer; entry 0 has no states."""
+        """Replace the states by those after a layer, read from the disk; after entry 0 there are none."""
         self._states, self._total, self._layers = {}, 0, []
         self._at = number
         self._changed = set()
@@ -222,7 +233,11 @@ class FileLog:
         self._total = content["records"]
 
     def _layer(self, number: int) -> tuple[dict[str, Any], list[int]]:
-        """Make a layer from the changed states; return its states, and the layers before it."""
+        """Make a layer of the states that have changed since the layer before.
+
+        Returns:
+            The states of the layer, and the numbers of the earlier layers that are still needed.
+        """
         changed_paths = self._changed
         while self._layers and self._layers[-1][1] <= len(changed_paths):
             layer, _ = self._layers.pop()
@@ -288,7 +303,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
 
 
 def _encoded(state: FileState) -> dict[str, Any]:
-    """Return the fields of a state that differ from their defaults."""
+    """Return a state for JSON: its fields, without those that have their default."""
     return attrs.asdict(state, filter=lambda field, value: value != field.default)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what a micro-batch reads of files: from plain facts, without file systems, clocks or logs.
+"""Decides which parts of files a micro-batch reads, without file systems, clocks or logging.
 
-The facts are the states of known files, the listed files, and what an examination of each file's content
-has found. Errors and warnings are results here: the caller raises and logs them.
+A plan is made from plain values: the states of known files, the files that the folders have, and the
+result of the examination of each file. Problems are results of these functions: the caller raises them
+as errors or logs them as warnings.
 """
 
 from __future__ import annotations
@@ -19,35 +20,34 @@ from statefun.files.file_log import Entry, FileRange, FileState
 from statefun.files.folder_watch import ListedFile
 
 _KNOWN_FOR = timedelta(days=7)
-"""How long after its disappearance a file that comes back is the known file, and not a new one."""
+"""For how long a missing file stays known: if it comes back in this time, it is not read again."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @attrs.frozen
 class PlanFacts:
-    """What is known before a micro-batch is planned."""
+    """The values from which a micro-batch is planned."""
 
     number: int
-    """The newest entry of the log."""
+    """The number of the newest entry of the file log."""
     records: int
-    """The records of all micro-batches up to this entry."""
+    """How many records all micro-batches up to this entry have read."""
     limit: int
     """How many records a micro-batch has at most."""
     states: Mapping[str, FileState]
-    """How far files are read, by their paths."""
-    leaving: Collection[str] = ()
-    """The paths of files that a run may have taken away after this entry, before it could add the next
-    one."""
+    """The states of known files, by their paths."""
+    removals: Collection[str] = ()
+    """The paths of files that a run may have deleted or moved after this entry, before it crashed."""
     bounds: Mapping[str, int] | None = None
-    """The sizes, by path, at which a bounded run ends its files; None if the run is not bounded."""
+    """In a bounded run, how many bytes of each file are read at most, by path; else None."""
     takes_away: bool = False
-    """Whether files are deleted or moved once they are read."""
+    """Whether the ingress deletes or moves files once they are read."""
     now: int = 0
-    """The time, in nanoseconds since the epoch."""
+    """The present time, in nanoseconds since the epoch."""
 
 
 class Loss(Enum):
-    """What is lost with a file that is no longer there."""
+    """What the application can no longer read because a file is missing."""
 
     NOTHING = "nothing"
     UNKNOWN_FILE = "a file of which nothing was read"
@@ -55,26 +55,29 @@ class Loss(Enum):
 
 
 @attrs.frozen
-class FileOutcome:
-    """What the plan has taken from one file."""
+class PlannedFile:
+    """How :meth:`FilePlan.add` has planned one file, and what the caller has to report."""
 
     change: str | None
-    """How a known file has changed, if the records that were read of it are affected."""
+    """How a known file has changed, if that is a problem because records of it were read; else None."""
     warning: tuple[str, str] | None
-    """What is odd about the file, and what happens."""
+    """A warning about the file for the log: what is unusual, and what the application does."""
     is_finished: bool
-    """Whether the plan has all of the file that can be read now."""
+    """Whether the plan includes all of the file that can be read now."""
     has_more: bool
-    """Whether more of the file may be read once it has not changed for a while."""
+    """Whether the rest of the file may be read once the file has not changed for a while."""
     state: FileState | None
-    """How far the file is read; None if nothing is, or if it is read from its beginning later."""
+    """The state of the file after the planned micro-batch.
+
+    None if no part of the file is read, or if a later micro-batch reads it from its beginning.
+    """
     number: int
-    """The entry of the log that has the last of what is read."""
+    """The number of the entry of the file log that has the last part of the file."""
 
 
 @attrs.define
 class FilePlan:
-    """The plan of one micro-batch; it grows file by file."""
+    """The plan of one micro-batch: the parts of files that it reads; files are added one by one."""
 
     facts: PlanFacts
     _ranges: list[FileRange] = attrs.field(factory=list)
@@ -88,17 +91,17 @@ class FilePlan:
         """How many more records fit into the micro-batch."""
         return self.facts.limit - self._records
 
-    def add_vanished(self, path: str, *, is_unread: bool) -> Loss:
-        """Plan for a file that is no longer listed; return what is lost with it.
+    def mark_missing(self, path: str, *, is_unread: bool) -> Loss:
+        """Mark a file as missing in the plan; return what can no longer be read of the file.
 
         Args:
             path: the path of the file.
-            is_unread: whether a look has found something in the file that is not read.
+            is_unread: whether the file had content that was not read.
         """
         state = self.facts.states.get(path)
         if state is None:
             return Loss.UNKNOWN_FILE if is_unread else Loss.NOTHING
-        if path in self.facts.leaving:
+        if path in self.facts.removals:
             self._forgotten.append(path)
         elif not (state.is_gone and state.gone):
             self._gone.append(path)
@@ -108,16 +111,16 @@ class FilePlan:
         return Loss.NOTHING
 
     def state_of(self, file: ListedFile) -> FileState | None:
-        """Return how far a listed file is read; None if it replaces a file that was taken away."""
+        """Return the state of a file; None if it is new, also if an earlier file of its path was removed."""
         state = self.facts.states.get(file.path)
-        if state is None or file.path not in self.facts.leaving:
+        if state is None or file.path not in self.facts.removals:
             return state
-        # A run has taken the known file away, and crashed before it could forget it.
+        # A run has deleted or moved the known file, and crashed before the next entry dropped its state.
         is_other = file.facts.size == state.size and file.facts.modified != state.modified
         return None if is_other else state
 
     def is_unchanged(self, file: ListedFile) -> bool:
-        """Return whether all of a file is read, and it is as it was then: it need not be examined."""
+        """Return whether a file is read to its end and has not changed since, so that it need not be examined."""
         state = self.state_of(file)
         return (
             state is not None
@@ -127,15 +130,15 @@ class FilePlan:
         )
 
     def end_of(self, file: ListedFile) -> int:
-        """Return where to end in a file, in bytes."""
+        """Return how many bytes of a file the micro-batch may read, from the file's beginning on."""
         size, bounds = file.facts.size, self.facts.bounds
         return size if bounds is None else min(size, bounds.get(file.path, 0))
 
-    def add(self, file: ListedFile, examination: Examination) -> FileOutcome:
-        """Plan what an examination has found in a file; return what has become of the file."""
+    def add(self, file: ListedFile, examination: Examination) -> PlannedFile:
+        """Add the parts to the plan that an examination has found in a file."""
         path, state = file.path, self.state_of(file)
         change = examination.change
-        if state is None or self._may_be_other(state):
+        if state is None or self._may_be_new(state):
             change = None
         if examination.change is not None or (state is None and path in self.facts.states):
             self._forgotten.append(path)
@@ -149,8 +152,11 @@ class FilePlan:
         has_ranges = bool(examination.ranges)
         warning = examination.warning
         if file.was_cut and examination.change is None:
-            warning = f"file {path} was cut off before all of it was read", "going on"
-        return FileOutcome(
+            warning = (
+                f"file {path} was cut off before all of it was read",
+                "the lost part is not read",
+            )
+        return PlannedFile(
             change,
             warning,
             is_finished=not has_ranges or (state is not None and state.is_all),
@@ -160,16 +166,16 @@ class FilePlan:
         )
 
     def forget(self, paths: Sequence[str]) -> None:
-        """Plan to forget files that were taken away."""
+        """Plan to drop the states of files that the ingress has deleted or moved."""
         self._forgotten += paths
 
     def entry(self) -> Entry:
-        """Return the entry of the log with the plan."""
+        """Return the entry of the file log that holds this plan."""
         records = self.facts.records + self._records
         return Entry(records, self._ranges, self._gone, self._forgotten, self._back, self.facts.now)
 
-    def _may_be_other(self, state: FileState) -> bool:
-        """Return whether another file may replace a known one without a loss."""
+    def _may_be_new(self, state: FileState) -> bool:
+        """Return whether a changed file may be a new one, so that no record of the known file is lost."""
         is_done = state.is_all and self.facts.takes_away
         nothing_was_read = state.end == 0
         return state.is_gone or is_done or nothing_was_read

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts messages to a file egress into records in the form of the outbox.
+"""Converts the messages that functions send to a file egress into records for the outbox.
 
-A record that a file cannot hold is refused here, when a function sends it: after the commit of its
-micro-batch it is too late to refuse it.
+A message that cannot become a record of a file raises an error when a function sends it: after the
+commit of its micro-batch, the function can no longer be called again.
 """
 
 from __future__ import annotations
@@ -10,36 +10,41 @@ from __future__ import annotations
 import json
 import re
 
-from statefun.files.rows import Columns, parse_row, refuse_constant
+from statefun.files.rows import Columns, parse_row, raise_for_constant
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 
 FOLDER = "_"
-"""The topic of records of messages without a topic; no message can name this topic."""
+"""The topic of records whose messages name no topic, written into the egress's own folder.
+
+No message can name this topic.
+"""
 JSON_LINES, PARQUET = ".jsonl", ".parquet"
-"""The suffixes of the names of files, by their format."""
+"""The suffixes of the names of files that an egress writes, one for each format."""
 _DEEPEST = 100
-"""How deep objects and lists may be nested; readers have limits of 64 or more."""
+"""How deep objects and lists of a record may be nested; many readers of JSON have such a limit."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 _SPACE = b" \t\r\n"
 _BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def line_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message for JSON lines: the bytes of its value, with blanks for line breaks.
+    """Return the outbox record of a message for a file of JSON lines.
+
+    The record has the bytes of the message's value, with blanks instead of line breaks.
 
     Raises:
-        DefinitionError: if its value is no JSON object, or its topic cannot be a folder.
+        DefinitionError: if the value is not a JSON object, or the topic cannot name a folder.
     """
     return _record(message, None)
 
 
 def row_record(columns: Columns, message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message for a Parquet file, as JSON.
+    """Return the outbox record of a message for a Parquet file; its value is a row as JSON.
 
     Raises:
-        DefinitionError: if its value is no JSON object, or does not fit the columns, or its topic
-            cannot be a folder.
+        DefinitionError: if the value is not a JSON object, or does not fit the columns, or the topic
+            cannot name a folder.
     """
     return _record(message, columns)
 
@@ -62,26 +67,29 @@ def _record(message: EgressMessage, columns: Columns | None) -> KafkaEgressMessa
     except (ValueError, ArithmeticError, RecursionError) as error:
         what, cure = "a JSON object", "send a value of a JSON type, such as of a dataclass"
         if columns is not None:
-            what, cure = f"{what} that fits the schema", "send what fits, or change the schema"
+            what, cure = (
+                f"{what} that fits the schema",
+                "send a value that fits, or change the schema",
+            )
         if isinstance(error, RecursionError):
-            cure = "nest it less"
+            cure = "send a value that is nested less"
         raise DefinitionError(
-            f"a record for egress {message.typename} is {what}, which this one is not: {error}; {cure}"
+            f"a record for egress {message.typename} must be {what}, but this one is not: {error}; {cure}"
         ) from None
     line = value.strip(_SPACE).translate(_BREAKS)  # strings of JSON have no line breaks
     return KafkaEgressMessage(message.typename, topic=topic, value=line)
 
 
 def _check_json(text: str) -> None:
-    content = json.loads(text, parse_constant=refuse_constant, parse_int=float)
+    content = json.loads(text, parse_constant=raise_for_constant, parse_int=float)
     if not isinstance(content, dict):
-        raise ValueError(f"it is a {type(content).__name__}")  # noqa: TRY004 - bad content
+        raise ValueError(f"the value is a {type(content).__name__}")  # noqa: TRY004 - bad content
     if text.count("{") + text.count("[") > _DEEPEST and _depth(text) > _DEEPEST:
-        raise RecursionError(f"it is nested more than {_DEEPEST} deep")
+        raise RecursionError(f"objects and lists must not be nested more than {_DEEPEST} deep")
 
 
 def _depth(text: str) -> int:
-    """Return how deep the objects and lists of a JSON text are nested."""
+    """Return how many objects and lists of a JSON text are inside of each other at most."""
     depth = deepest = 0
     for token in _TOKENS.finditer(text):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token[0], 0)
@@ -90,18 +98,18 @@ def _depth(text: str) -> int:
 
 
 def _check_folder(message: EgressMessage, topic: str) -> None:
-    """Check that a topic can be the name of a folder that readers do not leave out.
+    """Check that a topic can name a folder whose files readers of the egress's folder find.
 
     Raises:
-        DefinitionError: if it cannot.
+        DefinitionError: if the topic begins or ends as no folder may.
     """
     if topic.startswith((".", "_")):
-        problem = "readers of folders leave out names that begin so"
+        problem = "readers leave out folders whose names begin with . or _"
     elif topic.endswith((JSON_LINES, PARQUET)):
-        problem = "names of files end so"
+        problem = f"{JSON_LINES} and {PARQUET} are the ends of names of files"
     else:
         return
     raise DefinitionError(
-        f"a record for egress {message.typename}: topic {topic} cannot be a folder: {problem}; "
+        f"a record for egress {message.typename}: topic {topic} cannot name a folder: {problem}; "
         "choose another topic"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of files in module files, as plain immutable values."""
+"""The settings of file ingresses and egresses in module files, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class FileFormat(Enum):
 
 
 class OnChange(Enum):
-    """What to do about a file that was cut off, replaced or deleted before all of it was read."""
+    """What to do if a file was cut off or replaced after a part of it was read, or deleted too early."""
 
     FAIL = "fail"
     GO_ON = "go-on"
 
 
 class UnfinishedLine(Enum):
-    """What to do about a last line without a line break."""
+    """What to do with the last line of a file if it has no line break."""
 
     READ = "read"
     WAIT = "wait"
 
 
 class AfterRead(Enum):
-    """What becomes of a file that is read to its end."""
+    """What the ingress does with a file that is read to its end."""
 
     KEEP = "keep"
     DELETE = "delete"
@@ -48,20 +48,20 @@ class Files:
     """The files of one route, and how to read them."""
 
     path: str
-    """A folder, a file, or a folder with a pattern for names: an absolute path, or a URI."""
+    """The absolute path or URI of a folder, of a file, or of files whose names match a pattern."""
     format: FileFormat
     id_field: str | None = None
-    """The field whose value is the id of the address; None for the line itself."""
+    """The field of a record whose value is the id of the target; None if the id is the whole line."""
     delimiter: str = ","
-    """The character between the fields of CSV."""
+    """The character between two fields of CSV; other formats do not use it."""
 
 
 @attrs.frozen
 class IngressFiles:
-    """The settings of an ingress, apart from its routes."""
+    """The settings of a file ingress, apart from its routes."""
 
     owner: str
-    """The ingress, for messages: ``ingress example/in``."""
+    """The ingress as error texts name it: ``ingress example/in``."""
     files: Mapping[str, Files]
     """The files of each route, by the topic of the route."""
     on_change: OnChange = OnChange.FAIL
@@ -71,14 +71,14 @@ class IngressFiles:
 
 @attrs.frozen
 class EgressFiles:
-    """The settings of an egress."""
+    """The settings of a file egress."""
 
     owner: str
     folder: str
-    """An absolute path, or a URI."""
+    """The folder to write to, as an absolute path or a URI."""
     columns: Columns | None = None
-    """The columns of Parquet; None for JSON lines."""
+    """The columns of the Parquet files; None if the format is JSON lines."""
     roll_every: timedelta = timedelta(minutes=1)
-    """How long records are gathered before they become a file."""
+    """How long records are gathered before they are written into a file."""
     roll_size: int = 64 * 1024 * 1024
-    """How many bytes of gathered records become a file before ``roll_every`` is over."""
+    """How many bytes of gathered records are written into a file before ``roll_every`` is over."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of folders as records for functions: the driver finds their lines, and tasks read them.
+"""The Spark source of a file ingress: the driver finds the lines of files, and tasks read them.
 
-A file may grow by whole lines, and new files may come. The source writes what a micro-batch reads into
-the checkpoint before Spark plans it, so that the micro-batch reads the same records after a crash.
+A file may grow by whole lines, and new files may appear. The source stores in the checkpoint which parts
+of files a micro-batch reads before Spark plans the micro-batch: so it reads the same records after a crash.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from statefun.sdk.errors import ConnectorError
 logger = logging.getLogger("statefun.ingress")
 
 _QUIET = timedelta(seconds=10)
-"""A file that has not changed for this time is complete: its writer has finished."""
+"""After this time without a change, a file counts as complete: its writer has finished."""
 _QUIET_BOUNDED = timedelta(seconds=1)
-"""The same in a bounded run."""
+"""The same time in a bounded run, which ends once all files are read."""
 
 
 def read_files(reading: Reading) -> DataFrame:
-    """Return the records of an ingress.
+    """Return a streaming DataFrame with the records of a file ingress.
 
     Raises:
+        ConfigurationError: if pyarrow does not know the file system of a path.
         ConnectorError: if the folder or file of a path does not exist.
     """
     settings: IngressFiles = reading.ingress.settings
@@ -49,17 +50,17 @@ def read_files(reading: Reading) -> DataFrame:
 
 
 class FileSource:
-    """Decides what each micro-batch reads of some files.
+    """Decides which parts of the files of an ingress each micro-batch reads.
 
     Args:
-        settings: the files, and what to do when one of them changes.
-        folder: a folder of the checkpoint, for the log.
+        settings: the files of the ingress, and what to do when a file changes.
+        folder: a folder of the checkpoint, for the file log.
         records_per_batch: how many records a micro-batch has at most.
-        committed: returns the offset up to which micro-batches are committed for good.
+        committed: returns the newest offset whose micro-batches are committed and never run again.
         clock: measures how long files have not changed.
 
     Raises:
-        ConfigurationError: if pyarrow knows no file system of a path.
+        ConfigurationError: if pyarrow does not know the file system of a path.
         ConnectorError: if the folder or file of a path does not exist.
     """
 
@@ -85,20 +86,20 @@ class FileSource:
         self._taking_away = TakingAway(settings.owner, settings.after_read, self._log, committed)
         is_remote = not all(place.folder.is_local for place in self._places.values())
         self._pace = LookPace(is_remote=is_remote)
-        self._next_look = self._clock.now()
+        self._next_listing = self._clock.now()
         self._is_bounded = False
         self._bounds: dict[str, int] | None = None
-        """The sizes of files at the first look of a bounded run: it reads no further."""
+        """In a bounded run, the sizes that files had when it began: it reads no further. Else None."""
         self._warnings: dict[str, str] = {}
-        """The last warning in the log about each route and file, while the warning holds."""
+        """The warnings that were logged and still hold, by the route or file that they are about."""
         self._stopped = threading.Event()
 
     def initial_offset(self) -> Offset:
-        """Return the offset before the first entry of the log."""
+        """Return the offset at which reading begins, before the first entry of the file log."""
         return {"log": 0, "records": 0}
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return the offset of the next entry of the log, or ``start`` if there is nothing to read."""
+        """Return the offset at which the next micro-batch ends; ``start`` if there is nothing to read."""
         number = start["log"]
         states = self._log.states(number)
         if self._log.has(number + 1):  # planned by a run that has crashed
@@ -112,7 +113,7 @@ class FileSource:
         return {"log": number + 1, "records": entry.records}
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
-        """Return tasks for the parts of files between two entries of the log."""
+        """Return tasks that read the parts of files between two offsets."""
         owner, files = self._settings.owner, self._settings.files
         may_change = self._settings.on_change is OnChange.GO_ON
         tasks: list[bytes] = []
@@ -120,8 +121,8 @@ class FileSource:
             for part in self._log.read(number).ranges:
                 if part.route not in files:
                     raise ConnectorError(
-                        f"{owner}: the checkpoint has planned to read {part.route}, which the "
-                        "ingress lists no more; list it for one more start"
+                        f"{owner}: a micro-batch of the checkpoint reads {part.route}, which the "
+                        "ingress no longer lists; list the path for one more start"
                     )
                 location = self._places[part.route].folder.location
                 settings = files[part.route]
@@ -129,11 +130,11 @@ class FileSource:
         return tasks
 
     def bound(self) -> None:
-        """Read only what the files hold now."""
+        """Read only what the files contain at the next listing, as the run is bounded."""
         self._is_bounded = True
 
     def stop(self) -> None:
-        """End the wait for files to be complete."""
+        """Stop waiting for files to be complete."""
         self._stopped.set()
 
     @property
@@ -141,25 +142,25 @@ class FileSource:
         return (_QUIET_BOUNDED if self._is_bounded else _QUIET).total_seconds()
 
     def _is_still(self, file: ListedFile) -> bool:
-        """Return whether a file had not changed for long enough at the last look."""
-        return self._watch.looked - file.since >= self._quiet
+        """Return whether a file had not changed for long enough when its folder was listed last."""
+        return self._watch.listed_at - file.since >= self._quiet
 
     def _next_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
-        """Return what the next micro-batch reads; the entry is empty if there is nothing to read."""
-        if self._bounds is None and self._clock.now() >= self._next_look:
-            self._look(states)
+        """Return the entry of the file log for the next micro-batch; it is empty if there is nothing to read."""
+        if self._bounds is None and self._clock.now() >= self._next_listing:
+            self._list_folders(states)
         entry = self._planned_entry(number, states)
         unready_files = [*self._watch.unfinished_files.values(), *self._taking_away.files]
         if not self._is_bounded or not entry.is_empty or not unready_files:
             return entry
         ready = max(file.since for file in unready_files) + self._quiet
         if not self._clock.wait(self._stopped, max(0.0, ready - self._clock.now())):
-            self._look(states)
+            self._list_folders(states)
             entry = self._planned_entry(number, states)
         return entry
 
-    def _look(self, states: Mapping[str, FileState]) -> None:
-        """Look at the folders, and decide when to look again.
+    def _list_folders(self, states: Mapping[str, FileState]) -> None:
+        """List the folders, and decide when to list them again.
 
         Raises:
             ConnectorError: if a folder cannot be listed.
@@ -167,7 +168,7 @@ class FileSource:
         began = self._clock.now()
         takes_away = self._settings.after_read is not AfterRead.KEEP
         try:
-            has_changed = self._watch.look(states, may_be_empty=takes_away)
+            has_changed = self._watch.list_folders(states, may_be_empty=takes_away)
         except OSError as error:
             raise ConnectorError(
                 f"{self._settings.owner}: its files cannot be listed: {error}"
@@ -176,32 +177,32 @@ class FileSource:
             self._bounds = self._watch.sizes()
         now = self._clock.now()
         pause = self._pace.pause(timedelta(seconds=now - began), has_changed=has_changed)
-        self._next_look = now + pause.total_seconds()
+        self._next_listing = now + pause.total_seconds()
         for route in self._places:
             trouble = self._watch.troubles.get(route)
             self._log_once(
                 f"route {route}",
-                None if trouble is None else (trouble, "waiting for its files"),
+                None if trouble is None else (trouble, "waiting until the folder has files"),
             )
 
     def _planned_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
-        """Return the plan of a micro-batch from pending files and files that are no longer there."""
+        """Plan the next micro-batch from pending and missing files; return its entry of the file log."""
         facts = PlanFacts(
             number,
             self._log.total,
             self._records_per_batch,
             states,
-            self._log.leaving(number),
+            self._log.stored_removals(number),
             self._bounds,
             takes_away=self._settings.after_read is not AfterRead.KEEP,
             now=time.time_ns(),
         )
         plan = FilePlan(facts)
-        for path, is_unread in self._watch.take_vanished():
+        for path, is_unread in self._watch.pop_missing():
             self._warnings.pop(path, None)
             self._taking_away.discard(path)
-            self._report_loss(path, plan.add_vanished(path, is_unread=is_unread))
-        self._watch.wake(self._is_still)
+            self._report_loss(path, plan.mark_missing(path, is_unread=is_unread))
+        self._watch.requeue_still_files(self._is_still)
         for file in self._watch.readable():
             if plan.room <= 0:
                 break
@@ -210,28 +211,28 @@ class FileSource:
         return plan.entry()
 
     def _plan_file(self, plan: FilePlan, file: ListedFile) -> None:
-        """Add a pending file to the plan.
+        """Add the parts of a pending file to a plan, and report problems of the file.
 
         Raises:
             ConnectorError: if the file cannot be read, or has changed and ``onChange`` is ``fail``.
         """
         if plan.is_unchanged(file):
-            outcome = plan.add(file, NOTHING_NEW)
+            planned_file = plan.add(file, NOTHING_NEW)
         else:
             examination = self._examine(plan, file)
             if examination is None:
                 return
-            outcome = plan.add(file, examination)
-            if outcome.change is not None:
-                self._report_change(file.path, outcome.change)
-            self._log_once(file.path, outcome.warning)
-        if outcome.is_finished:
-            self._watch.mark_planned(file, has_more=outcome.has_more)
-            if outcome.state is not None:
-                self._taking_away.add(file, outcome.state, outcome.number)
+            planned_file = plan.add(file, examination)
+            if planned_file.change is not None:
+                self._report_change(file.path, planned_file.change)
+            self._log_once(file.path, planned_file.warning)
+        if planned_file.is_finished:
+            self._watch.mark_planned(file, has_more=planned_file.has_more)
+            if planned_file.state is not None:
+                self._taking_away.add(file, planned_file.state, planned_file.number)
 
     def _examine(self, plan: FilePlan, file: ListedFile) -> Examination | None:
-        """Look into a file; return None if the file is missing for now.
+        """Return which parts of a file to read; None if the file is missing now.
 
         Raises:
             ConnectorError: if the file cannot be read.
@@ -247,7 +248,9 @@ class FileSource:
                 plan.room,
                 is_still=self._is_still(file),
             )
-        except FileNotFoundError:  # the next look decides whether the file is gone, or its folder
+        except (
+            FileNotFoundError
+        ):  # the next listing shows whether the file or its folder is missing
             return None
         except OSError as error:
             raise ConnectorError(
@@ -255,29 +258,33 @@ class FileSource:
             ) from error
 
     def _report_loss(self, path: str, loss: Loss) -> None:
-        """Log what is lost with a deleted file, or end the run, as ``onChange`` says.
+        """Log a warning or raise an error about records that are lost because a file was deleted.
 
         Raises:
-            ConnectorError: if the run is to end.
+            ConnectorError: if a part of the file was read, and ``onChange`` is ``fail``.
         """
         if loss is Loss.UNKNOWN_FILE:
-            logger.warning("%s: file %s was deleted before it was read", self._settings.owner, path)
+            logger.warning(
+                "%s: file %s was deleted before it was read, so its records are lost",
+                self._settings.owner,
+                path,
+            )
         elif loss is Loss.UNREAD_REST:
             self._report_change(path, "was deleted")
 
     def _report_change(self, path: str, what: str) -> None:
-        """End the run because a file has changed, or log a warning, as ``onChange`` says.
+        """Raise an error or log a warning about a changed file, as ``onChange`` demands.
 
         Raises:
-            ConnectorError: if the run is to end.
+            ConnectorError: if ``onChange`` is ``fail``.
         """
         error = change_error(self._settings.owner, path, what)
         if self._settings.on_change is OnChange.FAIL:
             raise error
-        logger.warning("%s; going on", error.message.partition(";")[0])
+        logger.warning("%s; going on with the present files", error.message.partition(";")[0])
 
     def _log_once(self, subject: str, warning: tuple[str, str] | None) -> None:
-        """Log a warning about a route or file, but not again while the warning holds."""
+        """Log a warning about a route or file, unless it was logged and has held since then."""
         if warning is None:
             self._warnings.pop(subject, None)
         elif self._warnings.get(subject) != warning[0]:

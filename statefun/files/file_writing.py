@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes records as files, exactly once.
+"""Writes the records of an egress into files, exactly once.
 
-Records are gathered in a hidden folder of their lane, together with a marker of progress: the pieces and
-files that the marker names count, and the rest of the folder does not. When enough records are gathered,
-files are written under hidden names. Then a new marker names these files, and no longer the gathered
-records. Then the files get their own names; a later connection that reads the marker does the same. So a
-file appears once, complete, and never again, even if somebody takes it away at once::
+A lane gathers records in a hidden folder of its own, in files that are called pieces. The folder also has
+the marker file: it holds the lane's marker, and says how many pieces are valid. When enough records are
+gathered, the lane rolls them: it writes them into files with hidden names, then writes a marker file that
+lists these files instead of the pieces, and then renames them to their final names. A later connection
+that reads this marker file finishes the renaming. So a file appears once, complete, and never again, even
+if another program removes it at once::
 
-    gather   write a piece, if there are enough records for one; then the marker, which counts the piece
-    roll     write hidden files; then the marker, which names them; then give them their own names
-    claim    roll the records that an earlier run has gathered; then delete all that does not count
+    gather   write a piece, if there are enough records for one; then the marker file, which counts it
+    roll     write hidden files; then the marker file, which lists them; then rename them
+    claim    roll the records that an earlier run has gathered; then delete all other files of the folder
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ from statefun.files.rows import Columns
 from statefun.sdk.errors import ConnectorError
 
 _OWN = "_statefun"
-"""The folder for markers, pieces and hidden files; readers of folders leave it out."""
+"""The folder for marker files, pieces and hidden files; its name makes readers leave it out."""
 _MARKER = "marker"
 _GROUP_BYTES = 32 * 1024 * 1024
-"""How many bytes of JSON become a row group of Parquet."""
+"""How many bytes of records, as JSON, become one row group of a Parquet file."""
 
 
 def write_files(writing: Writing) -> FileCluster:
-    """Return the connection of a lane."""
+    """Return a new connection through which a lane of a file egress writes."""
     return FileCluster(writing)
 
 
 @attrs.frozen
 class _Progress:
-    """The content of the marker's file."""
+    """The content of the marker file of a lane."""
 
     marker: Marker
     gathered: GatheredRecords = attrs.field(factory=GatheredRecords)
     files: Sequence[tuple[str, str]] = ()
-    """The hidden name and the own name of each of the last files."""
+    """The hidden name and the final name of each file that was written last."""
 
     def encode(self) -> bytes:
         head = {
@@ -92,32 +93,32 @@ class FileCluster:
         self._own = self._folder.child(f"{_OWN}/{self._place}")
         self._progress: _Progress | None = None
         self._stored: bytes | None = None
-        """The content of the marker's file, as this connection has read or written it last."""
+        """The content of the marker file when this connection has read or written it last."""
         self._since = time.monotonic()
-        """When the first gathered record came to this connection, by the monotonic clock."""
+        """When this connection has begun to gather the present records, by the monotonic clock."""
 
     def open(self) -> Marker | None:
-        """Finish a roll that an earlier connection has begun; return the progress."""
+        """Rename files that an earlier connection has written but not renamed; return the lane's marker."""
         try:
             self._stored = self._read()
             if self._stored is None:
                 return None
             self._progress = _Progress.decode(self._stored)
-            self._own.sync_names()  # its writer may have crashed before the marker was on the disk
-            self._name_files(self._progress.files)
+            self._own.sync_names()  # the writer of the marker may have crashed before it was on the disk
+            self._rename_files(self._progress.files)
         except OSError as error:
             raise UncertainError(str(error)) from error
         return self._progress.marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Gather records, or write them into files if there are enough, together with the progress."""
+        """Gather records, or write all gathered records into files if there are enough; store the marker."""
         before = self._progress
         if before is None and marker.batch >= 0:
-            # A lane claims its folder before its first batch, so there was a marker. If its file system
-            # has gone away, records that are written now would be missing when it comes back.
+            # A lane claims its folder before its first batch, so there was a marker file. If the file
+            # system is not mounted, records that are written now would be missing once it is.
             raise UncertainError(
-                f"{self._own.shown}/{_MARKER} is missing, which keeps the progress; mount its file "
-                "system, or restore the file"
+                f"the file {self._own.shown}/{_MARKER} is missing, which stores how far the egress has "
+                "written; mount the file system of the folder, or restore the file"
             )
         gathered = GatheredRecords() if before is None else before.gathered
         if not gathered.size:
@@ -136,7 +137,7 @@ class FileCluster:
         self._writing.went_well()
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Write the gathered records into files if it is time; return the time until then otherwise."""
+        """Write the gathered records into files if they are due; else return the time until they are."""
         progress = self._progress
         if progress is None or not progress.gathered.size:
             return None
@@ -149,7 +150,7 @@ class FileCluster:
         return None
 
     def close(self) -> None:
-        """Do nothing: the connection has no buffers."""
+        """Do nothing: ``write`` leaves nothing in memory that would have to be written."""
 
     @property
     def _age(self) -> timedelta:
@@ -166,7 +167,7 @@ class FileCluster:
         self._commit(_Progress(marker, gathered))
 
     def _roll(self, marker: Marker, gathered: GatheredRecords) -> None:
-        """Write the gathered records into files."""
+        """Write gathered records into files, store the marker, and rename the files."""
         files: list[tuple[str, str]] = []
         suffix = JSON_LINES if self._settings.columns is None else PARQUET
         name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}{suffix}"
@@ -178,7 +179,7 @@ class FileCluster:
             self._own.write(hidden, content_of(lines, self._settings.columns))
             files.append((hidden, name if topic == FOLDER else f"{topic}/{name}"))
         self._commit(_Progress(marker, files=files))
-        self._name_files(files)
+        self._rename_files(files)
         for piece in pieces:
             self._own.remove(piece)
 
@@ -188,8 +189,8 @@ class FileCluster:
         except FileNotFoundError:
             self._check_unchanged()
             raise ConnectorError(
-                f"{self._settings.owner}: {self._own.shown}/{piece} is missing, which has records "
-                "that were gathered for a file; restore the file"
+                f"{self._settings.owner}: the file {self._own.shown}/{piece} is missing, which holds "
+                "records for the next file of the egress; restore it"
             ) from None
 
     def _commit(self, progress: _Progress) -> None:
@@ -199,13 +200,14 @@ class FileCluster:
         self._progress, self._stored = progress, content
 
     def _check_unchanged(self) -> None:
-        """Check that no other connection has written since this one was opened.
+        """Check that no other connection has written to the lane's folder since this one was opened.
 
         Raises:
-            UncertainError: if another one has; gathered records may be in files meanwhile.
+            UncertainError: if another connection has; it may have written the gathered records to files.
         """
         if self._read() != self._stored:
-            raise UncertainError("another run has written since")
+            text = f"another run has written to {self._own.shown} since this run has opened it"
+            raise UncertainError(text)
 
     def _read(self) -> bytes | None:
         try:
@@ -213,25 +215,25 @@ class FileCluster:
         except FileNotFoundError:
             return None
 
-    def _name_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Give hidden files their own names, if they do not have them yet."""
+    def _rename_files(self, files: Sequence[tuple[str, str]]) -> None:
+        """Rename hidden files to their final names, unless an earlier connection has done that."""
         for hidden, name in files:
             own = f"{_OWN}/{self._place}/{hidden}"
             if self._folder.has(own):
                 self._folder.move(own, name)
-            else:  # an earlier connection has, and may have crashed before that was on the disk
+            else:  # an earlier connection has renamed it, and may have crashed before that was on the disk
                 parent, _, file = name.rpartition("/")
                 (self._folder.child(parent) if parent else self._folder).sync(file)
 
     def _clean(self) -> None:
-        """Delete files of earlier runs that no marker counts."""
+        """Delete all files of the lane's hidden folder except for the marker file."""
         for name in self._own.names():
             if name != _MARKER:
                 self._own.remove(name)
 
 
 def content_of(lines: Sequence[bytes], columns: Columns | None) -> bytes:
-    """Return the content of a file with records that were checked when they were sent."""
+    """Return the content of a file with these records, in Parquet with columns, else in JSON lines."""
     if columns is None:
         return b"".join(line + b"\n" for line in lines)
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed

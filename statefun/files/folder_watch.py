@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at folders: which files are new, have changed, or have vanished.
+"""Lists folders again and again, and finds the files that are new, have changed, or are missing.
 
-A file that has not changed since the last look costs one comparison. This process measures how long a
-file has not changed by its own clock alone: the clock of a file server may differ.
+A file that has not changed since the last listing costs one comparison. This process measures how long
+a file has not changed by its own clock alone: the clock of a file server may differ.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from statefun.files.path_identity import identity_of
 from statefun.files.places import HIDDEN, Place
 from statefun.sdk.errors import ConnectorError
 
-_SWEEP = timedelta(hours=1)
-"""The time between two searches for states whose files are not listed."""
+_SEARCH_EVERY = timedelta(hours=1)
+"""The time between two searches for known files that are missing from their folders."""
 
 
 class Clock:
-    """A clock that nobody sets; tests have clocks of their own."""
+    """A monotonic clock, which no change of the system time affects; tests replace it."""
 
     def now(self) -> float:
-        """Return the seconds since a fixed moment."""
+        """Return the time in seconds since a moment that stays the same for the process."""
         return time.monotonic()
 
     def wait(self, stopped: threading.Event, seconds: float) -> bool:
-        """Wait for some seconds, or until the source is stopped; return whether it is stopped."""
+        """Wait for some seconds, or until ``stopped`` is set; return whether it is set."""
         return stopped.wait(seconds)
 
 
 class ListedFile(NamedTuple):
-    """A file that a look has listed."""
+    """A file of a folder, as the folder was listed."""
 
     route: str
     folder: Folder
     name: str
     facts: FileFacts
     since: float
-    """When a look has first listed the file with these facts, by the clock."""
+    """When the file was first listed with this size and modification time, by the watch's clock."""
     was_cut: bool = False
-    """Whether the file was longer when a part of it was still to be read."""
+    """Whether the file has become shorter before all of it was read."""
 
     @property
     def path(self) -> str:
@@ -54,11 +54,11 @@ class ListedFile(NamedTuple):
 
 
 class Watch:
-    """The files of some places, and which of them may have something to read.
+    """Watches the files of an ingress, and knows which of them may have content to read.
 
     Args:
-        owner: the ingress, for messages.
-        places: the places, by their routes.
+        owner: the ingress as error texts name it.
+        places: the place of the files of each route, by the topic of the route.
         clock: measures how long files have not changed.
     """
 
@@ -67,41 +67,42 @@ class Watch:
         self._places = places
         self._clock = clock
         self._listed: dict[str, dict[str, FileFacts]] = {route: {} for route in places}
-        self._next_sweep = clock.now()
+        self._next_search = clock.now()
         self.pending_files: dict[str, ListedFile] = {}
-        """The files that may have something to read, by path, in the order of reading."""
+        """The files that may have content to read now, by path, in the order of reading."""
         self.unfinished_files: dict[str, ListedFile] = {}
-        """The files of which more may be read once they have not changed for a while, by path."""
-        self._vanished: dict[str, bool] = {}
-        """The paths of files that are no longer listed, and whether a part was still to be read."""
-        self.looked = clock.now()
-        """When the last look began, by the clock."""
+        """The files whose rest may be read once they have not changed for a while, by path."""
+        self._missing: dict[str, bool] = {}
+        """The paths of missing files, and whether each had content that was not read."""
+        self.listed_at = clock.now()
+        """When the last listing of the folders began, by the clock."""
         self.troubles: dict[str, str] = {}
-        """Why folders are not read now, by their routes."""
+        """For each route whose folder is missing or has lost its files, a text that says so."""
 
-    def look(self, states: Mapping[str, FileState], *, may_be_empty: bool) -> bool:
-        """List all folders; return whether anything has changed.
+    def list_folders(self, states: Mapping[str, FileState], *, may_be_empty: bool) -> bool:
+        """List all folders; return whether a file is new, has changed or is missing.
 
         Args:
-            states: how far files are read.
-            may_be_empty: whether a folder may have lost all of its files, if they were read.
+            states: the states of known files, by their paths.
+            may_be_empty: whether a folder may be empty after all of its files were read, because the
+                ingress deletes or moves them.
 
         Raises:
-            ConnectorError: if a file belongs to two paths.
+            ConnectorError: if a file belongs to the paths of two routes.
             OSError: if a folder cannot be listed.
         """
         changed_files: list[ListedFile] = []
-        vanished_paths: set[str] = set()
-        self.looked = self._clock.now()
+        missing_paths: set[str] = set()
+        self.listed_at = self._clock.now()
         for route, place in self._places.items():
             folder, before = place.folder, self._listed[route]
             present_files = {
                 name: facts for name, facts in folder.files().items() if not name.startswith(HIDDEN)
             }
             if self.troubles.pop(route, None):
-                self._next_sweep = self._clock.now()
+                self._next_search = self._clock.now()
             if not present_files and (
-                trouble := _trouble(place, states, may_be_empty=may_be_empty)
+                trouble := _mount_problem(place, states, may_be_empty=may_be_empty)
             ):
                 self.troubles[route] = trouble
                 continue
@@ -114,15 +115,15 @@ class Watch:
                 changed_files.append(ListedFile(route, folder, name, listed_files[name], now))
                 self._check_owner(route, name)
             location = folder.location
-            vanished_paths |= {
+            missing_paths |= {
                 path_of(location, name) for name in before.keys() - listed_files.keys()
             }
-        for path in vanished_paths:
-            self._vanished[path] = self._unread_bytes(path) > 0
+        for path in missing_paths:
+            self._missing[path] = self._forget_pending(path) > 0
         for file in changed_files:
-            was_cut = self._unread_bytes(file.path) > file.facts.size
+            was_cut = self._forget_pending(file.path) > file.facts.size
             self.pending_files[file.path] = file._replace(was_cut=was_cut)
-            self._vanished.pop(file.path, None)
+            self._missing.pop(file.path, None)
         if changed_files:
             order = {route: number for number, route in enumerate(self._places)}
             self.pending_files = dict(
@@ -135,43 +136,48 @@ class Watch:
                     ),
                 )
             )
-        self._sweep(states)
-        return bool(changed_files or vanished_paths)
+        self._find_missing(states)
+        return bool(changed_files or missing_paths)
 
-    def wake(self, is_still: Callable[[ListedFile], bool]) -> None:
-        """Make files pending again that wait and have not changed for long enough."""
+    def requeue_still_files(self, is_still: Callable[[ListedFile], bool]) -> None:
+        """Make unfinished files pending again if they have not changed for long enough."""
         for path, file in [*self.unfinished_files.items()]:
             if is_still(file):
                 self.pending_files[path] = self.unfinished_files.pop(path)
 
     def readable(self) -> list[ListedFile]:
-        """Return the pending files whose folders are not missing."""
+        """Return the pending files, without those of missing folders."""
         return [file for file in self.pending_files.values() if file.route not in self.troubles]
 
     def mark_planned(self, file: ListedFile, *, has_more: bool) -> None:
-        """Remove a file from the pending ones: all of it is planned that can be read now."""
+        """Remove a file from the pending files, because all that can be read of it now is planned.
+
+        Args:
+            file: the file.
+            has_more: whether its rest may be read once the file has not changed for a while.
+        """
         self.pending_files.pop(file.path, None)
         if has_more:
             self.unfinished_files[file.path] = file
 
-    def take_vanished(self) -> list[tuple[str, bool]]:
-        """Return the paths of vanished files, once, and whether a part of each was still to be read."""
-        vanished_paths, self._vanished = self._vanished, {}
-        return sorted(vanished_paths.items())
+    def pop_missing(self) -> list[tuple[str, bool]]:
+        """Remove the missing files from the watch; return their paths, and whether each had unread content."""
+        missing_paths, self._missing = self._missing, {}
+        return sorted(missing_paths.items())
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of all listed files, by their paths."""
+        """Return the sizes of all files of the folders, by their paths."""
         return {
             path_of(self._places[route].folder.location, name): facts.size
             for route, listed_files in self._listed.items()
             for name, facts in listed_files.items()
         }
 
-    def _sweep(self, states: Mapping[str, FileState]) -> None:
-        """Find states whose files are not listed, such as files that vanished between two runs."""
-        if self._clock.now() < self._next_sweep:
+    def _find_missing(self, states: Mapping[str, FileState]) -> None:
+        """Find known files that are missing though they were never listed, as they were deleted between runs."""
+        if self._clock.now() < self._next_search:
             return
-        self._next_sweep = self._clock.now() + _SWEEP.total_seconds()
+        self._next_search = self._clock.now() + _SEARCH_EVERY.total_seconds()
         missing_folders = {
             identity_of(self._places[route].folder.location) for route in self.troubles
         }
@@ -181,10 +187,13 @@ class Watch:
         listed_files = self.sizes()
         for path in states:
             if path not in listed_files and path.rpartition("/")[0] in folders:
-                self._vanished.setdefault(path, False)
+                self._missing.setdefault(path, False)
 
-    def _unread_bytes(self, path: str) -> int:
-        """Stop planning a file that has changed; return its former size if a part was still to be read."""
+    def _forget_pending(self, path: str) -> int:
+        """Remove a file from the pending and unfinished files.
+
+        Return the size that it had; 0 if it was read to its end.
+        """
         unread = self.unfinished_files.pop(path, None) or self.pending_files.pop(path, None)
         return unread.facts.size if unread else 0
 
@@ -193,16 +202,18 @@ class Watch:
         for other, its in self._places.items():
             if other != route and its.folder == place.folder and its.takes(name):
                 raise ConnectorError(
-                    f"{self._owner}: file {path_of(place.folder.location, name)} is one of "
-                    f"{route} and of {other}; let only one of them take it"
+                    f"{self._owner}: file {path_of(place.folder.location, name)} belongs to two paths, "
+                    f"{route} and {other}; change a path, so that the file belongs to only one"
                 )
 
 
-def _trouble(place: Place, states: Mapping[str, FileState], *, may_be_empty: bool) -> str | None:
-    """Return why a folder without files is not taken for an empty one; None if it is."""
+def _mount_problem(
+    place: Place, states: Mapping[str, FileState], *, may_be_empty: bool
+) -> str | None:
+    """Return why a folder without files is probably not mounted; None if it may be empty."""
     location = identity_of(place.folder.location)
     if not place.folder.exists():
-        return f"folder {location} is not there"
+        return f"folder {location} does not exist"
     is_lost = any(
         path.rpartition("/")[0] == location
         and place.takes(path.rpartition("/")[2])
@@ -210,4 +221,4 @@ def _trouble(place: Place, states: Mapping[str, FileState], *, may_be_empty: boo
         and not (may_be_empty and state.is_all)
         for path, state in states.items()
     )
-    return f"all files of folder {location} are gone at once" if is_lost else None
+    return f"all files of folder {location} have disappeared at once" if is_lost else None

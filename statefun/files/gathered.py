@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are gathered for files: in pieces, and at the end of the marker of progress.
+"""Records that a file egress gathers before it writes them into files.
 
-Most micro-batches send few records. They are written together with the marker, again with each
-micro-batch, until they are enough for a piece of their own. So a micro-batch costs one small write.
-Pieces are read once, when they become files.
+Most micro-batches send few records. Such records are written into the marker file, together with the
+marker. Each micro-batch writes that file anew, until its records are enough for a file of their own,
+called a piece. So a micro-batch costs one small write. Pieces are read once, when the gathered records
+are written into files.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ import attrs
 from statefun.components.running import EgressRecord
 
 _PIECE = 256 * 1024
-"""How many bytes of records at the end of a marker become a piece."""
+"""How many bytes of records in the marker file are moved into a piece."""
 
 
 @attrs.frozen
 class GatheredRecords:
-    """The records that are not in files yet."""
+    """The records of a lane that are gathered and not yet written into files."""
 
     pieces: int = 0
-    """How many pieces exist; they are numbered from 0 on."""
+    """How many pieces hold gathered records; pieces are numbered from 0 on."""
     size: int = 0
     """The size of all gathered records as lines, in bytes."""
     rest: Sequence[tuple[str, bytes]] = ()
-    """The topics and lines of the last records, which are in no piece yet."""
+    """The newest records, each as topic and line: they are in the marker file, and in no piece yet."""
 
     def with_records(self, records: Iterable[EgressRecord]) -> GatheredRecords:
-        """Return these records and further ones."""
+        """Return these gathered records with further records added."""
         new_lines = [(record.topic, record.value or b"") for record in records]
         size = self.size + sum(len(line) + 1 for _, line in new_lines)
         return attrs.evolve(self, size=size, rest=(*self.rest, *new_lines))
 
     @property
     def is_full(self) -> bool:
-        """Whether the last records are enough for a piece."""
+        """Whether the records in the marker file are enough for a piece."""
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
     def with_piece(self) -> GatheredRecords:
-        """Return the same records after the last ones have become a piece."""
+        """Return the same gathered records after those in the marker file were moved into a new piece."""
         return attrs.evolve(self, pieces=self.pieces + 1, rest=())
 
 
 def encode(records: Iterable[tuple[str, bytes]]) -> bytes:
-    """Encode topics and lines: first how many lines each topic has, then the lines.
+    """Encode records, given as topics and lines: first the number of lines of each topic, then the lines.
 
     >>> encode([("a", b"{}"), ("b", b"[]"), ("a", b"1")]).splitlines()
     [b'{"a": 2, "b": 1}', b'{}', b'1', b'[]']
@@ -60,7 +61,7 @@ def encode(records: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def decode(content: bytes) -> list[tuple[str, bytes]]:
-    """Decode topics and lines that :func:`encode` has encoded; the lines of each topic keep their order.
+    """Decode records that :func:`encode` has encoded; only the lines of one topic keep their order.
 
     >>> decode(encode([("a", b"{}"), ("b", b"[]"), ("a", b"1")]))
     [('a', b'{}'), ('a', b'1'), ('b', b'[]')]
@@ -72,7 +73,7 @@ def decode(content: bytes) -> list[tuple[str, bytes]]:
 
 
 def by_topic(records: Iterable[tuple[str, bytes]]) -> Mapping[str, Sequence[bytes]]:
-    """Return the lines of each topic, in order."""
+    """Return the lines of records, grouped by topic; the lines of a topic keep their order."""
     lines_by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
     for topic, line in records:
         lines_by_topic[topic].append(line)

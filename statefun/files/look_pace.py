@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when to look at folders again: seldom while nothing changes, and if a look takes long."""
+"""Decides when folders are listed again: less often while nothing changes, or if a listing takes long."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-_LOOK = timedelta(milliseconds=200)
-"""The time between two looks at local folders in which nothing has changed."""
-_REMOTE_LOOK = timedelta(seconds=5)
-"""The same for folders where a look is a request, after some looks without a change."""
-_LONGEST_LOOK = timedelta(seconds=30)
-_SHARE = 10
-"""Looks at large folders take a tenth of the time, up to the limit above."""
+_LISTING = timedelta(milliseconds=200)
+"""The time between two listings of local folders in which nothing has changed."""
+_REMOTE_LISTING = timedelta(seconds=5)
+"""The same for remote folders, where a listing is a request; reached after some unchanged listings."""
+_LONGEST_PAUSE = timedelta(seconds=30)
+_TIMES_DURATION = 10
+"""A pause is this many times as long as the last listing took, at most _LONGEST_PAUSE."""
 
 
 class LookPace:
-    """The pauses between looks.
+    """Chooses the pauses between two listings of the folders of an ingress.
 
     >>> pace = LookPace(is_remote=True)
     >>> [pace.pause(timedelta(0), has_changed=False).total_seconds() for _ in range(3)]
@@ -23,16 +23,16 @@ class LookPace:
     """
 
     def __init__(self, *, is_remote: bool) -> None:
-        self._longest_idle = _REMOTE_LOOK if is_remote else _LOOK
+        self._longest_idle = _REMOTE_LISTING if is_remote else _LISTING
         self._idle = timedelta(0)
 
     def pause(self, duration: timedelta, *, has_changed: bool) -> timedelta:
-        """Return the time until the next look.
+        """Return the time until the folders are listed again.
 
         Args:
-            duration: how long the last look took.
-            has_changed: whether it has found a change.
+            duration: how long the last listing took.
+            has_changed: whether the last listing has found a change.
         """
-        doubled = max(_LOOK, min(2 * self._idle, self._longest_idle))
+        doubled = max(_LISTING, min(2 * self._idle, self._longest_idle))
         self._idle = timedelta(0) if has_changed else doubled
-        return min(max(self._idle, _SHARE * duration), _LONGEST_LOOK)
+        return min(max(self._idle, _TIMES_DURATION * duration), _LONGEST_PAUSE)

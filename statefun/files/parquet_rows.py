@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes rows of Parquet files, in workers; each row group is decoded up to the rows of a task."""
+"""Decodes rows of Parquet files, in workers; a row group is decoded only up to the last needed row."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO, NamedTuple
 
-from statefun.files.record_fields import first_repeated, id_of, no_id
+from statefun.files.record_fields import first_repeated, id_of, id_problem
 
 _BATCH = 2_000
 
 
 class ParquetRow(NamedTuple):
-    """A row; or, if rows from this one on cannot be decoded, the problem in their place."""
+    """A row of a Parquet file; if this row and further rows cannot be decoded, ``problem`` says why."""
 
     number: int
-    """The number of the row in its file, from 0 on."""
+    """The number of the row in its file; the first row is 0."""
     key: bytes | None
     value: bytes
     problem: str | None
@@ -27,7 +27,7 @@ class ParquetRow(NamedTuple):
 def rows_between(
     file: BinaryIO, start: int, end: int, id_field: str | None
 ) -> Iterator[ParquetRow]:
-    """Yield the rows of a file between two numbers; of a damaged row group, the problem.
+    """Yield the rows of a file from ``start`` to ``end``; for a damaged row group, one row with a problem.
 
     Raises:
         OSError: if the file cannot be read.
@@ -73,7 +73,7 @@ def _rows(parquet: Any, group: int, number: int, start: int, end: int) -> Iterat
 def _row(number: int, row: dict[str, Any], id_field: str | None) -> ParquetRow:
     line = json.dumps(row, ensure_ascii=False, default=_as_json).encode(errors="replace")
     key = id_of(row.get(id_field or ""))
-    return ParquetRow(number, key, line, no_id(id_field) if key is None else None)
+    return ParquetRow(number, key, line, id_problem(id_field) if key is None else None)
 
 
 def _as_json(value: object) -> Any:
@@ -85,7 +85,11 @@ def _as_json(value: object) -> Any:
 
 
 class _ObservedFile:
-    """A file that keeps the error of a failed read: pyarrow raises the same for damaged content."""
+    """Wraps a file and stores the error of a failed read.
+
+    pyarrow raises errors of the same class for a file that cannot be read and for a damaged one; the
+    stored error shows which it was.
+    """
 
     closed = False
 
@@ -116,4 +120,4 @@ class _ObservedFile:
         return False
 
     def close(self) -> None:
-        """Do nothing: the owner of the file closes it."""
+        """Do nothing: the caller that has opened the file closes it."""

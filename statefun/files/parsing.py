@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads parts of files as records, in workers."""
+"""Reads the records of a part of a file, in workers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files
 from statefun.files.parquet_rows import rows_between
 from statefun.files.places import HIDDEN
-from statefun.files.record_fields import first_repeated, id_of, no_id
+from statefun.files.record_fields import first_repeated, id_of, id_problem
 from statefun.files.scanning import SHOWN, csv_rows
 from statefun.sdk.errors import ConnectorError
 
 logger = logging.getLogger("statefun.ingress")
 
 PATH, LINE = "file.path", "file.line"
-"""The headers with the path of a record's file, and with the number of its line or row."""
+"""The names of the headers with the path of a record's file and with the number of its line or row."""
 _KNOWN = 1024
-"""How many bytes, at the beginning and at the end of the read part, distinguish a file from others."""
+"""How many bytes at the beginning, and at the end, of the read part of a file its digest includes."""
 _BATCH = 2_000
 _BOM = b"\xef\xbb\xbf"
 
 
 class ParsedRecord(NamedTuple):
-    """A record of a file."""
+    """A record that was read from a file, or the reason why it cannot be."""
 
     line: int
-    """The number of the record's line or row within the part, from 0 on."""
+    """The number of the record's line or row within the part of the file, from 0 on."""
     key: bytes | None
-    """The id of the address; None if the record has none."""
+    """The id of the record's target; None if the record has no id."""
     value: bytes
     problem: str | None = None
     """Why the record has no id; None if it has one."""
@@ -49,14 +49,15 @@ class ParsedRecord(NamedTuple):
 def encode_task(
     range_: FileRange, location: str, files: Files, owner: str, *, may_change: bool
 ) -> bytes:
-    """Return a task that reads a part of a file. If the file has changed, the task fails or reads nothing.
+    """Return a task, as bytes, that reads a part of a file.
 
     Args:
-        range_: the part.
+        range_: the part of the file.
         location: the location of the file's folder, with the options of its file system.
-        files: how to read it.
-        owner: the ingress, for messages.
-        may_change: whether the task reads nothing, and does not fail, if the file has changed.
+        files: how to read the file.
+        owner: the ingress as error texts name it.
+        may_change: what to do if the file has changed since it was planned: if True, the task logs a
+            warning and yields no records; if False, it fails.
     """
     files_ = attrs.asdict(files) | {"format": files.format.value}
     task = {
@@ -70,10 +71,10 @@ def encode_task(
 
 
 def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
-    """Read the records of a task.
+    """Yield the records of a task that :func:`encode_task` has made, as Arrow batches.
 
     Raises:
-        ConnectorError: if the file cannot be read, or has changed since it was planned.
+        ConnectorError: if the file cannot be read, or has changed and the task may not skip it.
     """
     content = json.loads(task)
     state = FileState(**content["range"]["state"])
@@ -91,8 +92,8 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
     except FileNotFoundError:
         if all(name.startswith(HIDDEN) for name in folder.files()):
             raise ConnectorError(
-                f"{owner}: file {part.path} cannot be read, since its folder has no files, as one "
-                "that is not mounted; mount it, or if its files were deleted, put another one there"
+                f"{owner}: file {part.path} cannot be read: its folder has no files, and may not be "
+                "mounted; mount the folder, or if its files were deleted, put another file into it"
             ) from None
         change = "was deleted"
     except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
@@ -101,11 +102,11 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
         problem = change_error(owner, part.path, change)
         if not content["may_change"]:
             raise problem
-        logger.warning("%s; going on", problem.message.partition(";")[0])
+        logger.warning("%s; its planned part is skipped", problem.message.partition(";")[0])
 
 
 def digest_of(file: BinaryIO, size: int) -> str:
-    """Return a digest of the beginning and the end of the first ``size`` bytes of a file."""
+    """Return a digest of the first ``size`` bytes of a file, computed from their beginning and their end."""
     digest = hashlib.sha256()
     for start in (0, max(0, size - _KNOWN)):
         file.seek(start)
@@ -114,17 +115,23 @@ def digest_of(file: BinaryIO, size: int) -> str:
 
 
 def change_of(file: BinaryIO, state: FileState) -> str | None:
-    """Return how a file has changed since its state was taken; None if it has only grown."""
+    """Return how the part of a file has changed that its state describes; None if it is the same."""
     if file.seek(0, io.SEEK_END) < state.size:
         return "was cut off"
-    return None if digest_of(file, state.size) == state.digest else "was replaced by another one"
+    return None if digest_of(file, state.size) == state.digest else "was replaced by another file"
 
 
 def change_error(owner: str, path: str, what: str) -> ConnectorError:
-    """Return the error of a file that has changed so that its rest cannot be read."""
+    """Return the error about a file that has changed after a part of it was read.
+
+    Args:
+        owner: the ingress as error texts name it.
+        path: the path of the file.
+        what: what has happened to the file, such as "was cut off".
+    """
     return ConnectorError(
-        f"{owner}: file {path} {what} after a part of it was read; bring it back, or set onChange: "
-        "go-on to read what is there"
+        f"{owner}: file {path} {what} after a part of it was read; restore the file, or set onChange: "
+        "go-on to read the present file from its beginning"
     )
 
 
@@ -161,11 +168,11 @@ def _json_line(number: int, text: bytes, id_field: str | None) -> ParsedRecord:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return ParsedRecord(number, None, text, f"it is no JSON: {error}")
+        return ParsedRecord(number, None, text, f"the line is not JSON: {error}")
     if not isinstance(content, dict):
-        return ParsedRecord(number, None, text, "it is no JSON object")
+        return ParsedRecord(number, None, text, "the line is not a JSON object")
     key = id_of(content.get(id_field or ""))
-    return ParsedRecord(number, key, text, no_id(id_field) if key is None else None)
+    return ParsedRecord(number, key, text, id_problem(id_field) if key is None else None)
 
 
 def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[ParsedRecord]:
@@ -178,16 +185,16 @@ def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed
             continue
         problem = None
         if repeated_name is not None:
-            problem = f"two columns of its file are named {repeated_name!r}"
+            problem = f"two columns of the file are named {repeated_name!r}"
         elif len(cells) != len(names):
-            problem = f"it has {len(cells)} fields, and its file has names for {len(names)}"
+            problem = f"the row has {len(cells)} fields, but the first line of the file names {len(names)}"
         if problem is not None:
             yield ParsedRecord(number, None, text.removesuffix(b"\n"), problem)
             continue
         row = dict(zip(names, cells, strict=True))
         line = json.dumps(row, ensure_ascii=False).encode(errors="surrogateescape")
         key = id_of(row.get(files.id_field or ""))
-        yield ParsedRecord(number, key, line, no_id(files.id_field) if key is None else None)
+        yield ParsedRecord(number, key, line, id_problem(files.id_field) if key is None else None)
 
 
 def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
@@ -204,7 +211,7 @@ def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
             "headers": [
                 {"key": PATH, "value": path},
                 {"key": LINE, "value": b"%d" % (part.line + record.line)},
-                *_problem(record, part),
+                *_problem_header(record, part),
             ],
         }
         for record in records
@@ -212,8 +219,8 @@ def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, RECORDS_ARROW)
 
 
-def _problem(record: ParsedRecord, part: FileRange) -> Iterator[dict[str, str | bytes]]:
-    """Yield the header that says why a record has no id."""
+def _problem_header(record: ParsedRecord, part: FileRange) -> Iterator[dict[str, str | bytes]]:
+    """Yield the header that says why a record has no id; yield nothing if it has one."""
     if record.problem is not None:
         text = f"file {part.path}, line {part.line + record.line:,}: {record.problem}"
         yield {"key": PROBLEM_HEADER, "value": text.encode(errors="backslashreplace")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides the unread rest of a file into parts for tasks, by the file's format."""
+"""Divides the unread rest of a file into parts, one for each task."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from statefun.files.scanning import MOST_LINES, whole_lines
 
 _MAGIC = b"PAR1"
 _TAIL = 8
-"""The bytes after the footer of a Parquet file: the footer's length, and the magic number."""
+"""How many bytes follow the footer of a Parquet file: its length (4 bytes) and the magic number (4)."""
 _SHARES = 4
-"""Into how many parts a row group is divided at most: each decodes the pages before its own."""
+"""Into how many parts a row group is divided at most.
+
+More parts would cost more: the task of a part also decodes the pages of the row group before its own.
+"""
 
 
 class DamagedFileError(Exception):
-    """The content of a file cannot be decoded, now or later."""
+    """Raised if a file is damaged: its content can never be decoded."""
 
 
 class Piece(NamedTuple):
-    """A part of a file for one task."""
+    """A part of a file, which one task reads."""
 
     start: int
     end: int
-    """In bytes; of Parquet, in rows."""
+    """The position in the file at which the part ends, in bytes; for Parquet, in rows."""
     lines: int
     is_last: bool
-    """Whether the file has no more parts."""
+    """Whether this is the last part of the file."""
     header: int = 0
-    """The size of the first line, which names the fields of CSV, in bytes; 0 for other formats."""
+    """For CSV, the size of the first line, which names the fields, in bytes; 0 for other formats."""
     is_torn: bool = False
     """Whether the part does not end with a line break."""
     problem: str | None = None
-    """Why the part is one record that cannot be decoded; None if it can."""
+    """If the part is one record that cannot be decoded, the reason; else None."""
 
 
 def lines_of(  # noqa: PLR0913 - the facts about the lines
@@ -47,7 +50,16 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
     *,
     takes_rest: bool,
 ) -> Iterator[Piece]:
-    """Yield the parts of a file of lines or of CSV; a part has whole lines or rows."""
+    """Yield the unread parts of a file of lines or of CSV; a part has only whole lines or rows.
+
+    Args:
+        file: the file.
+        state: how far the file is read.
+        size: how many bytes of the file may be read, from its beginning on.
+        most: how many lines or rows the parts have at most.
+        delimiter: the character between two fields of CSV; None for a file of lines.
+        takes_rest: whether a last line without a line break is a line, too.
+    """
     start, header = state.end, state.header
     if delimiter is not None and start == 0:
         lines = whole_lines(file, 0, size, 1, delimiter=delimiter, takes_rest=takes_rest)
@@ -55,7 +67,7 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
         if first is None:
             return
         if first.problem is not None:
-            problem = f"its first line, which names the fields, has {first.problem}"
+            problem = f"the first line must name the fields, but {first.problem}"
             yield Piece(0, size, 1, is_last=True, problem=problem)
             return
         start = header = first.end
@@ -69,10 +81,10 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
 
 
 def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[Piece]:
-    """Yield parts of the rows of a Parquet file, if it is complete.
+    """Yield the unread parts of a Parquet file, which are ranges of rows; none if it is not complete.
 
     Raises:
-        DamagedFileError: if it looks complete, and its footer cannot be decoded.
+        DamagedFileError: if the file looks complete, but its footer cannot be decoded.
     """
     if size < len(_MAGIC) + _TAIL:
         return
@@ -94,7 +106,9 @@ def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[
 
 
 def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
-    """Return the metadata in a footer. Read it first, then decode it: both raise OSError.
+    """Return the metadata of a Parquet file, which its footer holds.
+
+    The footer is read first and decoded from memory, because reading and decoding raise the same errors.
 
     Raises:
         DamagedFileError: if the footer cannot be decoded.
@@ -107,4 +121,4 @@ def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
     try:
         return pq.read_metadata(io.BytesIO(_MAGIC + footer + tail))
     except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
-        raise DamagedFileError(f"a footer that cannot be read: {error}") from None
+        raise DamagedFileError(f"the footer cannot be decoded: {error}") from None

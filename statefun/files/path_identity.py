@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identity of a path: the path without options and login, which may be secret and may change."""
+"""Removes options and login from paths and URIs: these may be secret, and may change between runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def identity_of(path: str) -> str:
-    """Return a path or URI without query and login, as topics of routes and messages have it.
+    """Return a path or URI without options and login, as it is shown in error texts and used as topic.
 
     >>> identity_of("s3://me@data/in/*.csv?region=eu-west-1&access_key=K"), identity_of("/data/is it?")
     ('s3://data/in/*.csv', '/data/is it?')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolves the paths of file ingresses: each means a folder, and files in it."""
+"""Resolves the paths of file ingresses: a path means a folder, and some or all files of this folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from statefun.files.path_identity import identity_of
 from statefun.sdk.errors import ConnectorError
 
 HIDDEN = (".", "_")
-"""The first characters of the names of files that tools are still writing."""
+"""Files whose names begin with these characters are left out: other programs are still writing them."""
 
 
 @attrs.frozen
 class Place:
-    """The files of a path: all files of a folder, the files whose names match a pattern, or one file.
+    """The files that a path means: all files of a folder, files whose names match a pattern, or one file.
 
     >>> place = Place.of("/data/in/2026-*.csv")
     >>> place.folder.location, place.takes("2026-01.csv"), place.takes("2025-01.csv")
@@ -26,14 +26,14 @@ class Place:
 
     folder: Folder
     name: str
-    """The pattern of the names of files, or the name of one file."""
+    """A pattern for the names of files, or the name of one file."""
 
     @classmethod
     def of(cls, path: str) -> Place:
-        """Return the place of a path; the path of an existing folder means all of its files.
+        """Return the place that a path means; the path of an existing folder means all of its files.
 
         Raises:
-            ConfigurationError: if pyarrow knows no such file system.
+            ConfigurationError: if pyarrow does not know the file system of the path.
             OSError: if the file system does not answer.
         """
         if path.startswith("file:"):
@@ -47,8 +47,8 @@ class Place:
         return cls(Folder.at((parent or "/") + mark + query), name)
 
     @property
-    def is_there(self) -> bool:
-        """Whether the folder or file exists; files that match a pattern may come later."""
+    def exists(self) -> bool:
+        """Whether the folder, and a file that is named without a pattern, exists."""
         return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:
@@ -58,20 +58,22 @@ class Place:
 
 
 def checked_place(owner: str, path: str) -> Place:
-    """Return the place of a path.
+    """Return the place that a path of an ingress means, and check that its folder or file exists.
 
     Raises:
-        ConfigurationError: if pyarrow knows no such file system.
-        ConnectorError: if the folder or file does not exist.
+        ConfigurationError: if pyarrow does not know the file system of the path.
+        ConnectorError: if the folder or file does not exist, or cannot be read.
     """
     name = identity_of(path)
     try:
         place = Place.of(path)
-        is_there = place.is_there
+        exists = place.exists
     except OSError as error:
-        raise ConnectorError(f"{owner}: {name} cannot be read: {error}") from None
-    if not is_there:
-        raise ConnectorError(f"{owner}: there is no {name}; make it, or correct the path")
+        raise ConnectorError(f"{owner}: path {name} cannot be read: {error}") from None
+    if not exists:
+        raise ConnectorError(
+            f"{owner}: path {name} does not exist; create the folder or file, or correct the path"
+        )
     return place
 
 

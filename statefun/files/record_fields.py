@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of records: repeated names, and the field whose value is the id of an address."""
+"""Checks the fields of records: finds repeated names, and takes the id of the target from a field."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def id_of(value: object) -> bytes | None:
-    """Return a field's value as the id of an address; None if the value cannot be an id.
+    """Return the value of a field as the id of an address; None if the value cannot be an id.
 
     >>> id_of("Ada"), id_of(7), id_of(True), id_of(None)
     (b'Ada', b'7', None, None)
@@ -20,9 +20,9 @@ def id_of(value: object) -> bytes | None:
         return None
 
 
-def no_id(field: str | None) -> str:
-    """Return why a record without a usable field has no id."""
-    return f"its field {field!r}, which is to be the id of the address, is no text or number"
+def id_problem(field: str | None) -> str:
+    """Return the error text for a record whose id field is missing or cannot be an id."""
+    return f"the field {field!r} must be a text or a number, as it is the id of the target"
 
 
 def first_repeated(names: Sequence[str]) -> str | None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as rows of Parquet files: checks the values of columns, and makes tables of many records.
+"""Makes rows of Parquet files from records: checks the values of each record, and makes tables of many.
 
-A record is checked alone, when a function sends it. Later pyarrow reads a table from the bytes of many
-records, when it is too late to refuse a record. So the check accepts only values that pyarrow reads.
+A record is checked when a function sends it. pyarrow reads a table from the bytes of many records only
+when a file is written, and then no record can be sent back to its function. So the check accepts only
+values that pyarrow can read.
 """
 
 from __future__ import annotations
@@ -28,56 +29,59 @@ _TIME = re.compile(
 
 
 Check = Callable[[object, str], None]
-"""Checks a value that is not null; the second argument is the path of its column, for messages."""
+"""A function that checks a value, and the name of its column as the error text shows it.
+
+It raises a ValueError if the value does not fit; it is not called for null.
+"""
 
 
 def parse_row(text: str) -> object:
-    """Return a JSON value; its numbers keep all of their digits.
+    """Return the value of a JSON text; numbers with a fraction become Decimals, with all digits.
 
     Raises:
-        ValueError: if the text is no JSON, or an object has a field twice.
-        RecursionError: if the value is nested too deeply.
+        ValueError: if the text is not JSON, or an object has a field twice.
+        RecursionError: if objects and lists are nested too deeply for Python's parser.
     """
     return json.loads(
-        text, parse_float=Decimal, parse_constant=refuse_constant, object_pairs_hook=_object
+        text, parse_float=Decimal, parse_constant=raise_for_constant, object_pairs_hook=_object
     )
 
 
-def refuse_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which Python writes and JSON does not have.
+def raise_for_constant(name: str) -> None:
+    """Raise the error for NaN or Infinity in a JSON text: Python's parser accepts them, JSON does not.
 
     Raises:
         ValueError: always.
     """
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 @attrs.frozen(slots=False)
 class Columns:
-    """The columns of an egress's files.
+    """The columns of the Parquet files of an egress, with the check of their values.
 
     >>> Columns(pa.schema([("n", pa.int64())])).check({"n": 2**70})
     Traceback (most recent call last):
     ...
-    ValueError: column n is of type bigint, which 1180591620717411303424 is not
+    ValueError: column n must have values of type bigint, not 1180591620717411303424
     """
 
     schema: pa.Schema
 
     def check(self, row: object) -> None:
-        """Check that a row fits the columns; a missing field is null.
+        """Check that a row, the value of a JSON text, fits the columns; a missing field counts as null.
 
         Raises:
-            ValueError: if the row does not fit.
+            ValueError: if the row is not an object, or a value does not fit its column.
         """
         self._check(row, "")
 
     def table(self, lines: Iterable[bytes]) -> pa.Table:
-        """Return a table of records that :meth:`check` has accepted."""
+        """Return a table with one row for each line of JSON; :meth:`check` has accepted these lines."""
         from pyarrow import json as arrow_json  # noqa: PLC0415 - slow to import, rarely needed
 
         content = b"\n".join(lines)
-        fields = pa.schema([(each.name, _as_read(each.type)) for each in self.schema])
+        fields = pa.schema([(each.name, _type_in_json(each.type)) for each in self.schema])
         table = arrow_json.read_json(
             pa.BufferReader(content),
             arrow_json.ReadOptions(block_size=len(content) + 1),
@@ -91,7 +95,7 @@ class Columns:
 
 
 def name_of(type_: pa.DataType) -> str:
-    """Return the name that a type has in module files.
+    """Return the name of a column type, as module files write it.
 
     >>> name_of(pa.list_(pa.struct([("n", pa.decimal128(10, 2))])))
     '[{n: decimal(10,2)}]'
@@ -108,12 +112,12 @@ def name_of(type_: pa.DataType) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError("an object has a field twice")
+        raise ValueError("an object must not have a field twice")
     return content
 
 
 def _check_of(type_: pa.DataType) -> Check:
-    """Return the check of the values of a type."""
+    """Return the function that checks the values of a column type."""
     if pa.types.is_struct(type_):
         return partial(_check_object, {each.name: _check_of(each.type) for each in type_})
     if pa.types.is_list(type_):
@@ -128,7 +132,7 @@ def _check_object(checks: Mapping[str, Check], value: object, place: str) -> Non
     for name, each in value.items():
         inner = f"{place}.{name}" if place else name
         if name not in checks:
-            raise ValueError(f"there is no column {inner!a}")
+            raise ValueError(f"the schema has no column {inner!a}")
         if each is not None:
             checks[name](each, inner)
 
@@ -152,7 +156,7 @@ def _check_single(takes: Callable[[object], bool], name: str, value: object, pla
 
 def _misfit(value: object, what: str, place: str) -> ValueError:
     value_text = str(value) if isinstance(value, (int, Decimal)) else ascii(value)
-    return ValueError(f"column {place} is of type {what}, which {value_text[:100]} is not")
+    return ValueError(f"column {place} must have values of type {what}, not {value_text[:100]}")
 
 
 def _simple(type_: pa.DataType) -> tuple[str, Callable[[object], bool]]:
@@ -178,7 +182,7 @@ def _is_double(value: object) -> bool:
 
 
 def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:
-    """Return whether a column can hold all digits of a number, which may be a string."""
+    """Return whether a column of decimals can hold all digits of a number; it may be given as a string."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
         return False
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):
@@ -209,13 +213,13 @@ SIMPLE_TYPES: Mapping[str, tuple[pa.DataType, Callable[[object], bool]]] = {
     "date": (pa.date32(), _is_date),
     "timestamp": (pa.timestamp("us", "UTC"), _is_time),
 }
-"""The types without parameters, by their names in SQL, and which JSON values fit them."""
+"""The column types without parameters, by name: the Arrow type, and a test whether a value fits."""
 
 
-def _as_read(type_: pa.DataType) -> pa.DataType:
-    """Return the type with which pyarrow reads values of a type from JSON: it reads dates as strings."""
+def _type_in_json(type_: pa.DataType) -> pa.DataType:
+    """Return the type with which pyarrow reads the values of a column from JSON: dates as strings."""
     if pa.types.is_struct(type_):
-        return pa.struct([(each.name, _as_read(each.type)) for each in type_])
+        return pa.struct([(each.name, _type_in_json(each.type)) for each in type_])
     if pa.types.is_list(type_):
-        return pa.list_(_as_read(type_.value_type))
+        return pa.list_(_type_in_json(type_.value_type))
     return pa.string() if type_ == pa.date32() else type_

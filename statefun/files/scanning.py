@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where the records of a file begin and end: the driver plans micro-batches with that."""
+"""Finds where the records of a file begin and end, so that the driver can plan micro-batches."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from typing import BinaryIO, NamedTuple
 _CHUNK = 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024
 MOST_LINES = 20_000
-"""The limits of a part, all of which a task reads into memory."""
+"""How many bytes and lines a part of a file has at most; a task reads a whole part into memory."""
 LONGEST = 8 * 1024 * 1024
-"""The size of the longest record, in bytes."""
+"""How many bytes a record may have; a longer one is rejected."""
 SHOWN = 64 * 1024
-"""How much of a longer record is kept, in bytes."""
+"""How many bytes of a record that cannot be decoded become the value of the rejected record."""
 
 csv.field_size_limit(LONGEST)
 _ROW_LINES = 100_000
-"""The most lines of a row of CSV."""
+"""How many lines a row of CSV may have."""
 _ALONE = {ord("\r"): 0xD800, ord("\0"): 0xD801}
 _BACK = {substitute: character for character, substitute in _ALONE.items()}
-"""Characters at which Python's reader of CSV ends rows, or which it refuses, and their substitutes: no
-bytes are decoded to those."""
+"""Maps the substitutes in ``_ALONE`` back to their characters, a carriage return and a null character.
+
+Python's reader of CSV would end a row at the first one and fail at the second one. No bytes are decoded
+to the substitutes.
+"""
 
 
 class Part(NamedTuple):
-    """Whole records of a file."""
+    """A part of a file: the positions between which it has whole records."""
 
     start: int
     end: int
-    """In bytes; of Parquet, in rows."""
+    """The position in the file at which the part ends, in bytes."""
     lines: int
-    """How many lines or rows the part has."""
+    """How many lines or rows of CSV the part has."""
     problem: str | None = None
-    """Why the part is one record that cannot be decoded; None if it can."""
+    """If the part is one record that cannot be decoded, the reason; else None."""
 
 
 class _Line(NamedTuple):
-    """A line with its line break, if it has one."""
+    """A line of a file, with its line break if the line has one."""
 
     content: bytes
     """The bytes of the line, or its first bytes if it is longer than :data:`LONGEST`."""
@@ -56,10 +59,10 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
     delimiter: str | None = None,
     takes_rest: bool = False,
 ) -> Iterator[Part]:
-    r"""Divide the lines between two places of a file into parts.
+    r"""Yield the parts into which the lines between two positions of a file are divided.
 
-    A record that cannot be decoded is a part of its own: a line that is too long, and the first line of
-    a row of CSV in which a quotation mark is not closed. Reading goes on with the next line.
+    A record that cannot be decoded is a part of its own: a line that is too long, or the first line of
+    a row of CSV in which a quotation mark is not closed. The next part begins with the next line.
 
     >>> from io import BytesIO
     >>> [part[:3] for part in whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100)]
@@ -69,11 +72,12 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
 
     Args:
         file: the file.
-        start: where the first line begins.
-        size: where to end.
-        most: how many lines to return at most.
-        delimiter: the delimiter of CSV, where line breaks may belong to a field; None for lines.
-        takes_rest: whether the end of the file ends the last line and row.
+        start: the position at which the first line begins, in bytes.
+        size: the position at which to end, in bytes.
+        most: how many lines or rows the parts have at most.
+        delimiter: the character between two fields of CSV, where a row may have several lines; None for
+            a file of lines.
+        takes_rest: whether a last line without a line break is a line, too.
     """
     lines = _lines(file, start, size)
     at, part, count = start, start, 0
@@ -101,11 +105,11 @@ class Row(NamedTuple):
 
     content: bytes
     cells: list[str]
-    """The fields; bytes that are no UTF-8 are surrogates."""
+    """The fields as text; bytes that are not UTF-8 become surrogates."""
 
 
 def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[Row]:
-    """Yield the rows of complete lines of CSV."""
+    """Yield the rows of CSV that complete lines contain; a row may have several lines."""
     row_lines: list[bytes] = []
 
     def fed() -> Iterator[str]:
@@ -127,16 +131,16 @@ def _decoded(line: bytes) -> str:
 
 
 _Record = tuple[int, bool, str | None]
-"""The size of a record in bytes, whether it is complete, and its problem."""
+"""A record: its size in bytes, whether it is complete, and why it cannot be decoded (None if it can)."""
 
 
 def _lines(file: BinaryIO, start: int, size: int) -> Iterator[_Line]:
-    """Yield the lines between two places of a file."""
+    """Yield the lines between two positions of a file."""
     file.seek(start)
     at, rest, length = start, list[bytes](), 0
     while at < size and (chunk := file.read(min(_CHUNK, size - at))):
         at += len(chunk)
-        for piece in _split(chunk):
+        for piece in _split_lines(chunk):
             length += len(piece)
             if length <= LONGEST + _CHUNK:
                 rest.append(piece)
@@ -147,14 +151,14 @@ def _lines(file: BinaryIO, start: int, size: int) -> Iterator[_Line]:
         yield _Line(b"".join(rest), length, is_whole=False)
 
 
-def _split(chunk: bytes) -> list[bytes]:
-    """Split at line feeds alone."""
+def _split_lines(chunk: bytes) -> list[bytes]:
+    """Split bytes into lines; only a line feed ends a line."""
     *whole, last = chunk.split(b"\n")
     return [line + b"\n" for line in whole] + ([last] if last else [])
 
 
 def _too_long(size: int) -> str:
-    return f"a line of {size:,} bytes, which is more than {LONGEST:,}"
+    return f"a line has {size:,} bytes, more than the limit of {LONGEST:,}"
 
 
 def _plain(lines: Iterator[_Line]) -> Iterator[_Record]:
@@ -164,9 +168,9 @@ def _plain(lines: Iterator[_Line]) -> Iterator[_Record]:
 
 
 def _rows(lines: Iterator[_Line], delimiter: str) -> Iterator[_Record]:
-    """Yield rows of CSV."""
+    """Yield the size of each row of CSV, whether it is complete, and its problem."""
     pushed_back: deque[_Line] = deque()
-    """Lines that were read for a row whose quotation mark is not closed."""
+    """Lines to read again: they were read for a row whose quotation mark is not closed."""
 
     def following() -> Iterator[_Line]:
         while True:
@@ -187,7 +191,7 @@ def _rows(lines: Iterator[_Line], delimiter: str) -> Iterator[_Record]:
             else:
                 is_ended = _is_too_long(row)
                 pushed_back.extendleft(reversed(row[1:]))
-                yield first.size, is_ended, "a quotation mark that is not closed"
+                yield first.size, is_ended, "a quotation mark is not closed"
 
 
 def _is_too_long(lines: list[_Line]) -> bool:
@@ -195,7 +199,7 @@ def _is_too_long(lines: list[_Line]) -> bool:
 
 
 def _row(first: _Line, lines: Iterator[_Line], delimiter: str) -> tuple[list[_Line], bool]:
-    """Return the lines of a row, and whether the row is complete; a row that is too long is not."""
+    """Return the lines of a row, and whether its quotation marks are closed within the limits of a row."""
     row, is_closed = [first], True
 
     def fed() -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the schema of an egress: the type of each column, by the column's name."""
+"""Reads the schema of a Parquet egress from a module file: the name and type of each column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from statefun.files.rows import SIMPLE_TYPES, Columns
 _DECIMAL = re.compile(r"decimal\(([1-9][0-9]?), *([0-9]{1,2})\)")
 _MOST_DIGITS = 38
 _DEEPEST = 30
-"""How deep columns may be nested: readers of Parquet have limits."""
+"""How deep column types may be nested; readers of Parquet have such a limit."""
 _NAMES = ", ".join([*SIMPLE_TYPES, "decimal(10,2)"])
 _TYPE = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
 
@@ -53,13 +53,13 @@ SCHEMA = Key(
 
 def _type(node: Node, problems: Problems, depth: int) -> pa.DataType:
     if depth > _DEEPEST:
-        sentence = f"is nested more than {_DEEPEST} deep"
+        sentence = f"must not be nested more than {_DEEPEST} deep"
         raise problems.report(node.location, node.path, sentence)
     if isinstance(node, MapNode):
         return pa.struct(_fields(node, problems, depth))
     if isinstance(node, ListNode):
         if len(node.items) != 1:
-            sentence = "a list has one type, that of its items, such as [string]"
+            sentence = "a list must have exactly one type, that of its items, such as [string]"
             raise problems.report(node.location, node.path, sentence)
         return pa.list_(_type(node.items[0], problems, depth + 1))
     name = text(node, problems)  # refuses a node that is no scalar
@@ -76,10 +76,10 @@ def _type(node: Node, problems: Problems, depth: int) -> pa.DataType:
 def _fields(node: Node, problems: Problems, depth: int) -> list[pa.Field]:
     entries = mapping(node, problems).entries
     if not entries:
-        raise problems.report(node.location, node.path, "has no columns; name at least one")
+        raise problems.report(node.location, node.path, "must have at least one column")
     counts = Counter(entry.key.text.lower() for entry in entries)
     for entry in entries:
         if not entry.key.text or counts[entry.key.text.lower()] > 1:
-            sentence = "a column needs a name of its own; upper and lower case count as equal"
+            sentence = "a column must have a name of its own; upper and lower case count as equal"
             raise problems.report(entry.key.location, entry.key.path, sentence)
     return [pa.field(entry.key.text, _type(entry.value, problems, depth + 1)) for entry in entries]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes away (deletes or moves) files that were read, once no run can need them again.
+"""Takes away (deletes or moves, as afterRead says) files that were read and that no run needs again.
 
 A file is taken away when the micro-batch with its last record is committed, and the file has not changed
-for a while. The log notes the file on the disk first; then the file is removed; then the next entry of
-the log forgets it. So after a crash it is known who has removed a missing file: the application, if the
-log has noted the file. Otherwise somebody else has: that file may come back, and is not read again.
+for a while. First the file log stores the path of the file on the disk; then the file is deleted or moved;
+then the next entry of the file log drops its state. So after a crash it is known who has removed a missing
+file: the application, if the file log has its path. Else another program has removed it: if that file
+comes back, it is not read again.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from statefun.files.folder_watch import ListedFile
 logger = logging.getLogger("statefun.ingress")
 
 _MOVED = "_read"
-"""The folder for files that were read, in their own folder."""
+"""The name of the folder into which files are moved, inside of the folder of the files."""
 
 
 class TakingAway:
-    """The files that were read, and that the application has still to take away.
+    """Deletes or moves files that were read; holds the files that are read and not removed yet.
 
     Args:
-        owner: the ingress, for messages.
-        after_read: what becomes of the files.
-        log: the log that notes files before they are taken away.
-        committed: returns the offset up to which micro-batches are committed for good.
+        owner: the ingress as log texts name it.
+        after_read: whether files are kept, deleted or moved.
+        log: the file log, which stores the paths of files before they are deleted or moved.
+        committed: returns the newest offset whose micro-batches are committed and never run again.
     """
 
     def __init__(
@@ -48,31 +49,34 @@ class TakingAway:
         self._finished_files: dict[str, tuple[ListedFile, int]] = {}
 
     def add(self, file: ListedFile, state: FileState, number: int) -> None:
-        """Add a file, if all of its content is read that the last look has found.
+        """Add a file that is to be deleted or moved, if the file is read to its end.
 
         Args:
-            file: the file.
+            file: the file, as its folder was listed last.
             state: how far the file is read.
-            number: the entry of the log with the last of what is read.
+            number: the number of the entry of the file log with the last part of the file.
         """
         is_read = state.is_all and state.size == file.facts.size
         if is_read and self._after_read is not AfterRead.KEEP:
             self._finished_files[file.path] = file, number
 
     def discard(self, path: str) -> None:
-        """Leave a file where it is, because it has changed or is no longer there."""
+        """Neither delete nor move a file that was added, because it has changed or is missing."""
         self._finished_files.pop(path, None)
 
     @property
     def files(self) -> list[ListedFile]:
-        """The files that are not taken away yet."""
+        """The files that are read and not yet deleted or moved."""
         return [file for file, _ in self._finished_files.values()]
 
     def take(self, at: int, is_still: Callable[[ListedFile], bool]) -> list[str]:
-        """Take away files that no run can need; return their paths, which the next entry must forget.
+        """Delete or move the files that no run can need again.
+
+        Returns:
+            The paths of these files; the next entry of the file log must drop their states.
 
         Args:
-            at: the newest entry of the log.
+            at: the number of the newest entry of the file log.
             is_still: returns whether a file has not changed for long enough.
         """
         still_files = [each for each in self._finished_files.values() if is_still(each[0])]
@@ -81,16 +85,16 @@ class TakingAway:
             return []
         ready = [file for file, number in still_files if number <= offset["log"]]
         if ready:
-            self._log.note_leaving(at, [file.path for file in ready])
-        removed_files = [file for file in ready if self._take(file)]
+            self._log.store_removals(at, [file.path for file in ready])
+        removed_files = [file for file in ready if self._remove(file)]
         for folder in {file.folder for file in removed_files}:
             folder.sync_names()
         return [file.path for file in removed_files]
 
-    def _take(self, file: ListedFile) -> bool:
+    def _remove(self, file: ListedFile) -> bool:
         self.discard(file.path)
         try:
-            if file.folder.facts(file.name) != file.facts:  # the next look notices the change
+            if file.folder.facts(file.name) != file.facts:  # the next listing shows the change
                 return False
             if self._after_read is AfterRead.DELETE:
                 file.folder.remove(file.name)
@@ -98,7 +102,7 @@ class TakingAway:
                 file.folder.move(file.name, _free_name(file))
         except OSError as error:
             logger.warning(
-                "%s: file %s was read and cannot be taken away: %s; it stays",
+                "%s: file %s was read and cannot be deleted or moved: %s; it stays in its folder",
                 self._owner,
                 file.path,
                 error,
@@ -108,6 +112,6 @@ class TakingAway:
 
 
 def _free_name(file: ListedFile) -> str:
-    """Return the name to which a file is moved: numbers follow the names of equally named files."""
+    """Return a free name to which a file can be moved; a number follows it if the name is taken."""
     names = (f"{_MOVED}/{file.name}" + (f".{number}" if number else "") for number in count())
     return next(name for name in names if not file.folder.has(name))

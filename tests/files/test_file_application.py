@@ -112,7 +112,7 @@ def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
         run(module(folder), functions, folder / "checkpoint")
 
     assert raised.value.message == (
-        f"ingress test/in: file {visits} was replaced by another one after a part of it was read; "
+        f"ingress test/in: file {visits} was replaced by another file after a part of it was read; "
         "bring it back, or set onChange: go-on to read what is there"
     )
     assert written(folder) == [("Ada", 1)]

@@ -94,8 +94,8 @@ def test_schemas_are_read() -> None:
         (
             INGRESS.replace("idField: name", "idField: name, delimiter: ', '"),
             (
-                "4:68: spec.files[0].format.delimiter: ', ' is not one character that may "
-                "separate fields"
+                "4:68: spec.files[0].format.delimiter: ', ' must be one character, and neither a "
+                "quotation mark nor a line break"
             ),
         ),
         (
@@ -113,7 +113,7 @@ def test_schemas_are_read() -> None:
             EGRESS + "  schema: {a: string}\n",
             "3:3: spec: 'schema' is only used with format parquet",
         ),
-        (PARQUET + "  schema: {}\n", "6:11: spec.schema: has no columns; name at least one"),
+        (PARQUET + "  schema: {}\n", "6:11: spec.schema: must have at least one column"),
         (
             PARQUET + "  schema: {a: text}\n",
             (
@@ -124,17 +124,17 @@ def test_schemas_are_read() -> None:
         (
             PARQUET + "  schema: {a: string, b: {A: int}, A: int}\n",
             (
-                "6:12: spec.schema.a: a column needs a name of its own; upper and lower case count as "
+                "6:12: spec.schema.a: a column must have a name of its own; upper and lower case count as "
                 "equal"
             ),
         ),
         (
             PARQUET + "  schema: {a: [string, int]}\n",
-            "6:15: spec.schema.a: a list has one type, that of its items, such as [string]",
+            "6:15: spec.schema.a: a list must have exactly one type, that of its items, such as [string]",
         ),
         (
             PARQUET + f"  schema: {{a: {'[' * 31}string{']' * 31}}}\n",
-            f"6:45: spec.schema.a{'[0]' * 30}: is nested more than 30 deep",
+            f"6:45: spec.schema.a{'[0]' * 30}: must not be nested more than 30 deep",
         ),
         (
             EGRESS.replace("folder", "foldr"),
@@ -173,8 +173,6 @@ spec:
     with pytest.raises(ModuleError) as raised:
         parse_module(text, "module.yaml")
 
-    assert "two paths differ only in options or login, and are one path: s3://data/in" in str(
-        raised.value
-    )
+    assert "two paths must not differ only in options or login: s3://data/in" in str(raised.value)
     assert "ONE" not in str(raised.value)
     assert "TWO" not in str(raised.value)

@@ -351,7 +351,7 @@ class FileMachine(RuleBasedStateMachine):
             try:
                 self.start(is_bounded=is_bounded)
             except ConnectorError as error:
-                assert "there is no" in str(error)  # noqa: PT017 - it may also be a bounded one
+                assert "does not exist" in str(error)  # noqa: PT017 - it may also be a bounded one
                 self.mount()
         if self.batch is not None:
             self.batch.got = None

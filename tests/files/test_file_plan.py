@@ -19,7 +19,7 @@ READ = FileState(end=40, lines=4, modified=1, is_all=True, size=40, digest="")
 PARTLY_READ = attrs.evolve(READ, is_all=False)
 NOT_READ = attrs.evolve(READ, end=0, lines=0, size=0, is_all=False)
 GONE = attrs.evolve(READ, is_gone=True, gone=NOW - DAY)
-CUT, REPLACED = "was cut off", "was replaced by another one"
+CUT, REPLACED = "was cut off", "was replaced by another file"
 
 
 def listed(
@@ -244,9 +244,9 @@ def test_a_file_that_vanishes_is_known_for_seven_days(  # noqa: PLR0917 - the co
     forgotten: list[str],
 ) -> None:
     """Unless the application has taken it away itself."""
-    plan = planned(state, leaving=leaving)
+    plan = planned(state, removals=leaving)
 
-    assert plan.add_vanished(PATH, is_unread=is_unread) is loss
+    assert plan.mark_missing(PATH, is_unread=is_unread) is loss
     assert (plan.entry().gone, plan.entry().forgotten) == (gone, forgotten)
     assert plan.entry().at == NOW
 
@@ -263,7 +263,7 @@ def test_a_file_under_the_name_of_one_that_was_taken_away_is_new(
     file: ListedFile, *, is_new: bool
 ) -> None:
     """If a run has crashed between the removal and the entry that forgets the file."""
-    plan = planned(READ, leaving=(PATH,))
+    plan = planned(READ, removals=(PATH,))
     plan.add(file, examination(part(1)))
 
     assert (plan.state_of(file) is None) == is_new
@@ -285,7 +285,7 @@ def test_a_cut_before_reading_is_a_warning() -> None:
 
     assert planned(READ).add(file, examination(part(1))).warning == (
         "file /in/a was cut off before all of it was read",
-        "going on",
+        "the lost part is not read",
     )
     assert planned(READ).add(file, examination(change=CUT)).warning is None
     odd = Examination([], None, has_more=False, warning=("file /in/a is odd", "going on"))

@@ -58,10 +58,10 @@ def test_line_breaks_are_blanks() -> None:
     ("value", "reason"),
     [
         (b"", "Expecting value"),
-        (b"[1]", "it is a list"),
+        (b"[1]", "the value is a list"),
         (b"\x08\x01", "Expecting value"),
-        (b'{"n": NaN}', "NaN is no JSON"),
-        (b'{"n": -Infinity}', "-Infinity is no JSON"),
+        (b'{"n": NaN}', "NaN is not a number of JSON"),
+        (b'{"n": -Infinity}', "-Infinity is not a number of JSON"),
         (b'{"name": "\xff"}', "can't decode byte 0xff"),
         ('{"name": "Ada"}'.encode("utf-16"), "can't decode byte 0xff"),
         (b'\xef\xbb\xbf{"name": "Ada"}', "BOM"),
@@ -73,7 +73,7 @@ def test_line_breaks_are_blanks() -> None:
 )
 def test_what_is_no_json_object_is_refused(value: bytes, reason: str) -> None:
     """The error is raised when the record is sent, and has the reason."""
-    with pytest.raises(DefinitionError, match=rf"a/b is a JSON object, which .*({reason})"):
+    with pytest.raises(DefinitionError, match=rf"a/b must be a JSON object, but .*({reason})"):
         line_record(message(value))
 
 
@@ -97,12 +97,12 @@ def test_rows_fit_their_columns() -> None:
 
     assert row_record(columns, message(b'{"n": 1}')).value == b'{"n": 1}'
     for value, reason in (
-        (b'{"n": 1.5}', "column n is of type bigint, which 1.5 is not"),
+        (b'{"n": 1.5}', "column n must have values of type bigint, not 1.5"),
         (b"[1]", "not"),
         (b'{"n": 1e99999999999999999999}', "not"),
         (b'{"n":' * 100_000, "RecursionError|recursion"),
     ):
-        with pytest.raises(DefinitionError, match=rf"fits the schema, .*({reason})"):
+        with pytest.raises(DefinitionError, match=rf"fits the schema, but .*({reason})"):
             row_record(columns, message(value))
 
 
@@ -120,7 +120,7 @@ def test_topics_that_readers_of_folders_leave_out_are_refused(topic: str) -> Non
     """So are topics that end as names of files do."""
     sent = KafkaEgressMessage("a/b", topic=topic, value="{}")
 
-    with pytest.raises(DefinitionError, match=f"a/b: topic {topic} cannot be a folder"):
+    with pytest.raises(DefinitionError, match=f"a/b: topic {topic} cannot name a folder"):
         line_record(sent)
 
 
@@ -143,10 +143,10 @@ spec:
     [
         ("lines", "out", b"no JSON", "send a value of a JSON type, such as of a dataclass"),
         ("lines", "out", b'{"n": NaN}', "send a value of a JSON type, such as of a dataclass"),
-        ("lines", "out", b'{"n":' * 101 + b"1" + b"}" * 101, "nest it less"),
+        ("lines", "out", b'{"n":' * 101 + b"1" + b"}" * 101, "send a value that is nested less"),
         ("lines", "out", b'{"n": "' + b"a" * 2**20 + b'"}', "send less"),
         ("lines", "_out", b'{"n": 1}', "choose another topic"),
-        ("rows", "out", b'{"n": "one"}', "send what fits, or change the schema"),
+        ("rows", "out", b'{"n": "one"}', "send a value that fits, or change the schema"),
     ],
 )
 def test_records_are_refused_on_both_ways(

@@ -166,7 +166,7 @@ def test_nothing_is_lost_or_repeated() -> None:
 
 def _named_before_the_marker(self: Any, marker: Marker, gathered_: Any) -> None:
     commit = self._commit
-    with mock.patch.object(self, "_commit", lambda progress: self._name_files(progress.files)):
+    with mock.patch.object(self, "_commit", lambda progress: self._rename_files(progress.files)):
         REAL["_roll"](self, marker, gathered_)
     commit(type(self._progress)(marker))
 

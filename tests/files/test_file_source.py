@@ -120,8 +120,8 @@ def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCapt
 
     [log_record] = caplog.records
     assert log_record.message == (
-        f"ingress test/in: file {reader.folder}/a.parquet is no complete Parquet file; waiting for "
-        "the rest of it"
+        f"ingress test/in: file {reader.folder}/a.parquet is not a complete Parquet file; waiting for "
+        "the rest of the file"
     )
     assert [json.loads(row["value"]) for row in found] == [
         {"name": f"n{n}", "n": n, "b": "eA=="} for n in range(25)
@@ -165,7 +165,7 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     assert len(list((tmp_path / "log").iterdir())) < 210
 
 
-@pytest.mark.parametrize("change", ["cut off", "replaced by another one", "deleted"])
+@pytest.mark.parametrize("change", ["cut off", "replaced by another file", "deleted"])
 def test_files_that_change_end_the_run(tmp_path: Path, change: str) -> None:
     """The run ends when the source examines the file, and when a task reads it."""
     reader = Reader(tmp_path, "{type: lines}")
@@ -188,7 +188,7 @@ def test_files_that_change_end_the_run(tmp_path: Path, change: str) -> None:
         [list(read_task(task)) for task in reader.source.tasks(start, reader.offset)]
 
 
-@pytest.mark.parametrize("change", ["cut off", "replaced by another one", "deleted"])
+@pytest.mark.parametrize("change", ["cut off", "replaced by another file", "deleted"])
 def test_files_that_change_may_be_read_again(
     tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,8 +211,11 @@ def test_files_that_change_may_be_read_again(
     assert found == {"cut off": ["one"], "deleted": []}.get(
         change, ["new", "lines", "of more bytes"]
     )
-    text = f"ingress test/in: file {file} was {change} after a part of it was read; going on"
-    assert [record.message for record in caplog.records] == [text, text]
+    text = f"ingress test/in: file {file} was {change} after a part of it was read; "
+    assert [record.message for record in caplog.records] == [
+        f"{text}its planned part is skipped",
+        f"{text}going on with the present files",
+    ]
 
 
 def test_patterns_choose_files(tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ def test_patterns_choose_files(tmp_path: Path) -> None:
 def test_a_missing_path_is_named(tmp_path: Path) -> None:
     """The start fails, and names the path."""
     with pytest.raises(
-        ConnectorError, match=r"test/in: there is no .*nowhere; make it, or correct"
+        ConnectorError, match=r"test/in: path .*nowhere does not exist; create the folder or file"
     ):
         Reader(tmp_path, "{type: lines}", path="nowhere")
 
@@ -243,7 +246,7 @@ def test_a_file_that_goes_on_elsewhere_is_another_one(tmp_path: Path) -> None:
 
     rows[900] = "name 900,changed\n"
     reader.write("a.csv", "name,n\n" + "".join(rows) + "more,1\n")
-    with pytest.raises(ConnectorError, match=f"file {file} was replaced by another one"):
+    with pytest.raises(ConnectorError, match=f"file {file} was replaced by another file"):
         reader.read()
 
 
@@ -284,7 +287,7 @@ def test_a_missing_folder_does_not_end_the_run(
     assert reader.values() == ["two"]
     [log_record] = caplog.records
     assert log_record.message.endswith(
-        f"folder {reader.folder} is not there; waiting for its files"
+        f"folder {reader.folder} does not exist; waiting until the folder has files"
     )
 
 
@@ -305,7 +308,7 @@ def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:
     source = FileSource(ingress.settings, Folder.at(tmp_path / "other"), 10, committed=lambda: None)
 
     with pytest.raises(
-        ConnectorError, match=rf"file {file} is one of .*csv and of .*in; let only one"
+        ConnectorError, match=rf"file {file} belongs to two paths, .*csv and .*in; change a path"
     ):
         source.latest_offset(source.initial_offset())
 
@@ -322,7 +325,7 @@ def test_a_torn_line_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert reader.values() == ["o"]
 
     [log_record] = caplog.records
-    assert "has gone on in the last line that was read" in log_record.message
+    assert "was read and has become longer since" in log_record.message
 
 
 def problems(rows: list[dict[str, Any]]) -> list[str]:
@@ -349,7 +352,7 @@ def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> 
         *((None, b'c,"open\n'), (b"d", b'{"name": "d", "n": "1"}'))
     ]
     assert problems(second) == [
-        f"file {file}, line 4: a quotation mark that is not closed, from byte 25 on"
+        f"file {file}, line 4: a quotation mark is not closed, from byte 25 on"
     ]
 
 
@@ -365,8 +368,8 @@ def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Pat
     [refused] = reader.read()
 
     assert (rows[0]["key"], rows[-1]["key"], len(rows)) == (None, b"b", 100_002)
-    assert "a quotation mark that is not closed" in problems(rows)[0]
-    assert "b.csv, line 2: its first line, which names the fields, has " in problems([refused])[0]
+    assert "a quotation mark is not closed" in problems(rows)[0]
+    assert "b.csv, line 2: the first line must name the fields, but " in problems([refused])[0]
 
 
 @pytest.mark.parametrize("format_", ["{type: lines}", "{type: csv, idField: name}"])
@@ -379,7 +382,7 @@ def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -
 
     assert [row["key"] for row in rows] == [b"one", None, b"two"]
     assert len(rows[1]["value"]) == SHOWN
-    what = "a line of 8,388,614 bytes, which is more than 8,388,608, from byte 9 on"
+    what = "a line has 8,388,614 bytes, more than the limit of 8,388,608, from byte 9 on"
     assert problems(rows) == [f"file {file}, line 3: {what}"]
 
 
@@ -392,8 +395,8 @@ def test_columns_of_one_name_make_bad_records(tmp_path: Path) -> None:
 
     assert [(row["key"], row["value"]) for row in rows] == [(None, b"Ada,1,2")] * 2
     assert [text.partition(": ")[2] for text in problems(rows)] == [
-        "it has 3 fields, and its file has names for 2",
-        "two columns of its file are named 'n'",
+        "the row has 3 fields, but the first line of the file names 2",
+        "two columns of the file are named 'n'",
     ]
 
 
@@ -429,7 +432,7 @@ def test_a_damaged_parquet_file_is_a_bad_record(tmp_path: Path) -> None:
     assert reader.read() == []
     reader.clock.seconds += 10
     [problem] = problems(reader.read())
-    assert problem.startswith(f"file {footer}, line 1: a footer that cannot be read: ")
+    assert problem.startswith(f"file {footer}, line 1: the footer cannot be decoded: ")
     reader.write("b.parquet", content)
     assert len(reader.read()) == 30
 
@@ -467,7 +470,7 @@ def test_folders_that_lose_all_files_are_missing(
 
     assert reader.values() == []
     assert {record.message for record in caplog.records} == {
-        f"ingress test/in: all files of folder {reader.folder} are gone at once; waiting for its files"
+        f"ingress test/in: all files of folder {reader.folder} have disappeared at once; waiting until the folder has files"
     }
 
 
@@ -674,7 +677,7 @@ def test_a_planned_micro_batch_waits_for_its_folder(tmp_path: Path, change: str)
     reader.folder.mkdir()
     (task,) = reader.source.tasks(reader.offset, end)
     with pytest.raises(
-        ConnectorError, match=f"file {file} cannot be read, since its folder has no"
+        ConnectorError, match=f"file {file} cannot be read: its folder has no files"
     ):
         list(read_task(task))
     reader.folder.rmdir()
@@ -701,5 +704,8 @@ def test_losses_before_reading_are_logged(
         assert reader.values() == ([] if change == "deleted" else ["two"])
 
     [record] = caplog.records
-    what = {"deleted": "before it was read", "cut off": "before all of it was read; going on"}
+    what = {
+        "deleted": "before it was read, so its records are lost",
+        "cut off": "before all of it was read; the lost part is not read",
+    }
     assert record.message == f"ingress test/in: file {file} was {change} {what[change]}"

@@ -48,4 +48,4 @@ def test_secrets_of_a_path_are_not_shown() -> None:
     with pytest.raises(ConnectorError) as raised:
         checked_place("ingress a/b", "mock:///nowhere/*.csv?secret=planted")
     assert "planted" not in str(raised.value)
-    assert "there is no mock:///nowhere/*.csv" in raised.value.message
+    assert "path mock:///nowhere/*.csv does not exist" in raised.value.message

@@ -164,5 +164,5 @@ def test_what_cannot_be_taken_away_stays(
     assert reader.read() == []
     [record] = caplog.records
     assert record.message == (
-        f"ingress test/in: file {file} was read and cannot be taken away: a may not be deleted; it stays"
+        f"ingress test/in: file {file} was read and cannot be deleted or moved: a may not be deleted; it stays in its folder"
     )
