@@ -34,14 +34,14 @@ from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.serving import serve_command
 
 _PATIENCE = timedelta(seconds=15)
-"""How long a cluster may take to answer."""
+"""How long ``validate`` waits for the answer of a cluster or another server."""
 
 _PIPE_CLOSED = 128 + signal.SIGPIPE
-"""The exit code of programs that end because the reader of their output has ended."""
+"""The exit code if the reader of this program's output, such as ``head``, has ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0 for success, 1 for an error."""
+    """Run the command that the arguments name; return the exit code: 0 for success, 1 for an error."""
     commands = parser()
     options = commands.parse_args(arguments)
     problem = dlq_command.problem_of(options) if options.command == "dlq" else None
@@ -89,7 +89,7 @@ def _module(files: Sequence[Path]) -> Module:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the parser of the command line of ``statefun``."""
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
     statefun.add_argument("--version", action="version", version=f"statefun {version('statefun')}")
     commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
@@ -122,14 +122,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _app_and_modules(files: Sequence[Path]) -> tuple[Path | None, list[Path]]:
-    """Split files into the program, if there is one, and the module files.
+    """Divide files into the program (None if no file ends with ``.py``) and the module files.
 
     Raises:
-        ConfigurationError: if there are several programs.
+        ConfigurationError: if more than one file ends with ``.py``.
     """
     apps = [file for file in files if file.suffix == ".py"]
     if len(apps) > 1:
-        raise ConfigurationError(f"give one program, not {len(apps)}")
+        raise ConfigurationError(
+            f"give at most one program (a file that ends with .py), not {len(apps)}"
+        )
     return apps[0] if apps else None, [file for file in files if file not in apps]
 
 

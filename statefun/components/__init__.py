@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names for packages that add a kind of ingress or egress: how components are declared.
+"""Public names for packages that add connectors: to declare a kind of ingress or egress.
 
-The names for reading and writing records are in :mod:`statefun.components.running`; they need Spark.
+The names for reading and writing records are in :mod:`statefun.components.running`, which needs Spark.
 """
 
 from __future__ import annotations

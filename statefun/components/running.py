@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names for packages that add a kind of ingress or egress: how records are read and written."""
+"""Public names for packages that add connectors: to read records of an ingress, and to write them."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that check programs, module files, clusters and checkpoints, and handle dead letters."""
+"""Commands that check applications before a start, handle dead letters, and list the outbox."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks an application's Kafka clusters before its start."""
+"""Checks, before a start, the Kafka clusters that the ingresses and egresses of an application use."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Check brokers, topics, rights, limits and consumer-group offsets on all clusters.
+    """Yield the problems of all Kafka clusters: brokers, topics, rights, limits, and offsets of groups.
 
     Args:
-        module: the ingresses and egresses to check.
+        module: the module whose ingresses and egresses are checked.
         timeout: how long a cluster may take to answer.
     """
 
     def check_component(component: KafkaIngress | KafkaEgress) -> list[Finding]:
         check = _check_ingress if isinstance(component, KafkaIngress) else _check_egress
         try:
-            return list(check(component, timeout))  # type: ignore[arg-type] # of its own kind
+            return list(check(component, timeout))  # type: ignore[arg-type] # the check for this class
         except StatefunError as error:
             return [Finding.at(component.location, str(error))]
 
@@ -71,11 +71,11 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
 
 
 def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Compare the offsets of a checkpoint with the offsets that its topics have now.
+    """Yield the problems of reading on from a checkpoint, given the offsets that its topics have now.
 
     Args:
         checkpoint: the checkpoint of an application with the ingresses of ``module``.
-        module: names the clusters to ask.
+        module: the module whose ingresses name the clusters.
         timeout: how long a cluster may take to answer.
     """
     log = CommitLog(checkpoint)
@@ -105,11 +105,20 @@ def _changes(
     read_offsets: Mapping[str, Mapping[str, int]],
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each change of a topic, and whether it keeps the application from continuing."""
+    """Yield each change of a topic since the checkpoint, as text, and whether it is an error.
+
+    Args:
+        ingress: the ingress that reads the topics.
+        read_offsets: the offsets in the checkpoint, by topic and partition.
+        timeout: how long the cluster may take to answer.
+    """
     present = check_topics(ingress, timeout)
     if ingress.on_data_loss is OnDataLoss.GO_ON:  # else it is an error, found without a cluster
         for topic in sorted(read_offsets.keys() - present.keys()):
-            yield f"topic {topic} was read so far, and is not read any more", False
+            yield (
+                f"topic {topic} was read by earlier runs, and this module no longer reads it",
+                False,
+            )
     ends = readable_watermarks(
         ingress,
         (
@@ -137,8 +146,8 @@ def _changes(
                 text = f"{where}: records from {offset} to {first - 1} were deleted before they"
                 yield f"{text} were read", is_error
             elif offset > end:
-                text = f"{where}: it ends at {end}, and was read up to {offset} already"
-                yield f"{text}; is it a new topic of the same name?", is_error
+                text = f"{where}: the partition ends at offset {end}, but was already read up to {offset}"
+                yield f"{text}; was the topic deleted and created again?", is_error
 
 
 def _joined(numbers: Sequence[int]) -> str:
@@ -200,7 +209,10 @@ def _check_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
 def _missing_rights(
     owner: str, admin: AdminClient, topics: list[str], needed: AclOperation, timeout: timedelta
 ) -> Iterator[str]:
-    """Yield a text for each topic that lacks a right; without authorization, none lacks it."""
+    """Yield an error text for each topic on which the client lacks a right.
+
+    A cluster without authorization grants all rights.
+    """
     if not topics:
         return
     answers = admin.describe_topics(TopicCollection(topics), include_authorized_operations=True)
@@ -208,17 +220,17 @@ def _missing_rights(
         operations = _answer(owner, future, timeout).authorized_operations
         if operations is not None and needed not in operations:
             right = needed.name.lower()
-            yield f"{owner}: its user may not {right} topic {topic}; grant the right to {right}"
+            yield f"{owner}: the user of the client has no right to {right} topic {topic}; grant this right"
 
 
 def _answer(owner: str, future: Future[Any], timeout: timedelta) -> Any:
-    """Return the answer of a cluster; wait for it until the timeout.
+    """Wait for the answer of a cluster, and return it.
 
     Raises:
-        KafkaError: if the cluster refuses, or does not answer.
+        KafkaError: if the cluster answers with an error, or not within ``timeout``.
     """
     try:
         with raising_kafka_errors(f"{owner}: the cluster refuses"):
             return future.result(timeout.total_seconds())
     except concurrent.futures.TimeoutError as error:
-        raise KafkaError(f"{owner}: the cluster does not answer") from error
+        raise KafkaError(f"{owner}: the cluster has not answered within {timeout}") from error

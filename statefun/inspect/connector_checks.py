@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks connectors, before a start, whether their ingresses and egresses can run."""
+"""Runs, before a start, the checks that connectors have for their ingresses and egresses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from statefun.sdk.raised import line_of
 
 
 def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Run the checkers of all connectors in parallel.
+    """Yield the problems that the checkers of all connector components find; they run in parallel.
 
     Args:
-        module: the ingresses and egresses to check.
-        timeout: how long a server may take to answer.
+        module: the module whose ingresses and egresses are checked.
+        timeout: how long a checker may wait for a server.
     """
 
     def check_component(component: ConnectorIngress | ConnectorEgress) -> list[Finding]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dead letter: a record that holds a message that was not handled, and facts about the failure."""
+"""A dead letter: a record of a dead-letter topic with a failed message, and facts about the failure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ LetterHeaders = list[tuple[str, str | bytes | None]]
 
 @attrs.frozen
 class DeadLetter:
-    """A message or record that was not handled."""
+    """A dead letter: a message whose function failed, or a rejected or refused record.
+
+    ``key``, ``value`` and ``headers`` are those of the original record.
+    """
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: LetterHeaders
-    """The headers of the record that was not handled."""
+    """The headers of the original record, without those that statefun has added."""
     facts: dict[str, str]
-    """The facts about the failure, by the names of their headers without the prefix."""
+    """The facts about the failure, such as ``error-code``: headers that statefun has added, unprefixed."""
 
     @property
     def id(self) -> str:
-        """The letter's place in the dead-letter topic: ``<partition>/<offset>``."""
+        """The id of the letter: its position in the dead-letter topic, ``<partition>/<offset>``."""
         return f"{self.partition}/{self.offset}"
 
     @classmethod
@@ -47,7 +50,7 @@ class DeadLetter:
         value: bytes | None,
         headers: Sequence[tuple[str, str | bytes | None]],
     ) -> DeadLetter:
-        """Read a letter from its record; any record is a letter, whatever its headers hold."""
+        """Make a letter of a record of the dead-letter topic; facts may be missing in its headers."""
         return cls(
             partition,
             offset,
@@ -67,7 +70,7 @@ class DeadLetter:
         return self.moment("time") or EPOCH
 
     def moment(self, name: str) -> datetime | None:
-        """Return a fact that is a time; None if it is missing or malformed."""
+        """Return the time that a fact holds, given its name; None if the fact is missing or malformed."""
         try:
             return from_epoch_millis(int(self.facts[name]))
         except (KeyError, ValueError, OverflowError):
@@ -75,7 +78,7 @@ class DeadLetter:
 
     @property
     def age_order(self) -> tuple[datetime, int, int]:
-        """The sort key of letters, oldest first."""
+        """A key with which letters are sorted from the oldest to the newest."""
         return self.time, self.partition, self.offset
 
     @property
@@ -85,7 +88,7 @@ class DeadLetter:
 
     @property
     def target_id(self) -> bytes | None:
-        """The id of the target; None if the letter lacks it: then it is the record's key."""
+        """The id of the target; None if the letter does not hold it, because it equals ``key``."""
         if "target" in self.facts.get(CUT, "").split(","):
             return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
@@ -93,15 +96,15 @@ class DeadLetter:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the value is a record's value, which a deserializer has to read."""
+        """Whether ``value`` is still the value of a record, so that a deserializer has to read it."""
         return ENCODED_HEADER.removeprefix(HEADER_PREFIX) in self.facts
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The parts of the record that the letter lacks, because it was too large."""
+        """The names of the parts of the original record that were left out, as it was too large."""
         return frozenset(filter(None, self.facts.get(LEFT_OUT, "").split(",")))
 
 
 def header_text(value: str | bytes | None) -> str:
-    """Return the value of a header as text."""
+    """Return the value of a header as text; bytes that are not UTF-8 are escaped."""
     return value if isinstance(value, str) else (value or b"").decode(errors="backslashreplace")

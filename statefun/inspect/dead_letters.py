@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the dead letters of an application.
 
-A letter that was replayed or dropped stays in its topic. A later record of the topic, a note, has
-the letter's id: a letter with a note is settled, and is not returned any more.
+A letter that was replayed or dropped stays in its topic. A later record of the topic, called a note, has
+the letter's id. A letter with a note is settled: the commands no longer list it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from statefun.runtime.kafka.client import (
 from statefun.sdk.errors import ConfigurationError
 
 REPLAYED_HEADER = f"{HEADER_PREFIX}replayed"
-"""The header of a note that a letter was replayed; its value is the letter's id."""
+"""The header of the note about a replayed letter; its value is the id of the letter."""
 DROPPED_HEADER = f"{HEADER_PREFIX}dropped"
-"""The header of a note that a letter was dropped."""
+"""The header of the note about a dropped letter; its value is the id of the letter."""
 _NOTES = (REPLAYED_HEADER, DROPPED_HEADER)
 TIMEOUT = timedelta(seconds=30)
-"""How long the cluster may take to answer."""
+"""How long the Kafka cluster may take to answer a request."""
 _NO_FILTER = LetterFilter()
 
 
@@ -40,7 +40,7 @@ class DeadLetters:
     """The dead letters of an application.
 
     Raises:
-        ConfigurationError: if the module declares no topic for them.
+        ConfigurationError: if no egress of the module has a deadLetterTopic.
     """
 
     def __init__(self, module: Module) -> None:
@@ -55,10 +55,10 @@ class DeadLetters:
         self.owner = egress.label
 
     def read(self, filter_: LetterFilter = _NO_FILTER) -> list[DeadLetter]:
-        """Return the unsettled letters that pass a filter, oldest first.
+        """Return the letters that pass a filter and are neither replayed nor dropped yet, oldest first.
 
         Raises:
-            ConfigurationError: if no unsettled letter has an id that the filter names.
+            ConfigurationError: if there is no such letter with an id that the filter names.
             KafkaError: if the topic cannot be read.
         """
         letters = sorted(self.stream(filter_), key=lambda letter: letter.age_order)
@@ -71,20 +71,20 @@ class DeadLetters:
         return letters
 
     def stream(self, filter_: LetterFilter = _NO_FILTER) -> Iterator[DeadLetter]:
-        """Yield the unsettled letters that pass a filter, partition by partition.
+        """Yield the letters that pass a filter and are neither replayed nor dropped yet, by partition.
 
-        The topic is read twice, because the notes come after the letters.
+        The topic is read twice, because the note about a letter comes after the letter.
 
         Raises:
             KafkaError: if the topic cannot be read.
         """
         settled_ids = {
             header_text(value)
-            for message in self._messages()
+            for message in self._records_of_topic()
             for name, value in message.headers() or ()
             if name in _NOTES
         }
-        for message in self._messages():
+        for message in self._records_of_topic():
             headers: LetterHeaders = list(message.headers() or [])
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
@@ -94,7 +94,7 @@ class DeadLetters:
                 yield letter
 
     def metadata(self) -> ClusterMetadata:
-        """Return the topics of the cluster that has the dead-letter topic.
+        """Return the metadata of the cluster that has the dead-letter topic, such as its topics.
 
         Raises:
             KafkaError: if the cluster does not answer.
@@ -103,10 +103,10 @@ class DeadLetters:
         admin = admin_for(self.owner, address, self.egress.properties)
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
-    def _messages(self) -> Iterator[Any]:
-        """Yield all records that the topic has now, without those of open transactions."""
+    def _records_of_topic(self) -> Iterator[Any]:
+        """Yield all records that the dead-letter topic has now, except for those of open transactions."""
         address = self.egress.address
         partitions = partitions_of(self.owner, self.topic, self.metadata(), address)
-        # From the first record that the topic still has: it may delete old records.
+        # The first offset may be larger than 0: a topic may delete old records.
         starts = [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
         return read_committed(self.owner, address, self.egress.properties, starts, TIMEOUT)

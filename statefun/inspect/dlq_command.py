@@ -31,11 +31,11 @@ from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 
 _REASONS = 20
-"""For how many letters that stay the reason is printed."""
+"""For how many letters that could not be replayed or dropped the reason is printed."""
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to a parser."""
+    """Add the command ``dlq`` with its actions to the parser of the command line."""
     dlq = commands.add_parser("dlq", help="list, show, replay, edit and drop dead letters")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser(
@@ -110,7 +110,7 @@ def _moment(text: str) -> datetime:
 
 
 def problem_of(options: argparse.Namespace) -> str | None:
-    """Return an error text if options are missing or exclude each other; None if all is well."""
+    """Return an error text if options are missing or exclude each other; None if they are valid."""
     if options.action not in {"replay", "drop"}:
         return None
     selections = [bool(options.id), options.all, not _filter(options).is_empty]
@@ -120,11 +120,11 @@ def problem_of(options: argparse.Namespace) -> str | None:
 
 
 def run_command(options: argparse.Namespace, load: Callable[[Sequence[Path]], Module]) -> int:
-    """Run the command; return its exit code: 1 if it could not replay or drop all chosen letters.
+    """Run ``statefun dlq``; return 1 if a selected letter could not be replayed or dropped, else 0.
 
     Args:
         options: the parsed options of the command line.
-        load: loads module files and programs.
+        load: returns the module that module files and programs declare, given their paths.
 
     Raises:
         StatefunError: if the command fails.
@@ -192,7 +192,7 @@ def _show(letters: DeadLetters, id_: str, *, in_json: bool) -> None:
 
 
 def _report(result: EndResult, action: str, destination: str) -> int:
-    """Print how many letters were replayed or dropped, and which stay; return the exit code."""
+    """Print how many letters were replayed or dropped, and the reasons for the rest; return the exit code."""
     if result.count or not result.problems:
         print(f"{action} {counted(result.count, 'dead letter')}{destination}")
     for error in result.problems[:_REASONS]:
@@ -205,10 +205,11 @@ def _report(result: EndResult, action: str, destination: str) -> int:
 
 
 def _new_value(letters: DeadLetters, id_: str, file: str | None) -> bytes:
-    """Return the new value of a letter's record, encoded in the type of its value.
+    """Return a new value for a dead letter, read from a file or edited by the user, as bytes.
 
     Raises:
-        ConfigurationError: if the new value cannot be read, is unchanged, or is not of that type.
+        ConfigurationError: if the new value cannot be read, is unchanged, or is not of the type of the
+            letter's value.
     """
     (letter,) = letters.read(LetterFilter.of([id_]))
     try:
@@ -217,20 +218,26 @@ def _new_value(letters: DeadLetters, id_: str, file: str | None) -> bytes:
         if file is not None:
             return value_of(letter, Path(file).read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"file {file} cannot be read: {error.strerror}") from error
     text = value_text(letter)
     if text is None:
         raise ConfigurationError(
-            f"the value of dead letter {id_} is not text; give a file with the new value"
+            f"the value of dead letter {id_} is not text, and cannot be edited; give a file with a new value"
         )
     new = _edited(text)
     if new == text.encode():
-        raise ConfigurationError(f"the value was not changed; dead letter {id_} stays as it is")
+        raise ConfigurationError(
+            f"the value of dead letter {id_} was not changed, so the letter is not replayed"
+        )
     return value_of(letter, new)
 
 
 def _edited(text: str) -> bytes:
-    """Let the user change a text in an editor."""
+    """Open a text in the user's editor; return the edited text as bytes.
+
+    Raises:
+        ConfigurationError: if the editor cannot be started, or ends with an error.
+    """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="statefun-dlq-") as folder:
         file = Path(folder) / "value"
@@ -243,7 +250,9 @@ def _edited(text: str) -> bytes:
                 "file with the new value"
             ) from error
         if status:
-            raise ConfigurationError(f"the editor {editor!r} has ended with status {status}")
+            raise ConfigurationError(
+                f"the editor {editor!r} has ended with status {status}, so the letter is not replayed"
+            )
         new = file.read_bytes()
     # Editors add a line break at the end of the last line.
     return new if text.endswith("\n") else new.removesuffix(b"\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the endpoints of an application, before its start, whether they have their functions."""
+"""Checks, before a start, that the endpoints of an application answer and have the needed functions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from statefun.sdk.stateful_function import StatefulFunction
 def endpoint_findings(
     module: Module, registered: StatefulFunctions | None = None
 ) -> Iterator[Finding]:
-    """Send each endpoint requests without messages, so that no function is called.
+    """Yield the problems of all endpoints: they get requests without messages, so no function is called.
 
-    An endpoint of a whole namespace gets a request for each of its functions that is a target of an
-    ingress; without such a function, one request finds out whether the endpoint answers.
+    An endpoint that serves a whole namespace gets one request for each of its functions that is a target
+    of an ingress. If there is none, it gets one request that only checks whether it answers.
 
     Args:
-        module: the endpoints and ingresses.
-        registered: the functions of the program; each takes precedence over the endpoint of its
-            namespace.
+        module: the module that declares the endpoints and the ingresses.
+        registered: the functions of the program. A function that the program registers is not asked from
+            the endpoint of its namespace.
     """
     remote = with_endpoints(StatefulFunctions(), module)
     local = registered or StatefulFunctions()
@@ -45,7 +45,7 @@ def endpoint_findings(
         for text in dict.fromkeys(result.problems):
             yield Finding.at(endpoint.location, text)
         if result.warning is not None:
-            text = f"{result.warning} to a request that it cannot answer; let it answer 500"
+            text = f"{result.warning} to a request that it cannot handle; the endpoint should answer with status 500"
             yield Finding.at(endpoint.location, text, is_error=False)
 
 

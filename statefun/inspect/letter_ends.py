@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays and drops dead letters, each exactly once, also after crashes.
 
-A replay writes the record and, in the same transaction, a note into the dead-letter topic that
-names the letter. Two commands at the same time cannot both settle a letter: the second command
-fences the first.
+A replay writes the record of the letter and, in the same transaction, a note with the letter's id into
+the dead-letter topic. Two commands at the same time cannot both replay or drop a letter: the command that
+starts later fences the other one.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from statefun.inspect.replay_routes import Replay, ReplayRoutes
 from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import ConfigurationError, KafkaError
 
-_CHUNK = 1000
-"""The number of letters that one transaction settles."""
+_LETTERS_PER_TRANSACTION = 1000
+"""How many letters one transaction replays or drops at most."""
 
 Ending = tuple[DeadLetter, Replay | None]
-"""A letter, and the record that it becomes; None if it is dropped."""
+"""A letter and the record that replays it; None instead of a record drops the letter."""
 
 
 @attrs.frozen
 class EndResult:
-    """How many letters were replayed or dropped, and why others stay dead letters."""
+    """How many letters were replayed or dropped, and why further letters could not be."""
 
     count: int
     """The number of letters that were replayed or dropped."""
     problems: tuple[ConfigurationError, ...] = ()
-    """For each letter that stays a dead letter, the reason."""
+    """For each letter that could not be replayed or dropped, the reason."""
 
 
 class LetterEnds:
@@ -48,18 +48,18 @@ class LetterEnds:
         self._egress = letters.egress
 
     def replay(self, filter_: LetterFilter, *, to_target: bool) -> EndResult:
-        """Replay letters; a letter that cannot be replayed stays, and does not stop the others.
+        """Replay letters; a letter that cannot be replayed stays a dead letter, and further letters follow.
 
         Args:
             filter_: selects the letters.
-            to_target: whether letters go to the function that failed, through the replay topic,
-                and not into the topic of their record.
+            to_target: if True, a letter goes to the address whose function failed, through the replay
+                topic; if False, into the topic of its original record.
 
         Raises:
-            ConfigurationError: if there is no unsettled letter with a given id, or ``to_target``
-                needs a replay topic, and the egress has none.
-            KafkaError: if the cluster refuses a transaction: its letters stay, and so do those of
-                later transactions.
+            ConfigurationError: if a given id is not that of a letter, or the letter was replayed or
+                dropped already; or if ``to_target`` is True and the egress has no replay topic.
+            KafkaError: if the cluster refuses a transaction: the letters of this transaction and of
+                later ones are not replayed.
         """
         routes = self._routes(to_target=to_target)
         return self._end(filter_, routes.replay)
@@ -69,12 +69,12 @@ class LetterEnds:
 
         Args:
             id_: the id of the letter.
-            value: the new value of its record.
+            value: the new value, which replaces the value of the original record.
             to_target: as for :meth:`replay`.
 
         Raises:
-            ConfigurationError: if there is no unsettled letter with this id, or ``to_target``
-                needs a replay topic, and the egress has none.
+            ConfigurationError: if there is no letter with this id, or it was replayed or dropped
+                already; or if ``to_target`` is True and the egress has no replay topic.
             KafkaError: if the cluster refuses the transaction.
         """
         routes = self._routes(to_target=to_target)
@@ -84,10 +84,11 @@ class LetterEnds:
         )
 
     def drop(self, filter_: LetterFilter) -> EndResult:
-        """Settle letters without a replay.
+        """Drop letters, so that they are no longer listed; nothing is replayed.
 
         Raises:
-            ConfigurationError: if there is no unsettled letter with a given id.
+            ConfigurationError: if a given id is not that of a letter, or the letter was replayed or
+                dropped already.
             KafkaError: if the cluster refuses the notes about the letters.
         """
         return self._end(filter_, lambda _: None)
@@ -99,7 +100,7 @@ class LetterEnds:
 
     def _end(self, filter_: LetterFilter, end: Callable[[DeadLetter], Replay | None]) -> EndResult:
         with self._producer() as producer:
-            # Read only now: init_transactions has fenced any other command.
+            # The letters are read after init_transactions has fenced any other command.
             letters = self._letters.read(filter_)
             endings, problems = list[Ending](), list[ConfigurationError]()
             for letter in letters:
@@ -107,12 +108,12 @@ class LetterEnds:
                     endings.append((letter, end(letter)))
                 except ConfigurationError as error:
                     problems.append(error)
-            for start in range(0, len(endings), _CHUNK):
-                problems += self._write(producer, endings[start : start + _CHUNK])
+            for start in range(0, len(endings), _LETTERS_PER_TRANSACTION):
+                problems += self._write(producer, endings[start : start + _LETTERS_PER_TRANSACTION])
         return EndResult(len(letters) - len(problems), tuple(problems))
 
     def _write(self, producer: Producer, endings: Iterable[Ending]) -> list[ConfigurationError]:
-        """Settle letters in one transaction; return an error for each letter that is too large."""
+        """Replay or drop letters in one transaction; return an error for each letter that is too large."""
         too_large = []
         producer.begin_transaction()
         for letter, record in endings:
@@ -145,7 +146,7 @@ class LetterEnds:
 
     @contextmanager
     def _producer(self) -> Iterator[Producer]:
-        """Yield a producer that has fenced the producers of other commands."""
+        """Yield a transactional producer; it has fenced the producers of other running commands."""
         letters = self._letters
         properties: dict[str, Any] = {
             **self._egress.properties,
@@ -160,6 +161,6 @@ class LetterEnds:
             yield producer
         except KafkaException as error:
             raise KafkaError(
-                f"{letters.owner}: {self._egress.address} refuses to write: "
+                f"{letters.owner}: the cluster {self._egress.address} refuses the transaction: "
                 f"{reason_of(error).str()}; run the command again: it replays no letter twice"
             ) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the dead letters that a command lists, replays or drops."""
+"""Filters for the dead letters that a command lists, replays or drops."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from statefun.module.yaml.durations import parse_duration
 
 @attrs.frozen
 class LetterFilter:
-    """Conditions that a letter has to meet; a condition that is None is not checked."""
+    """Conditions that a dead letter must meet; a condition that is None is not checked."""
 
     ids: frozenset[str] | None = None
     function: str | None = None
-    """The typename of the letter's target, or its address."""
+    """The typename or the address of the letter's target."""
     error: str | None = None
-    """The code of the letter's error, or the class of the exception."""
+    """The code of the error, such as SF302, or the class of the exception, in the letter."""
     topic: str | None = None
-    """The topic of the letter's record."""
+    """The topic of the letter's original record."""
     since: datetime | None = None
-    """The letter's time is this time or a later one."""
+    """The earliest time at which the message has become a dead letter."""
     until: datetime | None = None
-    """The letter's time is before this time."""
+    """The time before which the message has become a dead letter."""
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> LetterFilter:
@@ -35,7 +35,7 @@ class LetterFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all letters pass."""
+        """Whether the filter has no condition, so that all letters pass."""
         return self == LetterFilter()
 
     def __call__(self, letter: DeadLetter) -> bool:
@@ -52,19 +52,19 @@ class LetterFilter:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Read a time in ISO 8601 (in UTC unless it names another zone), or a duration before now.
+    """Return the time that a text means: a time in ISO 8601, by default in UTC, or a duration before now.
 
     >>> now = datetime(2026, 5, 4, 12, tzinfo=timezone.utc)
     >>> print(parse_moment("2h", now), parse_moment("2026-05-03", now))
     2026-05-04 10:00:00+00:00 2026-05-03 00:00:00+00:00
 
     Raises:
-        ValueError: if the text is neither of them.
+        ValueError: if the text is neither a time nor a duration.
     """
     try:
         moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
     except ValueError:
-        if not text.strip().isdecimal():  # a number alone may be anything
+        if not text.strip().isdecimal():  # a number without a unit is ambiguous
             try:
                 return now - parse_duration(text)
             except (ValueError, OverflowError):

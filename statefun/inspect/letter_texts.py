@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters as text: a row of a table, all parts of a letter, JSON, and values to edit."""
+"""Shows dead letters as rows of a table, in full or as JSON, and converts their values for editing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statefun.sdk.types import Type, encoded
 
 LETTER_COLUMNS = ("id", "time (UTC)", "address", "from", "error")
 _WIDEST = 60
-"""How many characters of a cell the table shows."""
+"""How many characters of a cell the table shows at most."""
 _PRIMITIVES: Mapping[str, Type[Any]] = {
     each.typename: each for each in (BoolType, DoubleType, FloatType, IntType, LongType, StringType)
 }
@@ -32,12 +32,15 @@ _SHOWN = (
     *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
     *("route", "encoded"),
 )
-"""Facts with their own lines, facts that other facts contain, and facts that only replays use."""
+"""Facts that :func:`in_full` does not list among the remaining facts.
+
+They have lines of their own, or are part of another fact, or are only needed for replays.
+"""
 _ORIGIN = ("topic", "partition", "offset", "timestamp")
 
 
 def row(letter: DeadLetter) -> Sequence[str]:
-    """Return the cells of a letter in a table, safe to print."""
+    """Return the cells of a letter in a table, without control characters."""
     facts = letter.facts
     record = "/".join(facts[name] for name in _ORIGIN[:3] if name in facts)
     cells = (
@@ -51,7 +54,7 @@ def row(letter: DeadLetter) -> Sequence[str]:
 
 
 def _reason(facts: dict[str, str]) -> str:
-    """Return the text of the error, without the address: the table has a column for it."""
+    """Return the error text of a letter, without the address, which has a column of its own."""
     text = facts.get("error-message", facts.get("error-type", "?"))
     target, typename = facts.get("target"), facts.get("target-type")
     return text.removeprefix(f"function {typename} failed at address {target}: ")
@@ -63,7 +66,7 @@ def _time(letter: DeadLetter, name: str) -> str:
 
 
 def in_full(letter: DeadLetter) -> Iterator[str]:
-    """Yield the lines that show all parts of a letter, safe to print."""
+    """Yield lines that show all parts of a letter, without control characters."""
     facts = letter.facts
     places = [f"{name} {facts[name]}" for name in _ORIGIN[:3] if name in facts]
     places += [f"written {_time(letter, 'timestamp')} UTC"] if "timestamp" in facts else []
@@ -87,7 +90,7 @@ def in_full(letter: DeadLetter) -> Iterator[str]:
 
 
 def as_json(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as an object for JSON: facts by their names, and times in ISO 8601."""
+    """Return a letter as a dict for JSON: its key, value, headers and facts; times are in ISO 8601."""
     facts: dict[str, Any] = {
         name.replace("-", "_"): _fact(letter, name, text) for name, text in letter.facts.items()
     }
@@ -108,7 +111,7 @@ def _fact(letter: DeadLetter, name: str, text: str) -> str | int:
 
 
 def _content(content: bytes | str | None) -> str:
-    """Return bytes in UTF-8 as text, other bytes as Python writes them, and ``-`` for None."""
+    """Return a key or value as text: UTF-8 decoded, other bytes as Python's repr, and ``-`` for None."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
     except UnicodeDecodeError:
@@ -117,9 +120,9 @@ def _content(content: bytes | str | None) -> str:
 
 
 def value_text(letter: DeadLetter) -> str | None:
-    """Return the value of a letter as text; None if it has no value, or the value is not text.
+    """Return the value of a letter as text that a user can edit; None if it cannot be shown as text.
 
-    Texts stay as they are; values of statefun's other primitive types become JSON.
+    A text stays as it is; a value of another primitive type, such as a number, becomes JSON.
     """
     if letter.value is None:
         return None
@@ -134,14 +137,14 @@ def value_text(letter: DeadLetter) -> str | None:
 
 
 def value_of(letter: DeadLetter, text: bytes) -> bytes:
-    """Return the bytes of a new value, in the type of the letter's value.
+    """Encode a new value for a letter, in the type of the letter's present value.
 
     Args:
         letter: the letter whose value is replaced.
         text: the new value, in the form of :func:`value_text`.
 
     Raises:
-        ConfigurationError: if the new value is not of the letter's type.
+        ConfigurationError: if the new value is not of this type.
     """
     type_ = _primitive(letter)
     if type_ is None:
@@ -151,10 +154,13 @@ def value_of(letter: DeadLetter, text: bytes) -> bytes:
         return encoded(value, type_).value
     except ValueError as error:
         raise ConfigurationError(
-            f"dead letter {letter.id}: the new value is not a {type_.typename}: {error}"
+            f"dead letter {letter.id}: the new value must be of type {type_.typename}: {error}"
         ) from error
 
 
 def _primitive(letter: DeadLetter) -> Type[Any] | None:
-    """Return the primitive type of a letter's value; None for other types, and for records."""
+    """Return the primitive type of a letter's value.
+
+    None if the value has another type, or is still the value of a record.
+    """
     return None if letter.is_encoded else _PRIMITIVES.get(letter.facts.get("type", ""))

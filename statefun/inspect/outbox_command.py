@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun outbox``: lists records that wait in the outbox, and removes records from it."""
+"""``statefun outbox``: lists records in the outbox that are not published, and removes such records."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ORIGIN = ("batch", "state", "egress", "lane")
 _BATCHES = (*_ORIGIN, "records", "skipped", "bytes", "first: topic", "key", "bytes")
 _RECORDS = (*_ORIGIN, "record", "skipped", "topic", "key", "bytes")
 _WIDEST = 60
-"""How many characters of a key are shown."""
+"""How many characters of a record's key the table shows at most."""
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to a parser."""
+    """Add the command ``outbox`` with its actions to the parser of the command line."""
     outbox = commands.add_parser("outbox", help="list or remove records that are not published")
     actions = outbox.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser(
@@ -83,7 +83,10 @@ def add_command(commands: Any) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Run the command.
+    """Run ``statefun outbox``.
+
+    Args:
+        options: the parsed options of the command line.
 
     Raises:
         StatefunError: if the command fails.
@@ -112,7 +115,7 @@ def _list(checkpoint: Folder, *, with_records: bool) -> None:
 
 
 def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
-    """Yield a row for each batch, egress and lane."""
+    """Yield a row of the table for each micro-batch, egress and lane with unpublished records."""
     for _, group in groupby(sorted(unpublished_records(checkpoint), key=_lane), key=_lane):
         parts = list(group)
         first: EgressRecord | None = None
@@ -129,7 +132,7 @@ def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
 
 
 def _record_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
-    """Yield a row for each record."""
+    """Yield a row of the table for each unpublished record."""
     for part in unpublished_records(checkpoint):
         for number, record in enumerate(part.read(), part.share.first):
             skipped = "skipped" if number in part.left_out else ""
@@ -141,13 +144,13 @@ def _lane(part: UnpublishedRecords) -> tuple[int, str, int]:
 
 
 def _origin(part: UnpublishedRecords) -> tuple[str, ...]:
-    """Return the cells of the columns ``_ORIGIN``."""
+    """Return the cells with the micro-batch, its state, the egress and the lane of records."""
     state = "committed" if part.is_committed else "not committed"
     return str(part.batch), state, part.egress, str(part.share.lane)
 
 
 def _described(record: EgressRecord) -> tuple[str, ...]:
-    """Return the cells with a record's topic, key and size."""
+    """Return the cells with the topic, the key and the size of a record."""
     key = "-" if record.key is None else record.key.decode(errors="backslashreplace")
     return printable(record.topic), printable(key, _WIDEST), f"{row_size(record):,}"
 
@@ -156,20 +159,19 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     batch, egress, numbers = options.batch, options.egress, options.record
     if not (checkpoint.is_local or (options.no_lock and options.save)):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, so that it cannot be "
-            "locked: make sure that no application runs with it, and give --no-lock, and --save "
-            "with a local file for the removed records"
+            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: "
+            "make sure that no application runs with it, then add --no-lock, and --save with a local "
+            "file for the removed records"
         )
     if not (shows_runs(checkpoint) or options.no_lock):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} has a run with checkpoint-lock=none that still runs or "
-            "was killed, and without a lock it is unknown which: make sure that it has ended, and "
-            "give --no-lock"
+            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
+            "still run, as it has not recorded its end: make sure that it has ended, and add --no-lock"
         )
     count = len(records_to_skip(checkpoint, batch, egress, numbers))
     chosen = f"{counted(count, 'record')} of batch {batch} for egress {egress}"
     if not options.yes:
-        raise ConfigurationError(f"this would remove {chosen}; give --yes to remove them")
+        raise ConfigurationError(f"the command would remove {chosen}; add --yes to remove them")
     now = datetime.now(timezone.utc)
     save = options.save or Path(
         f"{checkpoint.location}.skipped-batch-{batch}-{now:%Y%m%dT%H%M%S.%fZ}.jsonl"

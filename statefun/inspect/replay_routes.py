@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes records of dead letters for their replay: for the original topic, or for the target."""
+"""Makes the record that replays a dead letter: into its original topic, or to its target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statefun.sdk.errors import ConfigurationError
 
 
 class Replay(NamedTuple):
-    """The record that a letter becomes."""
+    """The record that replays a dead letter."""
 
     topic: str
     key: bytes | None
@@ -24,23 +24,22 @@ class Replay(NamedTuple):
 
 
 class ReplayRoutes:
-    """Makes the record for the replay of each dead letter of a module."""
+    """Makes the record that replays a dead letter of an application."""
 
     def __init__(
         self, module: Module, egress: KafkaEgress, topics: Container[str], *, to_target: bool
     ) -> None:
-        """Prepare for letters.
+        """Check that letters can be replayed.
 
         Args:
             module: the ingresses and egresses of the application.
             egress: the egress that has the dead-letter topic.
-            topics: the topics of the egress's cluster.
-            to_target: whether letters go to the functions that failed, and not into the topics of
-                their records.
+            topics: the topics that the egress's cluster has.
+            to_target: if True, a letter goes to the address whose function failed; if False, into the
+                topic of its original record.
 
         Raises:
-            ConfigurationError: if letters are to go to their targets, and the egress has no replay
-                topic.
+            ConfigurationError: if ``to_target`` is True and the egress has no replay topic.
         """
         self._topics = topics
         self._module = module
@@ -48,27 +47,27 @@ class ReplayRoutes:
         self._to_target = to_target
         if to_target and egress.replay_topic is None:
             raise ConfigurationError(
-                f"{egress.label} has no replayTopic, through which letters could go to their "
-                "targets"
+                f"{egress.label} has no replayTopic, which --to-target needs; declare one, or replay "
+                "without --to-target"
             )
 
     def replay(self, letter: DeadLetter, lacks: Container[str] = ()) -> Replay:
-        """Return the record for the replay of a letter.
+        """Return the record that replays a letter.
 
         Args:
             letter: the dead letter.
-            lacks: the parts that the letter may lack, because they are replaced.
+            lacks: the names of the parts that the letter may lack, because the caller replaces them.
 
         Raises:
-            ConfigurationError: if the letter cannot be replayed; the text has what to do instead.
+            ConfigurationError: if the letter cannot be replayed; the error text says what to do.
         """
         missing_parts = sorted(part for part in letter.left_out if part not in lacks)
         if missing_parts:
             where = "topic {topic}, partition {partition}, offset {offset}"
             place = defaultdict(lambda: "?", letter.facts)
             raise ConfigurationError(
-                f"dead letter {letter.id} was too large to hold all of its record, and lacks its "
-                f"{','.join(missing_parts)}; send the record at {where.format_map(place)} again"
+                f"dead letter {letter.id} lacks the {','.join(missing_parts)} of its record, which was "
+                f"too large for it; send the record at {where.format_map(place)} again"
             )
         return self._into_replays(letter) if self._to_target else self._into_origin(letter)
 

@@ -24,12 +24,14 @@ from statefun.sdk.functions import StatefulFunctions
 def checkpoint_findings(
     checkpoint: Folder, module: Module, functions: StatefulFunctions | None
 ) -> Iterator[Finding]:
-    """Compare a checkpoint with the application that is to continue it; reads the whole state.
+    """Yield the problems that an application would have to continue from a checkpoint.
+
+    The whole state of the checkpoint is read.
 
     Args:
         checkpoint: the checkpoint of an application that does not run now.
-        module: the content of the application's module files.
-        functions: the functions that the application registers; None if unknown.
+        module: the module of the application.
+        functions: the functions that the application registers; None if no program was given.
     """
     try:
         check_format(checkpoint)
@@ -62,7 +64,7 @@ def checkpoint_findings(
 
 
 def _removed_partitions(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[Finding]:
-    """Yield an error for each ingress that no longer reads partitions of the checkpoint."""
+    """Yield an error for each ingress that no longer reads all partitions that earlier runs have read."""
     all_offsets = log.end_offsets(max(log.newest(), 0))
     for ingress, offsets in zip(ordered, all_offsets, strict=False):
         if not isinstance(ingress, KafkaIngress):

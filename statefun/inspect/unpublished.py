@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists records that wait in an outbox, and removes records that cannot be published.
+"""Lists records of an outbox that are not published, and removes records that cannot be published.
 
-Listing changes nothing and needs no lock: an application that runs meanwhile may publish and delete
-listed records. Removing records needs the lock. The records are first written to a file. The next
-start continues to publish at its former position: all other records keep their numbers, and the
-removed records count as published.
+Listing changes nothing and needs no lock: an application that runs at the same time may publish and
+delete listed records. Removing records needs the lock of the checkpoint. Removed records are first saved
+in a file. They count as published, and all other records keep their numbers, so that the next start
+continues to publish after the last published record.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ _AT_ONCE = timedelta(0)
 
 @attrs.frozen
 class UnpublishedRecords:
-    """The records of one task for an egress, in a batch that is not published."""
+    """The records that one task of an unpublished micro-batch has sent to an egress."""
 
     batch: int
     is_committed: bool
-    """Whether these records will be published; else the batch runs again, and is staged anew."""
+    """Whether the micro-batch is committed.
+
+    Records of a committed micro-batch will be published; a micro-batch that is not committed runs again
+    and stages new records.
+    """
     egress: str
     share: Share
     left_out: frozenset[int]
-    """The numbers of the egress's records that were removed already."""
+    """The numbers of the egress's records in this micro-batch that were removed."""
     _checkpoint: Folder
 
     def read(self) -> list[EgressRecord]:
-        """Return the records; an empty list if they were published meanwhile.
+        """Read the records from the outbox; return none if a run has published them meanwhile.
 
         Raises:
-            CheckpointError: if the file of the records is damaged.
+            CheckpointError: if the file with the records is damaged.
         """
         outbox = Outbox(self._checkpoint)
         try:
@@ -62,7 +66,7 @@ class UnpublishedRecords:
 
 
 def unpublished_records(checkpoint: Folder) -> Iterator[UnpublishedRecords]:
-    """Yield unpublished records, ordered by batch, egress and number.
+    """Yield the unpublished records of a checkpoint, ordered by micro-batch, egress and number.
 
     Raises:
         ConfigurationError: if there is no checkpoint.
@@ -89,9 +93,9 @@ def records_to_skip(
 
     Args:
         checkpoint: the checkpoint of the application.
-        batch: the number of the batch.
-        egress: the id of the egress that the records are for.
-        numbers: the numbers of the records; None for all.
+        batch: the number of the micro-batch.
+        egress: the id of the egress to which the records were sent.
+        numbers: the numbers of the records; None for all records of the egress in the micro-batch.
 
     Raises:
         ConfigurationError: if a record does not exist, or does not wait to be published.
@@ -108,22 +112,22 @@ def skip(  # noqa: PLR0913 - it names one set of records, and where to keep them
     *,
     has_lock: bool = True,
 ) -> int:
-    """Remove records from a batch, so that they are not published; return how many.
+    """Remove records from an unpublished micro-batch, so that they are never published; return how many.
 
     Args:
         checkpoint: the checkpoint of an application that does not run.
-        batch: the number of the batch.
-        egress: the id of the egress that the records are for.
-        numbers: the numbers of the records; None for all.
+        batch: the number of the micro-batch.
+        egress: the id of the egress to which the records were sent.
+        numbers: the numbers of the records; None for all records of the egress in the micro-batch.
         save: the path of a new file, in which the removed records are saved.
-        has_lock: whether to take the lock of the checkpoint, so that no application runs with it.
+        has_lock: whether to lock the checkpoint, so that no application can run with it meanwhile.
 
     Raises:
         ConfigurationError: if a record does not exist, or does not wait to be published, or the
             records cannot be saved.
         CheckpointError: if an application runs with the checkpoint, or a file is damaged.
     """
-    # Refuse a wrong checkpoint before the lock creates a file in it.
+    # Checked before the lock creates a file in the folder, which may not be a checkpoint.
     records_to_skip(checkpoint, batch, egress, numbers)
     with checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext():
         staged = _staged(checkpoint, batch, egress)
@@ -144,8 +148,8 @@ def _staged(checkpoint: Folder, batch: int, egress: str) -> Staged:
         )
     if batch > log.newest():
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown}: batch {batch} is not committed: the next start runs it "
-            "again, and it may send other records then; start the application, and try again"
+            f"checkpoint {checkpoint.shown}: batch {batch} is not committed: the next start runs the "
+            "batch again, and it may send other records; start the application, then try again"
         )
     return staged
 
@@ -163,14 +167,14 @@ def _chosen(
         )
     chosen -= staged.left_out(egress)
     if not chosen:
-        raise ConfigurationError(f"{where}: these records are skipped already")
+        raise ConfigurationError(f"{where}: all of these records were removed already")
     return chosen
 
 
 def _save(
     file: Path, checkpoint: Folder, staged: Staged, egress: str, chosen: frozenset[int]
 ) -> None:
-    """Write records to a file that only this user may read, and sync it to the disk."""
+    """Write records to a new file that only this user may read, and sync the file to the disk."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks an application before its start, and collects all of its problems."""
+"""Checks the program and the module files of an application, and collects all of their problems."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from statefun.sdk.types import default_types
 
 @attrs.frozen
 class Finding:
-    """An error, or a warning about a possible error."""
+    """A problem of an application: an error, or a warning about a possible error."""
 
     problem: Problem
     is_error: bool = True
-    """Whether the application could not run; after a warning it may not behave as intended."""
+    """True if the application cannot run; False for a warning: it may not behave as intended."""
 
     @classmethod
     def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
-        """Make a finding; without a location it concerns the application as a whole."""
+        """Return a finding at a location of a file; without a location, about the whole application."""
         where = location or Location("", 0, 0)
         return cls(Problem(where.file, where.line, where.column, "", text), is_error)
 
     @property
     def severity(self) -> str:
-        """``error`` or ``warning``."""
+        """The severity as text: ``error`` or ``warning``."""
         return "error" if self.is_error else "warning"
 
     def __str__(self) -> str:
@@ -49,17 +49,17 @@ class Finding:
 
 @attrs.define
 class Validation:
-    """The parts of an application, and the findings about them."""
+    """The result of :func:`validate`: the parts of an application, and the problems of all parts."""
 
     findings: list[Finding] = attrs.Factory(list)
     module: Module | None = None
-    """None if the module files have problems."""
+    """The module that the files declare; None if they cannot be read or have problems."""
     functions: StatefulFunctions | None = None
-    """None if no program was given, or it cannot be loaded."""
+    """The functions that the program registers; None if no program was given, or it has errors."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether the application would start."""
+        """Whether no error was found, so that the application can start."""
         return not any(finding.is_error for finding in self.findings)
 
 
@@ -101,7 +101,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
 
 
 def _load_program(app: Path, validation: Validation) -> UserProgram | None:
-    """Load a program with its functions; if it has flaws, add all of them to the findings."""
+    """Load a program, and add all of its errors to the findings of a validation; None if it fails."""
     problem, program = None, None
     with collecting_flaws() as flaws:
         try:
@@ -120,7 +120,7 @@ def _load_program(app: Path, validation: Validation) -> UserProgram | None:
 
 
 def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
-    """Return the declarations of a program and module files, loaded as by :func:`validate`.
+    """Return the module that a program and module files declare, for commands that do not validate.
 
     Raises:
         StatefunError: if the program or a module file cannot be loaded, or has problems.

@@ -51,8 +51,12 @@ def test_folders_that_are_not_there_are_findings(tmp_path: Path) -> None:
     nowhere, later = files(tmp_path, "out/of/all")
 
     assert nowhere.startswith("error: module.yaml:2:1: ")
-    assert nowhere.endswith("ingress test/in: there is no nowhere; make it, or correct the path")
-    assert later.endswith("ingress test/in: there is no later/*.csv; make it, or correct the path")
+    assert nowhere.endswith(
+        "ingress test/in: path nowhere does not exist; create the folder or file, or correct the path"
+    )
+    assert later.endswith(
+        "ingress test/in: path later/*.csv does not exist; create the folder or file, or correct the path"
+    )
     assert not (tmp_path / "out").exists()
 
     (tmp_path / "later").mkdir()
@@ -68,7 +72,7 @@ def test_a_file_is_no_folder_for_an_egress(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
 
     assert files(tmp_path, "out/below") == [
-        "error: module.yaml:10:1: egress test/out: out is a file, and not a folder"
+        "error: module.yaml:10:1: egress test/out: out must be a folder, but is a file"
     ]
 
 
@@ -94,8 +98,8 @@ def test_folders_without_rights_are_findings(public_folder: Path) -> None:
     (public_folder / "out").chmod(0o500)
 
     assert [text.partition("test/")[2] for text in files(public_folder, "out")] == [
-        "in: folder here may not be read",
-        "out: folder out may not be written to",
+        "in: no permission to read folder here",
+        "out: no permission to write to folder out",
     ]
 
 
@@ -127,7 +131,7 @@ def test_a_date_to_come_is_a_finding(kinesis: KinesisHarness) -> None:
 
     [text] = found(module_text(kinesis.url, start))
 
-    assert text.endswith("ingress test/in: the date of startupPosition is in the future")
+    assert text.endswith("ingress test/in: the date of startupPosition must not be in the future")
 
 
 @pytest.mark.parametrize(

@@ -388,8 +388,8 @@ def test_a_replay_goes_on_with_what_it_can(
             "key); replay it without --to-target"
         ),
         (
-            "statefun: [SF100] dead letter 0/2 was too large to hold all of its record, and lacks "
-            "its value; send the record at topic users, partition 0, offset 5 again"
+            "statefun: [SF100] dead letter 0/2 lacks the value of its record, which was too large for "
+            "it; send the record at topic users, partition 0, offset 5 again"
         ),
         "statefun: 2 dead letters stay",
     ]
@@ -447,7 +447,10 @@ def test_a_changed_value_is_replayed(
         IntType.serializer().serialize(7),
         b'{"n": 1}',
     ]
-    assert "the value of dead letter 0/4 is not text; give a file with the new value" in unchanged
+    assert (
+        "the value of dead letter 0/4 is not text, and cannot be edited; give a file with a new value"
+        in unchanged
+    )
     assert dead.ids() == ["0/4"]
 
 
@@ -472,11 +475,11 @@ def test_a_letter_without_a_valid_new_value_stays(
     for text, expected in zip(
         errors,
         [
-            "the value was not changed; dead letter 0/0 stays as it is",
-            "the editor 'false' has ended with status 1",
+            "the value of dead letter 0/0 was not changed, so the letter is not replayed",
+            "the editor 'false' has ended with status 1, so the letter is not replayed",
             "the editor '/no/editor' cannot be started: No such file or directory",
             "dead letter 0/0: the new value is not a io.statefun.types/int: ",
-            "no cannot be read: No such file or directory",
+            "file no cannot be read: No such file or directory",
         ],
         strict=True,
     ):

@@ -167,19 +167,25 @@ def test_skipped_records_are_kept_in_a_file(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--batch", "2"], "this would remove 4 records of batch 2 for egress t/out; give --yes"),
+        (
+            ["--batch", "2"],
+            "the command would remove 4 records of batch 2 for egress t/out; add --yes",
+        ),
         (["--batch", "1", "--yes"], "batch 1 has no records that wait for egress t/out"),
         (["--batch", "9", "--yes"], "batch 9 has no records that wait for egress t/out"),
         (
             ["--batch", "2", "--egress", "t/no", "--yes"],
             "batch 2 has no records that wait for egress t/no",
         ),
-        (["--batch", "4", "--yes"], "batch 4 is not committed: the next start runs it again"),
+        (
+            ["--batch", "4", "--yes"],
+            "batch 4 is not committed: the next start runs the batch again",
+        ),
         (
             ["--batch", "2", "--record", "0", "4"],
             "there is no record 4; the records have the numbers 0 to 3",
         ),
-        (["--batch", "3", "--record", "1", "--yes"], "these records are skipped already"),
+        (["--batch", "3", "--record", "1", "--yes"], "all of these records were removed already"),
         (
             ["--batch", "2", "--yes", "--save", "/"],
             "the file for the removed records, /, cannot be created",
@@ -255,7 +261,7 @@ def test_a_run_without_a_lock_may_go_on(folder: Folder, capsys: pytest.CaptureFi
         with held(folder, "driver.lock"):
             pass
         assert main(command) == 1
-        assert "has a run with checkpoint-lock=none" in capsys.readouterr().err
+        assert "was used by a run with checkpoint-lock=none" in capsys.readouterr().err
         assert read_skips(folder, 2) == {}
         assert main([*command, "--record", "0", "--no-lock"]) == 0
         assert main(command) == 1
@@ -286,8 +292,8 @@ def test_other_file_systems_have_no_lock(capsys: pytest.CaptureFixture[str]) -> 
     without = capsys.readouterr().err
     assert main([*command, "--no-lock"]) == 1
 
-    assert "no application runs with it, and give --no-lock, and --save" in without
-    assert "give --no-lock, and --save with a local file" in capsys.readouterr().err
+    assert "no application runs with it, then add --no-lock, and --save" in without
+    assert "add --no-lock, and --save with a local file" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="batch 2 has no records that wait"):
         skip(Folder.at("mock:///c"), 2, "t/out", None, Path("no"), has_lock=False)
 

@@ -291,7 +291,10 @@ def test_a_program_that_cannot_be_loaded_is_named(
 def test_there_is_one_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two programs are an error."""
     assert main(["validate", "app.py", str(folder / "app.py")]) == 1
-    assert capsys.readouterr().err == "statefun: [SF100] give one program, not 2\n"
+    assert (
+        capsys.readouterr().err
+        == "statefun: [SF100] give at most one program (a file that ends with .py), not 2\n"
+    )
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -411,7 +414,10 @@ def test_the_offsets_of_a_checkpoint_are_compared_with_the_topics(
         f"warning: {where}new has new partitions: 0; they are read from their beginning",
     ]
     assert f"warning: {where}cut, partition 1: {deleted}" in going_on
-    assert f"warning: {where}left was read so far, and is not read any more" in going_on
+    assert (
+        f"warning: {where}left was read by earlier runs, and this module no longer reads it"
+        in going_on
+    )
 
 
 @pytest.fixture(scope="module")
@@ -465,8 +471,8 @@ def test_clusters_are_checked(
     ]
     assert valid == [no_offset, "valid (1 ingress, 1 egress): 1 warning"]
     assert last[0] == (
-        f"error: module.yaml:1:1: ingress test/in: its user may not read topic {users}; grant the "
-        "right to read"
+        f"error: module.yaml:1:1: ingress test/in: the user of the client has no right to read "
+        f"topic {users}; grant this right"
     )
     assert last[-2].startswith(
         "error: module.yaml:11:1: [SF501] egress test/out: topic nowhere does not exist at"
