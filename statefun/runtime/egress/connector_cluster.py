@@ -106,8 +106,9 @@ class CheckedCluster:
         return wait
 
     def close(self) -> None:
-        """Close the connection."""
-        self._cluster.close()
+        """Close the connection; an exception of the connector becomes an error that names the egress."""
+        with named_failures(self._owner):
+            self._cluster.close()
 
     def _has_written(self, count: int) -> None:
         """Check the number of records that are stored safely, and report it if it has grown."""

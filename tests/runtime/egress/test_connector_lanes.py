@@ -314,6 +314,14 @@ class Unreachable(Careless):
         raise KeyError("address")
 
 
+class Unclosable(Gathering):
+    """A connection whose end fails with an exception of another library."""
+
+    def close(self) -> None:
+        """Fail."""
+        raise KeyError("session")
+
+
 OWNER = r"egress t/out \(memory, module.yaml:1:1\): .*:write_wrongly.*"
 RETURNED: dict[str, Callable[[], object]] = {
     "NoConnection": NoConnection,
@@ -323,6 +331,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "Untending": Untending,
     "Unthinking": Unthinking,
     "Unreachable": Unreachable,
+    "Unclosable": Unclosable,
     "None": lambda: None,
 }
 
@@ -437,3 +446,16 @@ def test_the_time_until_a_connector_is_asked_again_is_checked(tmp_path: Path) ->
     ):
         lanes.tend()
     lanes.close()
+
+
+def test_a_connection_that_cannot_be_closed_is_an_error_with_the_name_of_its_egress(
+    tmp_path: Path,
+) -> None:
+    """The text has the exception of the other library."""
+    made = attrs.evolve(egress("write_wrongly"), settings="Unclosable")
+    lanes = ConnectorLaneFactory(made, Folder.at(tmp_path), "run").driver_lanes(Turn())
+    lanes.connect()
+    list(lanes.publish([staged(Folder.at(tmp_path), 0, range(3), frozenset())]))
+
+    with pytest.raises(ConnectorError, match=f"{OWNER}KeyError: 'session'"):
+        lanes.close()
