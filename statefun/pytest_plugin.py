@@ -16,6 +16,7 @@ if the two calls differ; ``--statefun-seed`` chooses another order of messages.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -72,8 +73,12 @@ def _chooses(mark: pytest.Mark) -> bool:
 @pytest.fixture
 def statefun_app(
     request: pytest.FixtureRequest, tmp_path: Path
-) -> Callable[..., TestedApplication]:
-    """Return a function that makes an application; its arguments are those of ``InProcessApplication``."""
+) -> Iterator[Callable[..., TestedApplication]]:
+    """Yield a function that makes an application; its arguments are those of ``InProcessApplication``.
+
+    After the test, the functions and types of its programs are forgotten, so that other tests of this
+    process can load other programs.
+    """
     way = getattr(request, "param", "in_process")
     if way not in _WAYS["both"]:
         raise pytest.UsageError(f"statefun_app runs in_process or on spark, and not {way!r}")
@@ -95,7 +100,10 @@ def statefun_app(
         kafka = request.getfixturevalue("statefun_kafka")
         return SparkApplication(loaded(program, **parts), kafka, folder)
 
-    return make
+    yield make
+    # A test that makes no application has imported nothing of statefun, which takes long.
+    if (module := sys.modules.get("statefun.module.user_program")) is not None:
+        module.forget_loaded()
 
 
 @pytest.fixture(scope="session")

@@ -87,3 +87,29 @@ def test_tests_are_collected_for_both_ways(tmp_path: Path) -> None:
 
     assert "test_user.py::test_counts[in_process]" in printed
     assert "test_user.py::test_counts[spark]" in printed
+
+
+def test_programs_of_one_test_are_unknown_to_the_next_one(tmp_path: Path) -> None:
+    """Each test may load a program, or register functions, with the names of the test before."""
+    (tmp_path / "app.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from statefun import Context, KafkaEgress, Message, function, make_json_type\n"
+        "@dataclass\n"
+        "class Value: name: str\n"
+        "VALUE = make_json_type('t/Value', Value)\n"
+        "OUT = KafkaEgress.for_id('t/out').with_kafka_address('localhost:1').build()\n"
+        "@function('t/f')\n"
+        "def f(ctx: Context, message: Message) -> None: ctx.storage\n"
+    )
+    (tmp_path / "test_programs.py").write_text(
+        "import pytest\n"
+        "from statefun import Context, Message, function, make_json_type\n"
+        "@pytest.mark.parametrize('number', [1, 2])\n"
+        "def test_loads(statefun_app, number): statefun_app('app.py')\n"
+        "def test_registers():\n"
+        "    make_json_type('t/Value', list)\n"
+        "    @function('t/f')\n"
+        "    def f(ctx: Context, message: Message) -> None: ctx.storage\n"
+    )
+
+    assert "3 passed" in run(tmp_path, "test_programs.py")

@@ -5,28 +5,26 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from submitting import EXAMPLES
 
 from statefun import Address
-from statefun.module.user_program import forget_loaded
 from statefun.testing import TestedApplication
 
 EXAMPLE = EXAMPLES / "file_to_kinesis"
 
 
 @pytest.fixture
-def app(statefun_app: Callable[..., TestedApplication]) -> Iterator[TestedApplication]:
+def app(statefun_app: Callable[..., TestedApplication]) -> TestedApplication:
     """Return the example with the rows of its file, as a file ingress reads them."""
     app = statefun_app(EXAMPLE / "app.py")
     with (EXAMPLE / "readings" / "2026-05-01.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             app.produce("readings", row["meter"], json.dumps(row))
     app.drain()
-    yield app
-    forget_loaded()
+    return app
 
 
 def test_what_was_consumed_between_readings_is_published(app: TestedApplication) -> None:

@@ -4,23 +4,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from submitting import EXAMPLES
 
 from statefun import Address
-from statefun.module.user_program import forget_loaded
 from statefun.testing import TestedApplication
 
 CARD = Address("com.example.fraud/card", "4711")
 
 
 @pytest.fixture
-def app(statefun_app: Callable[..., TestedApplication]) -> Iterator[TestedApplication]:
+def app(statefun_app: Callable[..., TestedApplication]) -> TestedApplication:
     """Return the example."""
-    yield statefun_app(EXAMPLES / "fraud" / "app.py")
-    forget_loaded()
+    return statefun_app(EXAMPLES / "fraud" / "app.py")
 
 
 def pay(app: TestedApplication, id_: str, country: str = "NO") -> str:

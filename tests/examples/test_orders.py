@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from submitting import EXAMPLES
 
 from statefun import Address, TypedValue
-from statefun.module.user_program import forget_loaded
 from statefun.testing import InProcessApplication, TestedApplication, explore
 
 APP = EXAMPLES / "orders" / "app.py"
@@ -20,13 +19,12 @@ ADA = Address("com.example.orders/payment", "ada")
 
 
 @pytest.fixture
-def app(statefun_app: Callable[..., TestedApplication]) -> Iterator[TestedApplication]:
+def app(statefun_app: Callable[..., TestedApplication]) -> TestedApplication:
     """Return the example with 10 packets of tea in stock."""
     app = statefun_app(APP)
     app.produce("deliveries", "tea", '{"count": 10}')
     app.drain()
-    yield app
-    forget_loaded()
+    return app
 
 
 def place(app: TestedApplication, id_: str, **changes: Any) -> None:
@@ -108,6 +106,7 @@ def test_an_order_of_nothing_is_a_dead_letter(app: TestedApplication) -> None:
     assert "'count' must be > 0" in letter.message
 
 
+@pytest.mark.usefixtures("statefun_app")
 def test_goods_and_money_agree_after_crashes() -> None:
     """In whatever order messages come, and wherever the application crashes."""
 
@@ -122,4 +121,3 @@ def test_goods_and_money_agree_after_crashes() -> None:
         assert app.state(ADA).get("owed", 0) == 40_000 * len(shipped) <= 100_000
 
     explore(orders, program=APP, crashes=100)
-    forget_loaded()

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from statefun import Address
-from statefun.module.user_program import forget_loaded
 from statefun.testing import TestedApplication
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "payments"
@@ -19,10 +18,9 @@ ACCOUNT = "com.example.payments/account"
 
 
 @pytest.fixture
-def app(statefun_app: Callable[..., TestedApplication]) -> Iterator[TestedApplication]:
+def app(statefun_app: Callable[..., TestedApplication]) -> TestedApplication:
     """Return the example."""
-    yield statefun_app(EXAMPLE / "app.py")
-    forget_loaded()
+    return statefun_app(EXAMPLE / "app.py")
 
 
 def pay(app: TestedApplication, id_: str, cents: int, account: str = "ada") -> None:

@@ -10,7 +10,6 @@ from languages.servers import Language, Server, make_javascript, run_javascript
 from submitting import EXAMPLES
 
 from statefun import Address
-from statefun.module.user_program import forget_loaded
 from statefun.testing import TestedApplication
 
 EXAMPLE = EXAMPLES / "polyglot"
@@ -29,14 +28,13 @@ def prices() -> Iterator[str]:
 @pytest.fixture
 def app(
     statefun_app: Callable[..., TestedApplication], prices: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestedApplication]:
+) -> TestedApplication:
     """Return the example; tea costs 250 cents."""
     monkeypatch.setenv("PRICES_URL", prices)
     app = statefun_app(EXAMPLE / "app.py")
     app.produce("prices", "tea", '{"cents": 250}')
     app.drain()
-    yield app
-    forget_loaded()
+    return app
 
 
 def test_python_adds_up_what_javascript_knows(app: TestedApplication) -> None:

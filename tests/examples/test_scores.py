@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from submitting import EXAMPLES
 
-from statefun.module.user_program import forget_loaded
 from statefun.testing import TestedApplication
 
 EXAMPLE = EXAMPLES / "scores"
@@ -20,13 +19,12 @@ EXAMPLE = EXAMPLES / "scores"
 @pytest.fixture
 def app(
     statefun_app: Callable[..., TestedApplication], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestedApplication]:
+) -> TestedApplication:
     """Return the example with a copy of its model."""
     copy = tmp_path / "model.csv"
     copy.write_bytes((EXAMPLE / "model.csv").read_bytes())
     monkeypatch.setenv("MODEL", str(copy))
-    yield statefun_app(EXAMPLE / "app.py")
-    forget_loaded()
+    return statefun_app(EXAMPLE / "app.py")
 
 
 def order(app: TestedApplication, customer: str, euros: float, *, is_returned: bool) -> float:
