@@ -132,7 +132,7 @@ def test_their_checkers_are_asked(folder: Path) -> None:
 
     assert done.returncode == 1
     assert (
-        f"module.yaml:10:1: egress com.example/lines: folder {folder}/nowhere may not be written to"
+        f"module.yaml:10:1: egress com.example/lines: folder {folder}/nowhere cannot be written to"
     ) in done.stdout
 
 
