@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun dev``: runs a broker on this machine, manages topics, writes and reads records."""
+"""``statefun dev``: runs a Kafka broker on this machine, manages topics, writes and reads records."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import time
 from datetime import timedelta
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _PORT = 9092
+_ADDRESS = "KAFKA_ADDRESS"
+"""The environment variable with the address of a broker, which module files of the docs use, too."""
 _DATA = Path(".statefun/kafka")
 _LOOK = timedelta(milliseconds=500)
 
 
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``dev`` and its actions to a command line."""
+    """Add the command ``dev`` with its actions to the parser of the command line."""
     dev = commands.add_parser(
         "dev", help="run a Kafka broker on this machine, manage topics, write and read records"
     )
@@ -75,8 +78,9 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     for action in (create, list_, describe, send, read):
         action.add_argument(
             "--address",
-            default=f"localhost:{_PORT}",
-            help=f"host and port of the broker (default localhost:{_PORT})",
+            default=os.environ.get(_ADDRESS) or f"localhost:{_PORT}",
+            help="host and port of the broker (default: the environment variable "
+            f"{_ADDRESS}, or localhost:{_PORT})",
         )
     send.add_argument("key")
     send.add_argument("value")
@@ -95,7 +99,10 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Run the command.
+    """Run ``statefun dev``.
+
+    Args:
+        options: the parsed options of the command line.
 
     Raises:
         StatefunError: if the command fails.
@@ -133,7 +140,9 @@ def _serve(options: argparse.Namespace) -> None:
         )
         while kafka.running:
             time.sleep(_LOOK.total_seconds())
-        raise PlatformError(f"the broker has ended unexpectedly; its log is {kafka.log_file}")
+        raise PlatformError(
+            f"the broker has ended unexpectedly; read its log, {kafka.log_file}, for the reason"
+        )
 
 
 def _topic(options: argparse.Namespace) -> None:
@@ -158,7 +167,7 @@ def _topic(options: argparse.Namespace) -> None:
 
 
 def _line(record: PlacedRecord, options: argparse.Namespace) -> str:
-    """Return the line that shows a record."""
+    """Return the line that ``statefun dev read`` prints for a record."""
     time_ = None if record.timestamp is None else f"{record.timestamp:%Y-%m-%dT%H:%M:%S.%f}"[:-3]
     if options.json:
         return json.dumps(

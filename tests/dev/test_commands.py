@@ -33,6 +33,21 @@ def test_sent_records_are_read(kafka: KafkaHarness, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "Ada\tgrößer\nAlan\t\\x1b[2J\\n\n"
 
 
+def test_the_address_of_the_environment_is_the_default(
+    kafka: KafkaHarness, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Module files use the same variable; the option overrides it."""
+    topic = kafka.topic("users")
+    monkeypatch.setenv("KAFKA_ADDRESS", kafka.address)
+
+    assert main(["dev", "send", topic, "Ada", "a"]) == 0
+    assert main(["dev", "topic", "describe", topic]) == 0
+    monkeypatch.setenv("KAFKA_ADDRESS", "localhost:1")
+    assert main(["dev", "read", "--address", kafka.address, topic]) == 0
+
+    assert capsys.readouterr().out.endswith("Ada\ta\n")
+
+
 def test_a_missing_topic_is_named(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
     """Writing and reading are errors that name the topic."""
     for command in (["send", "nowhere", "Ada", "a"], ["read", "nowhere"]):
