@@ -121,7 +121,8 @@ def test_an_answer_that_confirms_nothing_loses_nothing(
 
     assert values(kinesis) == [0, 1, 2]
     assert any(
-        "the answer to PutRecords does not" in each or "with 3 records" in each for each in log.reasons
+        "the answer to PutRecords does not" in each or "with 3 records" in each
+        for each in log.reasons
     )
 
 
