@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates and describes topics, for development and tests."""
+"""Creates, lists and describes topics of a Kafka cluster, for development and tests."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from statefun.runtime.kafka.client import (
 from statefun.sdk.errors import KafkaError
 
 OWNER = "statefun dev"
-"""The name of the component that uses the cluster, for error texts."""
+"""How error texts name the client: the command that uses the cluster."""
 TIMEOUT = timedelta(seconds=10)
-"""How long the cluster may take to answer."""
+"""How long the cluster may take to answer a request."""
 _POLL = timedelta(milliseconds=25)
 
 
@@ -37,16 +37,16 @@ class TopicPartitions:
 
     name: str
     offsets: Sequence[tuple[int, int]]
-    """By partition: the offset of the first present record, and the offset of the next new one."""
+    """For each partition, the offset of its first record and the offset that its next record will get."""
 
     @property
     def records(self) -> int:
-        """The number of records; Kafka's control records of transactions count, too."""
+        """The number of records in all partitions; control records of Kafka's transactions count, too."""
         return sum(end - first for first, end in self.offsets)
 
 
 def cluster_topics(address: str) -> ClusterMetadata:
-    """Ask a broker for its topics.
+    """Return the metadata of a cluster, such as its topics, from the broker at an address.
 
     Raises:
         KafkaError: if no broker answers.
@@ -55,7 +55,7 @@ def cluster_topics(address: str) -> ClusterMetadata:
 
 
 def list_topics(address: str) -> list[TopicPartitions]:
-    """Return the topics of a cluster, in the order of their names, without Kafka's internal ones.
+    """Return the topics of a cluster, sorted by name; topics whose names begin with ``__`` are left out.
 
     Raises:
         KafkaError: if the cluster does not answer.
@@ -65,10 +65,10 @@ def list_topics(address: str) -> list[TopicPartitions]:
 
 
 def describe_topic(address: str, name: str) -> TopicPartitions:
-    """Return the offsets of a topic's partitions.
+    """Return a topic of a cluster with the offsets of its partitions.
 
     Raises:
-        TopicError: if there is no such topic.
+        TopicError: if the cluster does not have the topic.
         KafkaError: if the cluster does not answer.
     """
     numbers = partitions_of(OWNER, name, cluster_topics(address), address)
@@ -80,12 +80,12 @@ def describe_topic(address: str, name: str) -> TopicPartitions:
 
 
 def new_topic(address: str, name: str, partitions: int) -> None:
-    """Create a topic on a cluster.
+    """Create a topic on the cluster at an address, and wait until it can be used.
 
     Raises:
-        KafkaError: if the cluster refuses, for example because the topic exists.
+        KafkaError: if the cluster does not create the topic, for example because it exists.
     """
-    cluster_topics(address)  # fails soon if no broker answers; the next request would wait long
+    cluster_topics(address)  # fails soon if no broker answers; creating the topic would wait long
     with raising_kafka_errors(f"{OWNER}: topic {name} at {address} cannot be created"):
         create_topic(admin_for(OWNER, address, {}), name, partitions, {}, TIMEOUT)
 
@@ -96,7 +96,7 @@ def create_topic(
     """Create a topic and wait until all of its partitions have a leader.
 
     Raises:
-        KafkaException: if the cluster refuses.
+        KafkaException: if the cluster does not create the topic.
         KafkaError: if a partition has no leader within ``timeout``.
     """
     seconds = timeout.total_seconds()
@@ -106,10 +106,10 @@ def create_topic(
 
 
 def wait_for_leaders(admin: AdminClient, name: str, partitions: int, timeout: timedelta) -> None:
-    """Wait until all partitions of a topic have a leader; lost connections are tolerated.
+    """Wait until all partitions of a topic have a leader; repeat requests after lost connections.
 
     Raises:
-        KafkaException: if the cluster refuses.
+        KafkaException: if a request fails, except for a lost connection.
         KafkaError: if a partition has no leader within ``timeout``.
     """
     deadline = time.monotonic() + timeout.total_seconds()
@@ -124,4 +124,4 @@ def wait_for_leaders(admin: AdminClient, name: str, partitions: int, timeout: ti
             if len(metadata) == partitions and all(each.leader >= 0 for each in metadata):
                 return
         time.sleep(_POLL.total_seconds())
-    raise KafkaError(f"not all partitions of topic {name!r} have a leader after {timeout}")
+    raise KafkaError(f"some partitions of topic {name!r} still have no leader after {timeout}")

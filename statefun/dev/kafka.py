@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Apache Kafka on this machine, for development and tests."""
+"""Runs a real Apache Kafka broker on this machine, for development and tests."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ if orphaned.is_set() and folder:
 
 @final
 class EmbeddedKafka:
-    """A single-node Kafka in KRaft mode, in a child process, on loopback only.
+    """A Kafka cluster of one broker (in KRaft mode) that runs in a child process, on loopback only.
 
-    Use it as a context manager, or call ``start`` and ``stop``. The broker never outlives the
-    process that started it, and a Ctrl-C in the terminal reaches that process, not the broker.
+    Use an EmbeddedKafka as a context manager, or call ``start`` and ``stop``. The broker ends with the
+    process that has started it, at the latest. A Ctrl-C in the terminal does not reach the broker.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class EmbeddedKafka:
         start_timeout: timedelta = timedelta(seconds=60),
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        """Describe the broker; nothing is started yet.
+        """Store the settings of a broker; ``start`` starts it.
 
         Args:
             port: The port for clients; by default a free port, which the broker keeps until
@@ -105,7 +105,7 @@ class EmbeddedKafka:
                 temporary folder, which ``stop`` deletes.
             config: Broker properties, which add to or replace the default ones.
             start_timeout: How long the broker may take until it serves clients.
-            progress: Called with a short text that names the current step of a start.
+            progress: Called during a start, with a short text that names the current step.
         """
         self._wanted_port = port
         self._wanted_data = data
@@ -120,27 +120,27 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Host and port for clients; ``kill`` and ``restart`` do not change them."""
+        """Host and port of the broker, for clients; ``kill`` and ``restart`` do not change them."""
         if self._port is None:
-            raise PlatformError("the embedded Kafka has not been started")
+            raise PlatformError("the embedded Kafka has not been started; call start first")
         return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """Process id of the broker's JVM."""
+        """The process id of the broker's JVM."""
         self._require_running()
         return self._pid
 
     @property
     def log_file(self) -> Path:
-        """The file with the broker's output from all its starts with this data."""
+        """The file with the output of the broker since its folder was created, also of earlier starts."""
         if self._folder is None:
-            raise PlatformError("the embedded Kafka has not been started")
+            raise PlatformError("the embedded Kafka has not been started; call start first")
         return self._folder / "broker.log"
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process exists; it exists also while it is paused."""
+        """Whether the process of the broker exists; a paused broker counts as running."""
         return self._guard is not None and self._guard.poll() is None
 
     def __enter__(self) -> EmbeddedKafka:
@@ -159,7 +159,7 @@ class EmbeddedKafka:
 
         Raises:
             PlatformError: Java or jars are missing, another process uses the port, or the broker
-                does not serve clients in time; the message has the broker's last output.
+                does not serve clients in time; the error text has the broker's last output.
         """
         if self.running:
             return self
@@ -180,7 +180,7 @@ class EmbeddedKafka:
         return self
 
     def stop(self) -> None:
-        """Shut the broker down, kill it if it takes too long, and delete its temporary data."""
+        """Shut the broker down, or kill it if that takes too long; delete its folder if it is temporary."""
         self._end(signal.SIGTERM)
         atexit.unregister(self._stop_at_exit)
         if self._folder is not None and self._wanted_data is None:
@@ -189,7 +189,7 @@ class EmbeddedKafka:
         self._port = None
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would; ``start`` starts it again with its data.
+        """Kill the broker, as in a crash; a later ``start`` starts it again with its records.
 
         Raises:
             PlatformError: The broker is not running.
@@ -198,7 +198,7 @@ class EmbeddedKafka:
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Shut the broker down if it runs, and start it with the same data and port.
+        """Shut the broker down if it runs, and start it again with the same records and port.
 
         Raises:
             PlatformError: As for ``start``.
@@ -231,7 +231,7 @@ class EmbeddedKafka:
         """Create a topic and wait until all of its partitions can be used.
 
         Raises:
-            KafkaError: The broker refuses, for example because the topic exists.
+            KafkaError: The broker does not create the topic, for example because it exists.
             PlatformError: The broker is not running.
         """
         self._require_running()
@@ -292,7 +292,7 @@ class EmbeddedKafka:
         self._pid = int(first_line or 0)
 
     def _wait_until_ready(self, address: str) -> str | None:
-        """Wait until the broker serves clients; return why it does not, or None if it does."""
+        """Wait until the broker serves clients; return None, or why it does not serve them in time."""
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         # Wait for the log line first: a client that cannot connect waits longer and longer.
         while READY not in self._log():
@@ -309,7 +309,7 @@ class EmbeddedKafka:
         return f"did not answer within {self._start_timeout}"
 
     def _log(self) -> str:
-        """Return the broker's output from its last start on."""
+        """Return the output of the broker since its last start."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_offset)
             return file.read().decode(errors="replace")
@@ -340,7 +340,7 @@ class EmbeddedKafka:
 
     def _require_running(self) -> None:
         if not self.running:
-            raise PlatformError("the embedded Kafka is not running")
+            raise PlatformError("the embedded Kafka is not running; call start first")
 
 
 def _last_lines(log: str) -> str:
@@ -353,7 +353,9 @@ def _free_port(but: int = 0) -> int:
     for port in ports:
         if _is_free(port):
             return port
-    raise PlatformError(f"no free port on {HOST} between {_PORTS.start} and {_PORTS.stop}")
+    raise PlatformError(
+        f"{HOST} has no free port between {_PORTS.start} and {_PORTS.stop}, which the broker needs"
+    )
 
 
 def _is_free(port: int) -> bool:

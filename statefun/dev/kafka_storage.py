@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares the files of an embedded Kafka: jars, settings and formatted storage."""
+"""Prepares the files of an embedded Kafka broker: its jars, settings and formatted storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from statefun.sdk.errors import PlatformError
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
 HOST = "127.0.0.1"
 READY = "Kafka Server started"
-"""The text that the broker logs when it serves clients."""
+"""The text that the broker writes into its log once it serves clients."""
 
 _LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 
@@ -67,19 +67,25 @@ def find_class_path(progress: Callable[[str], None]) -> str:
     """Return the broker's class path; download jars that are not in the cache.
 
     Raises:
-        PlatformError: if a jar is missing.
+        PlatformError: if a jar cannot be found.
     """
     # The broker uses the logging jars of Spark.
     shipped = spark_jars_folder()
     logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
     if len(logging_jars) < len(_LOGGING_JARS):
-        raise PlatformError(f"{shipped} lacks some of {', '.join(_LOGGING_JARS)}")
+        raise PlatformError(
+            f"Spark's folder {shipped} lacks a jar that the broker needs: it must have "
+            f"{', '.join(_LOGGING_JARS)}; install pyspark again"
+        )
     kafka_jars = jars.resolve([KAFKA], exclude=_LOGGING_JARS, progress=progress)
     return os.pathsep.join(map(str, (*kafka_jars, *logging_jars)))
 
 
 def prepare_storage(folder: Path, class_path: str) -> None:
-    """Format new storage as ``kafka-storage.sh format`` does; this needs a JVM once per Kafka version."""
+    """Prepare the folder of a broker: write the logging settings, and format new storage.
+
+    The result is that of ``kafka-storage.sh format``, but Kafka's tool runs only once for each version.
+    """
     (folder / "log4j2.properties").write_text(_LOGGING)
     (folder / "broker.log").touch()
     logs = folder / "data"
@@ -91,10 +97,10 @@ def prepare_storage(folder: Path, class_path: str) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Delete the folder of a broker that does not run; a folder of anything else stays.
+    """Delete the folder of a broker; do nothing if the folder is not that of a broker.
 
     Raises:
-        PlatformError: if a broker runs with the folder.
+        PlatformError: if a running broker uses the folder.
     """
     if not (folder / "server.properties").exists():
         return
@@ -102,7 +108,9 @@ def forget(folder: Path) -> None:
     if lock.exists():
         with lock.open("r+b") as file:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Kafka locks it
+                fcntl.lockf(
+                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # Kafka locks the file in the same way
             except OSError:
                 raise PlatformError(
                     f"a broker uses the records in {folder}; stop that broker first"
@@ -111,7 +119,7 @@ def forget(folder: Path) -> None:
 
 
 def _bootstrap_checkpoint(class_path: str) -> Path:
-    """Return the file with the initial feature levels of new storage; create it if needed.
+    """Return the file with the initial feature levels of new storage; create it if the cache lacks it.
 
     The file is the same for all clusters of a Kafka version, so Kafka's tool runs once, and the
     file stays in the cache. Without the file, a broker starts with old features, such as version 0
@@ -138,7 +146,14 @@ def _identity() -> dict[str, str]:
 
 
 def write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
-    """Write ``server.properties``; properties in ``config`` replace the default ones."""
+    """Write the file ``server.properties`` of a broker into a folder.
+
+    Args:
+        folder: the folder of the broker.
+        port: the port for clients.
+        controller: the port of the controller.
+        config: further properties, which add to or replace the default ones.
+    """
     settings = {
         **_CONFIG,
         "controller.quorum.voters": f"{_CONFIG['node.id']}@{HOST}:{controller}",

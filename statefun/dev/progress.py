@@ -18,7 +18,7 @@ _REDRAW_EVERY = timedelta(milliseconds=100)
 
 @final
 class Progress:
-    """A line with a spinner while its block runs; without a terminal, two plain lines.
+    """Shows a line with a spinner while its ``with`` block runs; without a terminal, two plain lines.
 
     >>> with Progress("starting the broker", sys.stdout) as progress:
     ...     progress.update("org.apache.kafka#kafka-clients;4.3.1 (12 of 40)")
@@ -29,7 +29,7 @@ class Progress:
     """
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
-        """Prepare the line; entering the block shows it.
+        """Store the texts of the line; the line is shown once the ``with`` block begins.
 
         Args:
             title: The name of the step, without a full stop.
@@ -47,7 +47,7 @@ class Progress:
         self._spinner = threading.Thread(target=self._spin, name="progress", daemon=True)
 
     def update(self, text: str) -> None:
-        """Show the current activity on the line; without a terminal, write nothing."""
+        """Show a text, the current activity, on the line; do nothing without a terminal."""
         with self._lock:
             self._text = text
             if self._spins and self._started and not self._ended.is_set():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a record and reads the records of a topic, for development and tests."""
+"""Writes records to a topic and reads the records of a topic, for development and tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK = timedelta(milliseconds=500)
 
 
 class DevRecord(NamedTuple):
-    """The key and value of a record."""
+    """A record of a topic: its key and its value."""
 
     key: bytes | None
     value: bytes | None
@@ -35,7 +35,7 @@ class DevRecord(NamedTuple):
 
 @attrs.frozen
 class PlacedRecord:
-    """A record with its place in a topic."""
+    """A record of a topic with its partition, offset, timestamp and headers."""
 
     key: bytes | None
     value: bytes | None
@@ -46,7 +46,7 @@ class PlacedRecord:
 
     @classmethod
     def of(cls, record: Any) -> PlacedRecord:
-        """Convert a record of the Kafka client."""
+        """Return a record that the Kafka client has read as PlacedRecord."""
         kind, millis = record.timestamp()
         return cls(
             _bytes(record.key()),
@@ -59,7 +59,7 @@ class PlacedRecord:
 
 
 def send_record(address: str, topic: str, key: str, value: str) -> None:
-    """Write a record and wait until the cluster has confirmed it.
+    """Write a record to a topic and wait until the cluster has confirmed it.
 
     Args:
         address: host and port of a broker.
@@ -68,8 +68,8 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
         value: the value, which is written in UTF-8.
 
     Raises:
-        TopicError: if there is no such topic.
-        KafkaError: if the broker refuses the record, or no broker answers.
+        TopicError: if the cluster does not have the topic.
+        KafkaError: if the broker does not accept the record, or no broker answers.
     """
     _partitions(address, topic)
     errors: list[ClientError] = []
@@ -86,35 +86,38 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
 
 
 def read_records(address: str, topic: str) -> list[DevRecord]:
-    """Return the records that a topic has now, by partition and offset.
+    """Return the records that a topic has now, sorted by partition and offset.
 
     Args:
         address: host and port of a broker.
         topic: an existing topic.
 
     Raises:
-        TopicError: if there is no such topic.
+        TopicError: if the cluster does not have the topic.
         KafkaError: if no broker answers.
     """
     return [DevRecord(record.key, record.value) for record in placed_records(address, topic)]
 
 
 def placed_records(address: str, topic: str) -> list[PlacedRecord]:
-    """Return the records of :func:`read_records`, each with its partition, offset and headers."""
+    """Return the records that a topic has now with partition, offset, timestamp and headers.
+
+    Arguments, order and errors are those of :func:`read_records`.
+    """
     messages = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
     records = map(PlacedRecord.of, messages)
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
 def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
-    """Yield the records that a topic has now, and then each new record, without end.
+    """Yield the records that a topic has now, then wait for new records and yield each, without end.
 
     Args:
         address: host and port of a broker.
         topic: an existing topic.
 
     Raises:
-        TopicError: if there is no such topic.
+        TopicError: if the cluster does not have the topic.
         KafkaError: if no broker answers, or the topic cannot be read any more.
     """
     settings = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an application under test on Spark, with an embedded broker: as in production, but slow."""
+"""Runs an application under test on Spark and an embedded broker: slow, but with the real engine."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _OWNER = "a test"
 
 @attrs.frozen
 class FileClock:
-    """A clock that tests set; it is a file, so that all processes read the same time."""
+    """A clock whose time tests set; the time is in a file, so that all processes read the same time."""
 
     file: Path
 
     def now(self) -> int:
-        """Return the milliseconds since the epoch."""
+        """Return the time that was set last, in milliseconds since the epoch."""
         return int(self.file.read_text())
 
     def monotonic(self) -> int:
-        """Return a constant: no time passes until a test sets the clock."""
+        """Return always 0, as no time passes between two calls of :meth:`set`."""
         return 0
 
     def set(self, seconds: float) -> None:
@@ -75,19 +75,19 @@ class FileClock:
 
 
 class SparkApplication(TestedApplication):
-    """An application that runs on Spark each time it has messages to process.
+    """An application under test; each :meth:`drain` runs it on Spark until all messages are processed.
 
-    All of its ingresses and egresses use the embedded broker, whatever its module files declare.
-    Ingresses read only records that were written after the application was made.
+    All of its ingresses and egresses use the embedded broker, also if its module files declare other
+    clusters. Ingresses read only records that were written after this object was created.
     """
 
     def __init__(self, program: LoadedProgram, kafka: EmbeddedKafka, folder: Path) -> None:
-        """Prepare an application; the first ``drain`` starts it.
+        """Create the topics of an application; the first ``drain`` starts it.
 
         Args:
             program: the functions and components of the application.
             kafka: a running broker.
-            folder: an empty folder, for the checkpoint and the clock.
+            folder: an empty folder, for the checkpoint and the file of the clock.
         """
         self._declared = program.module
         self._functions = program.functions
@@ -101,29 +101,29 @@ class SparkApplication(TestedApplication):
         """The records that :meth:`drain` writes before the next run."""
         self._own = f"statefun-test-{uuid4().hex[:12]}"
         self._sent: dict[tuple[str, str], TopicRoute] = {}
-        """The routes of messages to functions, by the typenames of target and value."""
+        """The routes of messages that :meth:`send` sends, by the typenames of target and value."""
         routes = [
             route for ingress in program.module.connector_ingresses for route in ingress.topics
         ]
         self._substitutes = {
             route.topic: f"{self._own}-other-{number}" for number, route in enumerate(routes)
         }
-        """The topics that replace the streams and files of connectors, which are not read."""
+        """The topics that the application reads instead of a connector's streams and files, by the latter."""
         self._create(self._topics())
         self._begin = self._ends()
-        """The end offsets of all partitions when the application was made."""
+        """The end offsets that all partitions had when this object was created."""
         self._next_timer: datetime | None = None
         for name in own_modules(program.functions):
             pickle_by_value(sys.modules[name])
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """The time of the test's clock, in UTC."""
         return from_epoch_millis(self._clock.now())
 
     @property
     def module(self) -> Module:
-        """The components of the application."""
+        """The module of the application: its declared ingresses and egresses."""
         return self._declared
 
     def send(
@@ -133,14 +133,14 @@ class SparkApplication(TestedApplication):
         value: Any,
         value_type: Type[Any] | None = None,
     ) -> None:
-        """Send a value to a function, through a topic that only this test uses."""
+        """Send a value to an address, through a topic that only this test uses; ``drain`` delivers it."""
         function = self._functions.for_typename(typename)
         target = Address(typename, id)
         argument = argument_of(target, value, value_type)
         if not function.takes(argument.typename):
             raise DefinitionError(
-                f"no handler of {typename} takes {argument.typename}, so that an application with a "
-                "topic of such values does not start; in process, the message would fail"
+                f"no handler of function {typename} takes values of type {argument.typename}, so Spark "
+                "cannot deliver this message; send a value of another type, or test this in process"
             )
         kinds = (typename, argument.typename)
         if kinds not in self._sent:
@@ -159,7 +159,7 @@ class SparkApplication(TestedApplication):
         *,
         headers: Mapping[str, Content] | None = None,
     ) -> None:
-        """Write a record to a topic of an ingress."""
+        """Write a record to a topic that an ingress reads; ``drain`` processes it."""
         topics = {
             self._topic_of(route, topic)
             for ingress in self._declared.routed
@@ -187,30 +187,32 @@ class SparkApplication(TestedApplication):
         self._pending.append(record)
 
     def drain(self) -> None:
-        """Run the application until it has processed all records and messages."""
+        """Run the application until it has processed all records and messages that are waiting."""
         self._write_all()
         application = Application(self._module(), self._functions, self._settings, self._clock)
         self._next_timer = application.run().next_timer
 
     def _write_all(self) -> None:
-        """Write the pending records; the producer is closed afterwards."""
+        """Write the pending records to their topics, with a producer of their own."""
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
         for record in self._pending:
             producer.produce(**record)
         if producer.flush(_PATIENCE.total_seconds()):
-            raise TimeoutError("the embedded broker does not take records")
+            raise TimeoutError(
+                f"the embedded broker has not confirmed the records of the test within {_PATIENCE}"
+            )
         self._pending.clear()
 
     @property
     def next_timer(self) -> datetime | None:
-        """When the next timer is due, as of the last run; None if no timer waits."""
+        """When the next delayed message is due, as the last ``drain`` found; None if there is none."""
         return self._next_timer
 
     def _set_time(self, now: datetime) -> None:
         self._clock.set(now.timestamp())
 
     def egress(self, topic: str) -> list[PublishedRecord]:
-        """Return the records that were published to a topic so far, by partition and offset."""
+        """Return the records that were published to a topic so far, sorted by partition and offset."""
         consumer = self._consumer()
         try:
             partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions or {}
@@ -228,7 +230,7 @@ class SparkApplication(TestedApplication):
         return [PublishedRecord.of(_egress_record(topic, each)) for each in records]
 
     def state(self, address: Address) -> dict[str, Any]:
-        """Return the values of an address, decoded, by name."""
+        """Return the stored values of an address, decoded, by their names."""
         session = open_session(debug=False, state_partitions=None)
         function = self._functions.find(address.typename)  # None: it may be behind an endpoint
         specs = function.specs if function else {}
@@ -240,7 +242,7 @@ class SparkApplication(TestedApplication):
         }
 
     def _module(self) -> Module:
-        """Return the declared components, changed so that they use the embedded broker."""
+        """Return the declared module, with all ingresses and egresses changed to use the embedded broker."""
         address = self._kafka.bootstrap_servers
         ingresses = [
             attrs.evolve(
@@ -285,7 +287,7 @@ class SparkApplication(TestedApplication):
         )
 
     def _own_ingress(self, id_: TypeName, routes: Iterable[TopicRoute]) -> KafkaIngress:
-        """Return an ingress of topics that only the test writes to."""
+        """Return an ingress with routes whose topics only the test writes to."""
         return KafkaIngress(
             id_,
             self._kafka.bootstrap_servers,
@@ -298,11 +300,11 @@ class SparkApplication(TestedApplication):
         )
 
     def _topic_of(self, route: TopicRoute, topic: str) -> str:
-        """Return the topic of the embedded broker that replaces a topic, stream or path."""
+        """Return the topic of the embedded broker to which a test's record for a topic, stream or path goes."""
         return self._substitutes.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:
-        """Return the topics that module files name."""
+        """Yield the topics that the application needs, except for those of patterns."""
         for ingress in self._declared.ingresses:
             for route in ingress.topics:
                 if not route.is_pattern:
