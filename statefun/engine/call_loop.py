@@ -71,7 +71,7 @@ class LeavingCalls:
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
         """Take note that a function is called now."""
-        running.name = name
+        running.name, running.detach_after = name, detach_after
         running.patience = self._paces.of(name).patience(detach_after)
         running.begun = self._ticks.count
         self._ticks.watch(running)
@@ -87,8 +87,9 @@ class LeavingCalls:
             return
         self._ticks.forget(running)
         if messages:
-            seconds = self._ticks.since(running.begun).total_seconds()
-            self._paces.of(running.name).took(seconds, messages, has_left=bool(running.attempt))
+            took = self._ticks.since(running.begun)
+            has_left = bool(running.attempt) and took >= running.detach_after
+            self._paces.of(running.name).took(took.total_seconds(), messages, has_left=has_left)
 
     def is_late(self, running: RunningCall) -> bool:
         """Return whether a micro-batch has waited long enough for a call."""
@@ -199,15 +200,17 @@ class _Batch(Generic[T]):
 
     def _take(self, task: asyncio.Task[T]) -> None:
         """Take the outcome of a call that has ended."""
-        place = self._running.pop(task, None)
-        if place is not None:  # else it has left
-            self._outcomes[place[0]] = outcome_of(task)
-            self._begin_others()
+        index, _ = self._running.pop(task)
+        self._outcomes[index] = outcome_of(task)
+        self._begin_others()
 
     def _look(self) -> None:
         """Let calls leave that have taken too long."""
         for task, (index, running) in list(self._running.items()):
-            if self._leaving.is_late(running) and self._leaving.has_room():
+            # A call that has ended just now has an outcome, which nobody would report.
+            is_late = self._leaving.is_late(running) and not task.done()
+            if is_late and self._leaving.has_room():
+                task.remove_done_callback(self._take)  # which keeps all outcomes of the micro-batch
                 self._outcomes[index] = self._leaving.leave(task, running)
                 del self._running[task]
         self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)

@@ -38,7 +38,8 @@ class Pace:
         Args:
             seconds: how long it took.
             messages: how many messages it has handled, one at least.
-            has_left: whether it has left its micro-batch.
+            has_left: whether it has left its micro-batch, and would have if that had waited as long as
+                for a function that mostly answers in time.
         """
         weight = _WEIGHT if self.is_known else 1.0
         self._seconds += weight * (seconds / messages - self._seconds)

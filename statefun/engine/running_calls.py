@@ -57,7 +57,7 @@ class KeptRecords:
 class RunningCall:
     """A call that runs."""
 
-    __slots__ = ("_call", "_records", "attempt", "begun", "name", "patience")
+    __slots__ = ("_call", "_records", "attempt", "begun", "detach_after", "name", "patience")
 
     def __init__(self) -> None:
         self.attempt = ""
@@ -66,6 +66,8 @@ class RunningCall:
         """When the function was called, in ticks of the runner; None before that."""
         self.name = ""
         """The name of the function."""
+        self.detach_after = timedelta(0)
+        """How long micro-batches wait for calls of the function, unless these mostly leave."""
         self.patience = timedelta(0)
         """How long the micro-batch waits for the call."""
         self._call: Call | None = None

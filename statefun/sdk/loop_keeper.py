@@ -64,9 +64,9 @@ class LoopKeeper:
     def _stop(self) -> None:
         with self._lock:
             loop, self._loop = self._loop, None
-            if loop is None:
+            if not self._is_running:
                 return
-            if self._is_running:
+            if loop is not None:  # else the last task has stopped it, and it is about to return
                 loop.call_soon_threadsafe(loop.stop)
             if not self._lock.wait_for(lambda: not self._is_running, timeout=_BLOCKED):
                 logger.warning(
@@ -99,6 +99,7 @@ class LoopKeeper:
                 loop.run_forever()
             with self._lock:
                 self._is_running = False
-                if loop.is_closed():
+                if loop.is_closed():  # by users' code: its tasks never end
                     self._loop = None
+                    self._tasks.clear()
                 self._lock.notify_all()

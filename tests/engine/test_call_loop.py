@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -214,6 +216,65 @@ def test_a_call_that_stops_the_loop_or_asks_for_the_end_harms_no_other(
     wait(lambda: bool(reports.results))
 
     assert calls.run([call(calls, brief)], 10) == [1]
+
+
+def test_a_call_that_ends_when_it_would_leave_has_its_outcome(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """The look at the calls may come between the end of a call and the notice of its end."""
+    turn: list[asyncio.Future[int]] = []
+
+    async def ends() -> int:
+        turn.append(asyncio.get_running_loop().create_future())
+        return await turn[0]
+
+    async def blocks() -> int:
+        turn[0].set_result(1)
+        time.sleep(0.1)  # noqa: ASYNC251 - meanwhile the patience with both calls ends
+        return 2
+
+    outcomes = calls.run([call(calls, ends), call(calls, blocks)], 10)
+
+    assert (outcomes, reports.results) == ([1, 2], [])
+
+
+def test_a_micro_batch_may_begin_while_the_keeper_is_about_to_return(calls: LeavingCalls) -> None:
+    """The last call has ended, and something else still holds up the loop."""
+    release = threading.Event()
+
+    async def slow() -> None:
+        await asyncio.to_thread(release.wait)
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: time.sleep(0.2))
+
+    async def brief() -> int:
+        return 1
+
+    calls.run([call(calls, slow)], 10)
+    release.set()
+    calls.wait()
+
+    assert calls.run([call(calls, brief)], 10) == [1]
+
+
+def test_a_function_that_answers_in_time_again_is_waited_for_again(calls: LeavingCalls) -> None:
+    """Although its calls leave, as they were not waited for."""
+
+    async def takes(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    patience = timedelta(milliseconds=100)
+    for _ in range(5):
+        calls.run([call(calls, partial(takes, 0.2), patience)], 10)
+        calls.wait()
+    outcomes = []
+    for _ in range(8):
+        outcomes += calls.run([call(calls, partial(takes, 0.04), patience)], 10)
+        calls.wait()
+
+    assert attempts(outcomes[:1])
+    assert outcomes[-1] is None
 
 
 def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCalls) -> None:

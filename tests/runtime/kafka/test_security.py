@@ -137,7 +137,10 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
             {"sasl.jaas.config": f"{OAUTH} required clientId=a clientSecret='{SECRET}';"},
             "OAuth needs the property sasl.oauthbearer.token.endpoint.url",
         ),
-        ({"ssl.truststore.location": "/x.jks"}, "only certificates in PEM form: convert the certificates"),
+        (
+            {"ssl.truststore.location": "/x.jks"},
+            "only certificates in PEM form: convert the certificates",
+        ),
         ({"ssl.keystore.location": "/x.jks"}, "no keystores of type JKS: convert it to PKCS12"),
         ({"sasl.login.callback.handler.class": "a.B"}, "only Kafka's own OAuthBearerLogin"),
     ],
