@@ -96,10 +96,11 @@ class StoredState:
         return Counter(self._timers())
 
     def waiting(self) -> Counter[str]:
-        """Return the number of messages that wait for endpoints, by the function type of their targets."""
+        """Return the number of messages that wait for calls, by the function type of their targets."""
         counts: Counter[str] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
-            counts[row.typename] += len(_state(row).waiting)
+            state = _state(row)
+            counts[row.typename] += len(state.waiting) + len(state.under_way.messages)
         is_chunk = F.col("typename").startswith(f"{chunks.CHUNKS_NAMESPACE}/")
         for row in self._rows.where(is_chunk).toLocalIterator():
             for value in _state(row).values:
