@@ -164,13 +164,9 @@ class AddressValues:
         is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
         if is_free and self.immediate_count < limit:
             return True
-        self.close_room(batch)
-        return False
-
-    def close_room(self, batch: int) -> None:
-        """Let no message to a function without state be immediate until those of this micro-batch are delivered."""
         self.changed = self.changed or self._overflowed_in != batch
         self._overflowed_in = batch
+        return False
 
     def expire(self, clock: Clock) -> None:
         """Delete the values that have expired."""

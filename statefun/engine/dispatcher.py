@@ -139,10 +139,12 @@ class Dispatcher:
             async_calls = next_calls
 
     def _settled(self, group: Group, effects: Effects) -> Group:
-        """Ask for further messages that wait for the address, if its function can be called."""
+        """Move messages that wait to chunks, or ask for those of chunks if the function can be called."""
         values = group.values
         if values.later:
             self._transports.finish(group, effects)
+        if values.waiting:  # all of them, in their order
+            chunks.settle_chunks(values, group.key, effects)
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
         return group
@@ -167,7 +169,9 @@ class Dispatcher:
             if ready is None:
                 return None
             call = ready
-        return await self._left.run(call, self._batch_for(call), self._invoke, running)
+        run = self._left.run(call, self._batch_for(call), self._invoke, running)
+        del call, effects  # a call that has left its micro-batch would keep all rows of the task
+        return await run
 
     async def _invoke(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
         return await self._invoker.invoke_async(function, batch, self._sender.check)
@@ -195,11 +199,11 @@ class Dispatcher:
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
         """Run a call and the group's later calls, up to a call that has to be awaited: return that."""
-        call = call or self._immediate_call(group, effects)
+        call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
             self._collect_result(call, result, effects)
-            call = self._immediate_call(group, effects)
+            call = self._immediate_call(group)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
@@ -222,7 +226,9 @@ class Dispatcher:
             messages = [waiting_row(group, row) for row in rows]
             self._transports.append(group, messages, effects)
             rows = ()
-        if not (rows or values.waiting or values.chunks):
+        # Before the messages of chunks come, only a transport is asked whether it takes a call.
+        is_asked = values.chunks and function is not None and function.transport is not None
+        if not (rows or values.waiting or is_asked):
             return None
         if function is None:
             self._no_function(address, group, rows, effects)
@@ -301,12 +307,12 @@ class Dispatcher:
             messages = postponed_messages(call, result.postponed.first)
             self._transports.postpone(group, [*messages], result.postponed, effects)
 
-    def _immediate_call(self, group: Group, effects: Effects) -> Call | None:
-        """Return the call for the next immediate messages; None without any, or if the address waits."""
+    def _immediate_call(self, group: Group) -> Call | None:
+        """Return the call for the next immediate messages; None without any."""
         values = group.values
         if values.later:  # messages that come before those that the address has sent itself
-            self._transports.leave_own(group, effects)
-        if not values.immediate or self._has_to_wait(values):
+            self._transports.leave_own(group)
+        if not values.immediate:
             return None
         return self._immediate.next_call(group)
 
@@ -365,8 +371,8 @@ class Dispatcher:
         """Collect the effects of a call, in the order that the reference implementation prescribes."""
         for message in result.messages:
             row = self._sender.row(call.key, message)
-            is_stateless = self._sender.is_stateless(message.target_typename)
-            if not self._immediate.take(call, row, is_stateless=is_stateless):
+            runs_anywhere = self._sender.runs_anywhere(message.target_typename)
+            if not self._immediate.take(call, row, runs_anywhere=runs_anywhere):
                 send(row, effects)
         if result.delayed:
             self._sender.delay(call.key, result.delayed, effects)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages that are delivered in the micro-batch that sends them, as they need no other address's state.
 
-An address's messages to itself are, and those of a function with state to functions without. The order
-per sender and target forbids more. A function without state that is invoked here, because a group's
+An address's messages to itself are, and those of a function with state to plain functions without. The order
+per sender and target forbids more. A plain function without state that is invoked here, because a group's
 address has messaged it, may be invoked in another task at the same time: so the messages that it sends go
 through the outbox. So do the messages that it sends when it is invoked for its own group, except messages
-to itself: such a message comes after earlier ones that went through the outbox.
+to itself: such a message comes after earlier ones that went through the outbox. The messages of a coroutine
+function wait in the state of its address while one of its calls goes on: none may overtake them.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from statefun.engine.address_keys import address_of
-from statefun.engine.buckets import send
 from statefun.engine.calls import Call, retry_of
-from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
 from statefun.engine.row import Row
 from statefun.sdk.functions import StatefulFunctions
@@ -40,13 +41,13 @@ class ImmediateMessages:
         self._delivered_up_to = delivered_up_to
         self._limit = limit
 
-    def take(self, call: Call, row: Row, *, is_stateless: bool) -> bool:
+    def take(self, call: Call, row: Row, *, runs_anywhere: bool) -> bool:
         """Keep a message for this micro-batch, if it may be immediate; return whether.
 
         Args:
             call: the call that has sent the message.
             row: the message.
-            is_stateless: whether its target's function keeps no values.
+            runs_anywhere: whether calls of its target's function need no state.
         """
         values = call.group.values
         if call.key != call.group.key:
@@ -55,7 +56,7 @@ class ImmediateMessages:
             if values.chunks:  # then no later message of this micro-batch may overtake it
                 values.immediate_count = self._limit
             stays = values.immediate_count < self._limit
-        elif is_stateless and call.function.specs:
+        elif runs_anywhere and call.function.specs:
             stays = values.has_room(self._batch, self._delivered_up_to, self._limit)
         else:
             return False
@@ -83,21 +84,15 @@ class ImmediateMessages:
         batch = InvocationBatch(address, state, invocations)
         return Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
-    def give_up(self, group: Group, effects: Effects) -> list[bytes]:
+    def give_up(self, group: Group) -> list[bytes]:
         """Return the immediate messages of an address to itself, as messages that wait.
 
-        Its messages to others go through the outbox; then no later ones may be immediate until these are
-        delivered. All come after the rows of the address: so there are none before the last rows.
+        They come after the rows of the address: so there are none before the last rows. Its messages to
+        others are delivered in this micro-batch, as they do not need the state of the address.
         """
         values = group.values
         if not (group.last and values.immediate):
             return []
-        own_messages = []
-        for row in values.immediate:
-            if row.target == group.key:
-                own_messages.append(retry_of(row))
-            else:
-                values.close_room(self._batch)
-                send(row, effects)
-        values.immediate.clear()
+        own_messages = [retry_of(row) for row in values.immediate if row.target == group.key]
+        values.immediate = deque(row for row in values.immediate if row.target != group.key)
         return own_messages

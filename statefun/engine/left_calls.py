@@ -29,7 +29,7 @@ from statefun.engine.under_way import UnderWay
 from statefun.protocol.runtime_pb2 import CallResult, Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.errors import FunctionError
-from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
+from statefun.sdk.invocation_batch import FailedInvocation, InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
 
@@ -40,6 +40,8 @@ RESULT = f"{CALLS_NAMESPACE}/result"
 """The type of the message that has the result of a call: a ``CallResult``."""
 LOST = f"{CALLS_NAMESPACE}/lost"
 """The type of the message that names a call whose process has ended."""
+MOST_RESULT_BYTES = 256 * 1024 * 1024
+"""The largest result of a call that has left, in bytes."""
 _WATCH = timedelta(seconds=15)
 """How often an address looks whether the run that has made its call is still the present one."""
 _FIRST_REQUEST = 16
@@ -108,14 +110,14 @@ class LeftCalls:
         Returns:
             The call with its result; None if the call has left.
         """
-        group, function, key = call.group, call.function, call.key
+        function, key = call.function, call.key
         running.take(call)
-        if key == group.key:  # else the group's state is another address's
+        if not batch.is_alone:  # else the server must not be called for others before it ends
             self._runner.begin(running, _pace_name(key, function), function.detach_after)
         is_over = self._runner.end_of_time()
         if is_over is not None:
             batch = batch._replace(is_over=is_over, record=running.records_of(batch))
-        del call, group  # a call that has left needs no rows and no state
+        del call  # a call that has left needs no rows and no state
         try:
             async with self._runner.place(function):
                 result = await invoke(function, batch)
@@ -128,9 +130,10 @@ class LeftCalls:
             raise
         self._runner.end(running, _handled(batch, result))
         if running.attempt:
-            content = encoded_result(running.attempt, result, self._clock.now())
+            content = _reported(running.attempt, batch, result, self._clock.now())
             self._runner.report(key, running.attempt, content)
             return None
+        running.call.group.values.lost = 0
         return running.call, result
 
     def leave(self, left: Left, effects: Effects) -> None:
@@ -143,6 +146,7 @@ class LeftCalls:
         values.under_way = UnderWay(self._run, left.attempt, messages, now)
         self._transports.add_bytes(values.under_way.size)
         self.watch(values)
+        self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), values.waiting_until, effects)
         self._new.append((group.key, left.attempt))
 
@@ -227,6 +231,29 @@ class LeftCalls:
         """Report the calls that have left in this task."""
         for key, attempt in self._new:
             counts.detached.add(address=key, attempt=attempt, worker=self._runner.worker)
+
+
+def _reported(
+    attempt: str, batch: InvocationBatch, result: InvocationResult, now: int
+) -> bytes | None:
+    """Return what is reported about a call that has left; None if the call is to be made again.
+
+    If its result cannot be reported, its messages are called one by one, and the one at fault fails.
+    """
+    try:
+        content = encoded_result(attempt, result, now)
+        if len(content) <= MOST_RESULT_BYTES:
+            return content
+        problem = f"has effects of {len(content):,} bytes, more than {MOST_RESULT_BYTES:,}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, the address would wait for ever
+        problem = f"has effects that cannot be encoded ({type(error).__name__}: {error})"
+    place = f"function {batch.target.typename} failed at address {batch.target}"
+    text = f"{place}: a call that has left its micro-batch {problem}"
+    if len(batch.invocations) > 1:
+        logger.warning("%s; its messages are called one by one", text)
+        return None
+    failed = FailedInvocation(0, FunctionError(text), FunctionError.__name__, "")
+    return encoded_result(attempt, InvocationResult({}, [], [], [], [failed]), now)
 
 
 def _handled(batch: InvocationBatch, result: InvocationResult) -> int:

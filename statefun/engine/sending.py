@@ -25,7 +25,7 @@ class _Target(NamedTuple):
 
     suffix: bytes
     """The part of their keys after the id."""
-    is_stateless: bool
+    runs_anywhere: bool
 
 
 class Sender:
@@ -44,9 +44,9 @@ class Sender:
         self._targets: dict[str, _Target] = {}
         self._sequence = sequence
 
-    def is_stateless(self, typename: str) -> bool:
-        """Return whether a function keeps no values; it is the target of a message that was checked."""
-        return self._targets[typename].is_stateless
+    def runs_anywhere(self, typename: str) -> bool:
+        """Return whether calls of a function need no state; it is the target of a message that was checked."""
+        return self._targets[typename].runs_anywhere
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
         """Return a message as it is, and a value for an egress as its record; None to send nothing.
@@ -97,6 +97,6 @@ class Sender:
                 f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
                 f"is registered{self._functions.hint(typename)}"
             )
-        target = _Target(SEPARATOR + typename.encode(), function.is_stateless)
+        target = _Target(SEPARATOR + typename.encode(), function.runs_anywhere)
         self._targets[typename] = target
         return target

@@ -103,7 +103,7 @@ class TransportCalls:
         if postponed.wait:
             until = self._clock.now() + in_milliseconds(postponed.wait)
         self._keep(group, messages, until, effects)
-        self.leave_own(group, effects)
+        self.leave_own(group)
         if postponed.problem:
             address = address_of(group.key)
             text = f"function {address.typename} at address {address}: {postponed.problem}"
@@ -122,7 +122,7 @@ class TransportCalls:
             until: when to call the function again, in milliseconds since the epoch.
             effects: takes the messages for chunks, and the wake-up.
         """
-        messages = [*messages, *self._immediate.give_up(group, effects)]
+        messages = [*messages, *self._immediate.give_up(group)]
         if group.values.chunks:
             self.append(group, messages, effects)
             messages = ()
@@ -148,9 +148,9 @@ class TransportCalls:
         values.is_held_back = True
         delays.wake_up_at_once(group, effects)
 
-    def leave_own(self, group: Group, effects: Effects) -> None:
+    def leave_own(self, group: Group) -> None:
         """Leave the messages that an address has sent itself to the next micro-batch."""
-        own_messages = self._immediate.give_up(group, effects)
+        own_messages = self._immediate.give_up(group)
         self._count(own_messages)
         group.values.later += own_messages
 
@@ -159,7 +159,6 @@ class TransportCalls:
         values = group.values
         values.wait(values.later, values.waiting_until)
         values.later = []
-        chunks.settle_chunks(values, group.key, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
     def add_bytes(self, size: int) -> None:
@@ -178,7 +177,6 @@ class TransportCalls:
     def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
         self._count(messages)
         group.values.wait(messages, until)
-        chunks.settle_chunks(group.values, group.key, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
     def _count(self, messages: Sequence[bytes]) -> None:

@@ -95,9 +95,9 @@ class StatefulFunction:
         return self.transport
 
     @property
-    def is_stateless(self) -> bool:
-        """Whether it is known to store no values."""
-        return not self.specs and self.transport is None
+    def runs_anywhere(self) -> bool:
+        """Whether its calls need no state: it stores no values, and none of its calls leaves a micro-batch."""
+        return not self.specs and not self.is_async
 
     @property
     def fun(self) -> Callable[..., Any]:

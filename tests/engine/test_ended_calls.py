@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls that have left hold while they go on, and what they report when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from statefun import Context, Message, StatefulFunctions
+from statefun.engine import left_calls
+from statefun.engine.address_values import AddressValues
+from statefun.engine.call_loop import LeavingCalls
+from statefun.engine.clock import BatchClock, SystemClock
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.groups import Columns, Group
+from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.program import Program
+from statefun.engine.running_calls import CallRunner
+from statefun.protocol.runtime_pb2 import CallResult
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.invocation_batch import (
+    InvocationBatch,
+    InvocationResult,
+    Transport,
+    Turn,
+)
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.testing.leaving import ChoosingRunner
+
+KEY = b"Ada\0t/f"
+MESSAGE = ("t/v", b"value")
+
+
+@attrs.define
+class Reporter:
+    """Keeps reports."""
+
+    worker: str = "worker"
+    results: list[bytes | None] = attrs.field(factory=list)
+
+    def open(self) -> bool:
+        """Return True."""
+        return True
+
+    def report(self, _key: bytes, _attempt: str, result: bytes | None) -> None:
+        """Keep a report."""
+        self.results.append(result)
+
+    def wait(self) -> None:
+        """Do nothing: reports are kept at once."""
+
+
+def choosing(*, leaves: Callable[[], bool]) -> ChoosingRunner:
+    """Return a runner whose calls leave or not."""
+    return ChoosingRunner(leaves, lambda: 1000, lambda: None)
+
+
+def registry(fun: Any, **options: Any) -> StatefulFunctions:
+    """Return a registry with one function."""
+    functions = StatefulFunctions()
+    functions.register("t/f", fun, on_failure=OnFailure.SKIP, **options)
+    return functions
+
+
+def dispatch(
+    functions: StatefulFunctions,
+    runner: CallRunner,
+    rows: list[tuple[str, bytes]],
+    state: bytes | None = None,
+    turn: Turn | None = None,
+) -> tuple[AddressValues, Dispatcher]:
+    """Run a micro-batch with messages to an address; return what the address keeps."""
+    typenames, values = zip(*rows, strict=True)
+    nothing = [None] * len(rows)
+    columns = Columns(nothing, typenames, values, nothing, [0] * len(rows), cell=lambda *_: None)
+    clock = SystemClock()
+    dispatcher = Dispatcher(
+        Program(functions, {}),
+        BatchClock(clock, clock.now()),
+        batch=1,
+        delivered_up_to=0,
+        concurrency=10,
+        immediate=10,
+        turn=turn,
+        runner=runner,
+        run="run",
+    )
+    group = Group(KEY, columns, 0, len(rows), AddressValues(state))
+    [_] = dispatcher.dispatch([group], Effects())
+    return group.values, dispatcher
+
+
+def test_a_call_that_has_left_keeps_no_rows() -> None:
+    """Those of a whole Arrow batch would stay in memory as long as one of its calls."""
+    release, references = threading.Event(), []
+
+    async def slow(_ctx: Context, _message: Message) -> None:
+        await asyncio.to_thread(release.wait)
+
+    class Watched(Columns):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            references.append(weakref.ref(self))
+
+    calls = LeavingCalls(Reporter(), 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(dispatch.__globals__, "Columns", Watched)
+        values, _ = dispatch(
+            registry(slow, detach_after=timedelta(0)), calls, [MESSAGE, ("t/v", b"other")]
+        )
+    gc.collect()
+    rows_are_gone = references[0]() is None
+    release.set()
+    calls.wait()
+
+    assert values.under_way is not None
+    assert rows_are_gone
+
+
+def test_messages_whose_effects_are_too_large_fail_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The address would wait for ever for a result that cannot be reported."""
+    monkeypatch.setattr(left_calls, "MOST_RESULT_BYTES", 1000)
+
+    async def sends(ctx: Context, message: Message) -> None:
+        ctx.send(Message("t/f", "Bob", message.typed_value))
+
+    runner, functions = choosing(leaves=lambda: True), registry(sends)
+    large = ("t/v", bytes(2000))
+    with caplog.at_level(logging.WARNING, "statefun"):
+        values, _ = dispatch(functions, runner, [MESSAGE, large])
+    [report] = runner.take()
+    values, _ = dispatch(functions, runner, [(LOST, report.attempt.encode())], values.encoded())
+    [first] = runner.take()
+    values, _ = dispatch(functions, runner, [(RESULT, first.result or b"")], values.encoded())
+    [second] = runner.take()
+    values, dispatcher = dispatch(
+        functions, runner, [(RESULT, second.result or b"")], values.encoded()
+    )
+
+    assert report.result is None
+    assert "2,0" in caplog.text
+    assert not CallResult.FromString(first.result or b"").failures
+    assert dispatcher.summary().skipped == 1
+    assert values.encoded() is None
+
+
+def test_only_losses_in_a_row_count() -> None:
+    """A call that has ended in between, in time, ends the row."""
+    is_slow = True
+
+    async def called(_ctx: Context, _message: Message) -> None:
+        pass
+
+    runner, functions = choosing(leaves=lambda: is_slow), registry(called)
+    values, _ = dispatch(functions, runner, [MESSAGE] * 3)
+    for _ in range(2):
+        [report] = runner.take()
+        is_slow = values.lost == 0
+        lost = [(LOST, report.attempt.encode())]
+        values, _ = dispatch(functions, runner, lost, values.encoded())
+
+    assert values.waiting
+    assert values.lost == 0
+
+
+class Elsewhere(Transport):
+    """An endpoint that answers."""
+
+    async def admit(self, *_: object) -> None:
+        """Take each call."""
+
+    async def invoke(self, _batch: InvocationBatch, _prepare: object) -> InvocationResult:
+        """Handle all messages."""
+        return InvocationResult({}, [], [], [], [])
+
+    def take_circuit_reports(self) -> list[Any]:
+        """Return nothing."""
+        return []
+
+
+def test_a_suspect_does_not_leave_in_its_turn() -> None:
+    """Its server would be called for others before it has shown whether the suspect ends it."""
+    functions = StatefulFunctions()
+    functions.add(StatefulFunction(TypeName("t", "f"), (), {}, transport=Elsewhere()))
+    turn = Turn(Address("t/f", "Ada"), "server")
+    runner = choosing(leaves=lambda: True)
+
+    left, _ = dispatch(functions, runner, [MESSAGE])
+    stays, _ = dispatch(functions, runner, [MESSAGE], turn=turn)
+
+    assert left.under_way is not None
+    assert stays.under_way is None
