@@ -185,12 +185,18 @@ class Run:
             if self._stopping.is_set():
                 self._wait_for_calls(stream)
                 raise KeyboardInterrupt
-            if self._prepared.bounds.are_reached():
+            if self._is_complete():
                 query.stop()
                 return
             self._summary.calls_under_way = self._register.count
             self._summary.oldest_call = self._register.oldest
             reports.report(stream)
+
+    def _is_complete(self) -> bool:
+        """Return whether a bounded run has read all it is to read, and handled what that has caused."""
+        if self._register.is_pending() or not self._prepared.bounds.are_reached():
+            return False
+        return not self._register.is_pending()  # a call may have left meanwhile
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:
         """Give the calls that go on outside of micro-batches some time to end."""
