@@ -55,6 +55,8 @@ class CallRegister:
         self._workers: set[str] = set()
         """The workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
+        self._names: dict[int, str] = {}
+        """The names of the calls that the messages are about, by the number of the message."""
         self._bytes = 0
         """The bytes of the messages."""
         self._is_closed = False
@@ -104,7 +106,7 @@ class CallRegister:
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
         with self._changed:
-            return {*self._detached, *(str(number) for number in self._messages)}
+            return {*self._detached, *self._names.values()}
 
     def is_pending(self) -> bool:
         """Return whether there is a call whose result no micro-batch has read yet."""
@@ -148,6 +150,7 @@ class CallRegister:
         with self._changed:
             for number in [number for number in self._messages if number <= last]:
                 self._bytes -= len(self._messages.pop(number).value)
+                del self._names[number]
             self._changed.notify_all()
 
     def _answer(self, report: CallReport) -> None:
@@ -163,5 +166,5 @@ class CallRegister:
         call = self._detached.pop(name)
         self._number += 1
         message = AcceptedMessage(self._number, call.address, typename, value)
-        self._messages[self._number] = message
+        self._messages[self._number], self._names[self._number] = message, name
         self._bytes += len(value)

@@ -13,29 +13,31 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import (
-    Client,
-    Connection,
-    Listener,
-    answer_challenge,
-    deliver_challenge,
-)
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
 import attrs
 from google.protobuf.message import DecodeError
 
+from statefun.engine.left_calls import MOST_RESULT_BYTES
 from statefun.protocol.runtime_pb2 import CallReport
 from statefun.runtime.calls.call_register import CallRegister
+from statefun.runtime.calls.call_sockets import connection_of, limited, listen, shut
 
 logger = logging.getLogger("statefun")
 
-MOST_REPORT_BYTES = 256 * 1024 * 1024
-"""The largest report."""
 WORKER_READY = b"ready"
 """The answer to the name of a worker."""
+HANDSHAKE = timedelta(seconds=10)
+"""How long each step of the beginning of a connection may take."""
+_MOST_REPORT_BYTES = MOST_RESULT_BYTES + 1024 * 1024
+"""The largest report: a result, and the key of an address."""
 _NAME_BYTES = 100
 _KEY_BYTES = 32
+_LOOK = 0.5
+"""Seconds between two looks of the thread that waits for workers at whether the server is closed."""
 
 
 @attrs.frozen
@@ -62,58 +64,57 @@ class CallServer:
     def __init__(self, register: CallRegister, run: str, host: str, bind: str = "") -> None:
         self._register = register
         self._key = os.urandom(_KEY_BYTES)
-        self._listener = Listener((bind or host, 0))
-        _, port = self._listener.address
-        self.address = CallServerAddress(host, int(port), run, self._key)
+        self._listener = listen(bind or host)
+        port = int(self._listener.getsockname()[1])
+        self.address = CallServerAddress(host, port, run, self._key)
         """Where workers report."""
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
-        self._is_closed = False
+        self._closed = threading.Event()
         self._begin(self._accept)
 
     def close(self) -> None:
         """Take no more reports."""
         with self._lock:
-            self._is_closed = True
-            connections = list(self._connections)
-        with suppress(OSError, EOFError), Client((self.address.host, self.address.port)):
-            pass  # it ends the wait for the next worker
-        self._listener.close()
-        for connection in connections:
-            with suppress(OSError):
-                connection.close()
+            self._closed.set()
+            for connection in self._connections:
+                shut(connection)
         self._register.close()
 
     def _begin(self, run: Callable[[], None]) -> None:
         threading.Thread(target=run, name="statefun call reports", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except OSError:
-                if self._is_closed:
-                    return
-                continue  # a client that has gone at once
-            with self._lock:
-                if self._is_closed:
-                    connection.close()
-                    return
-                self._connections.add(connection)
-            self._begin(lambda connection=connection: self._serve(connection))  # type: ignore[misc] # its own
+        self._listener.settimeout(_LOOK)
+        with self._listener:
+            while not self._closed.is_set():
+                try:
+                    connected, _ = self._listener.accept()
+                    connection = connection_of(connected)
+                except TimeoutError:
+                    continue
+                except OSError:  # a client that has gone at once, or no more files
+                    self._closed.wait(_LOOK)
+                    continue
+                with self._lock:
+                    self._connections.add(connection)
+                    if self._closed.is_set():
+                        shut(connection)
+                self._begin(partial(self._serve, connection))
 
     def _serve(self, connection: Connection) -> None:
         """Take the reports of one worker."""
         worker = ""
         try:
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-            worker = connection.recv_bytes(_NAME_BYTES).decode()
-            self._register.connected(worker)
-            connection.send_bytes(WORKER_READY)
+            with limited(connection, HANDSHAKE):
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                worker = connection.recv_bytes(_NAME_BYTES).decode()
+                self._register.connected(worker)
+                connection.send_bytes(WORKER_READY)
             while True:
                 self._register.report(
-                    CallReport.FromString(connection.recv_bytes(MOST_REPORT_BYTES))
+                    CallReport.FromString(connection.recv_bytes(_MOST_REPORT_BYTES))
                 )
         except (EOFError, OSError):
             pass  # the worker has ended
@@ -122,7 +123,7 @@ class CallServer:
         finally:
             with self._lock:
                 self._connections.discard(connection)
-            with suppress(OSError):
-                connection.close()
+                with suppress(OSError):
+                    connection.close()
             if worker:
                 self._register.disconnected(worker)

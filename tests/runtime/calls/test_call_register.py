@@ -139,3 +139,15 @@ def test_a_worker_waits_while_too_many_results_wait() -> None:
 
     assert (was_done, done.is_set()) == (False, True)
     assert register.readable(1, is_busy=False) == 2
+
+
+def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result() -> None:
+    """A run that is stopped waits for it: else the call would be made again."""
+    register = connected()
+    register.staged([outcome("a", "b")])
+
+    register.report(report("a"))
+    before = register.names()
+    register.forget(1)
+
+    assert (before, register.names()) == ({"a", "b"}, {"b"})

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from multiprocessing.connection import Client
 
 import attrs
@@ -13,9 +15,11 @@ from harness import wait
 
 from statefun.engine.left_calls import LOST, RESULT
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.calls import call_server
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_reports import CallReports
 from statefun.runtime.calls.call_server import CallServer
+from statefun.runtime.calls.call_sockets import shut
 
 KEY = b"Ada\0t/f"
 
@@ -34,6 +38,25 @@ def server(register: CallRegister) -> Iterator[CallServer]:
     server.close()
 
 
+def opened(reports: CallReports) -> CallReports:
+    """Wait for the connection of a worker."""
+    wait(reports.open)
+    return reports
+
+
+def refused(reports: CallReports) -> bool:
+    """Return whether a worker cannot connect, and does not try again at once."""
+    reports.open()
+    wait(lambda: not reports._is_connecting)  # noqa: SLF001 - its thread has ended
+    return not reports.open() and not reports._is_connecting  # noqa: SLF001 - as above
+
+
+def threads() -> int:
+    """Return how many threads serve or make connections."""
+    names = ("statefun call reports", "statefun reports")
+    return sum(each.name in names for each in threading.enumerate())
+
+
 def staged(register: CallRegister, reports: CallReports, attempt: str) -> None:
     """Stage a micro-batch that a call has left."""
     call = Outcome.Detached(address=KEY, attempt=attempt, worker=reports.worker)
@@ -48,8 +71,7 @@ def messages(register: CallRegister) -> list[tuple[str, bytes]]:
 
 def test_a_worker_reports_results(register: CallRegister, server: CallServer) -> None:
     """A result of any size comes to the driver."""
-    reports = CallReports(server.address)
-    assert reports.open()
+    reports = opened(CallReports(server.address))
     staged(register, reports, "a")
     result = bytes(range(256)) * 100_000
 
@@ -61,8 +83,7 @@ def test_a_worker_reports_results(register: CallRegister, server: CallServer) ->
 
 def test_a_call_without_a_result_is_lost(register: CallRegister, server: CallServer) -> None:
     """It is made again."""
-    reports = CallReports(server.address)
-    reports.open()
+    reports = opened(CallReports(server.address))
     staged(register, reports, "a")
 
     reports.report(KEY, "a", None)
@@ -72,11 +93,10 @@ def test_a_call_without_a_result_is_lost(register: CallRegister, server: CallSer
 
 def test_a_worker_that_ends_has_lost_its_calls(register: CallRegister, server: CallServer) -> None:
     """The end of the connection is enough to know it."""
-    reports = CallReports(server.address)
-    reports.open()
+    reports = opened(CallReports(server.address))
     staged(register, reports, "a")
 
-    reports._connection.close()  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
+    shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
 
     assert messages(register) == [(LOST, b"a")]
 
@@ -85,12 +105,11 @@ def test_a_stranger_is_refused(register: CallRegister, server: CallServer) -> No
     """Without the key of the run nobody can report, or find out more than that."""
     strangers = CallReports(attrs.evolve(server.address, key=b"guessed"))
 
-    assert not strangers.open()
+    assert refused(strangers)
 
     # One that says nothing at all holds nobody up.
     with socket.create_connection((server.address.host, server.address.port)):
-        reports = CallReports(server.address)
-        assert reports.open()
+        reports = opened(CallReports(server.address))
         staged(register, reports, "a")
         reports.report(KEY, "a", b"result")
         assert messages(register) == [(RESULT, b"result")]
@@ -108,11 +127,63 @@ def test_a_report_that_is_none_ends_its_connection(
         with pytest.raises(EOFError):
             connection.recv_bytes()
 
-    assert CallReports(server.address).open()
+    assert opened(CallReports(server.address)).worker
 
 
 def test_a_driver_that_is_gone_lets_no_call_leave(server: CallServer) -> None:
     """A worker that cannot report keeps its calls in their micro-batches."""
     server.close()
 
-    assert not CallReports(server.address).open()
+    assert refused(CallReports(server.address))
+
+
+def test_a_worker_notices_at_once_that_the_driver_is_gone(
+    register: CallRegister, server: CallServer
+) -> None:
+    """Its next call does not leave, instead of being lost; what it still reports is for nobody."""
+    reports = opened(CallReports(server.address))
+
+    server.close()
+    wait(lambda: not reports.worker)
+    reports.report(KEY, "a", b"result")
+    reports.wait()
+
+    assert refused(reports)
+
+
+def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegister) -> None:
+    """Driver and workers may live on, and begin other runs."""
+    before = threads()
+    for _ in range(3):
+        server = CallServer(register, "run", "127.0.0.1")
+        reports = opened(CallReports(server.address))
+        assert threads() > before
+        server.close()
+        wait(lambda reports=reports: not reports.worker)  # type: ignore[misc]
+
+    wait(lambda: threads() == before)
+
+
+def test_a_stranger_that_says_nothing_is_sent_away(
+    server: CallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each would keep a thread and a file of the driver."""
+    monkeypatch.setattr(call_server, "HANDSHAKE", timedelta(milliseconds=50))
+    with socket.create_connection((server.address.host, server.address.port)) as stranger:
+        challenge = stranger.recv(1000)
+        rest = stranger.recv(1000)
+
+    assert challenge
+    assert rest == b""
+
+
+def test_a_driver_may_listen_on_an_address_of_ipv6(register: CallRegister) -> None:
+    """Spark writes it in brackets."""
+    try:
+        server = CallServer(register, "run", "[::1]")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    reports = opened(CallReports(server.address))
+    server.close()
+
+    wait(lambda: not reports.worker)
