@@ -169,8 +169,8 @@ class AddressValues:
         return False
 
     def expire(self, clock: Clock) -> None:
-        """Delete the values that have expired."""
-        if not self._expiries:
+        """Delete the values that have expired; none expires while a call that has left goes on with it."""
+        if not self._expiries or self.under_way is not None:
             return
         now = clock.now()
         for name in [name for name, time in self._expiries.items() if time <= now]:
@@ -239,7 +239,8 @@ class AddressValues:
         The due time is rounded up, so that many addresses wake up together. A value that has expired is
         deleted only then, and no function sees it meanwhile.
         """
-        first = min(self._expiries.values(), default=None)
+        expiries = () if self.under_way is not None else self._expiries.values()
+        first = min(expiries, default=None)
         if self.waiting_until and (first is None or self.waiting_until < first):
             first = self.waiting_until
         if first is None:

@@ -205,6 +205,7 @@ class LeftCalls:
         values.waiting_until = 0
         call = call_for_waiting(group, address, function, messages)
         reactions.apply(call, decoded_result(stored, self._clock.now()))
+        values.expire(self._clock)
         if queued:  # they come after messages of the call that are not handled yet
             values.keep_waiting([*values.waiting, *queued])
 

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,11 +16,12 @@ from typing import Any
 import attrs
 import pytest
 
-from statefun import Context, Message, StatefulFunctions
+from statefun import Context, IntType, Message, StatefulFunctions, ValueSpec
 from statefun.engine import left_calls
 from statefun.engine.address_values import AddressValues
 from statefun.engine.call_loop import LeavingCalls
 from statefun.engine.clock import BatchClock, SystemClock
+from statefun.engine.delays import WAKE_UP
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Columns, Group
@@ -174,6 +176,34 @@ def test_only_losses_in_a_row_count() -> None:
 
     assert values.waiting
     assert values.lost == 0
+
+
+def test_a_value_does_not_expire_while_a_call_goes_on_with_it() -> None:
+    """It expires some time after calls, and this one came in time."""
+
+    async def counts(ctx: Context, _message: Message) -> None:
+        ctx.storage.count = ctx.storage.count or 1
+
+    lifetime = timedelta(milliseconds=20)
+    spec = ValueSpec("count", IntType, expire_after_call=lifetime)
+    is_slow = False
+    runner, functions = choosing(leaves=lambda: is_slow), registry(counts, specs=[spec])
+    stored, _ = dispatch(functions, runner, [MESSAGE])
+    is_slow = True
+    values, _ = dispatch(functions, runner, [MESSAGE], stored.encoded())
+    [report] = runner.take()
+    time.sleep(0.05)
+    wake_up = (WAKE_UP, b"%d" % SystemClock().now())
+    values, _ = dispatch(functions, runner, [wake_up], values.encoded())
+    during = dict(values.values)
+    values, _ = dispatch(functions, runner, [(RESULT, report.result or b"")], values.encoded())
+    after = dict(values.values)
+    time.sleep(0.05)
+    values, _ = dispatch(functions, runner, [wake_up], values.encoded())
+
+    assert during == after == stored.values
+    assert during
+    assert not values.values
 
 
 class Elsewhere(Transport):
