@@ -224,6 +224,11 @@ class AddressValues:
         self.keep_waiting([*self.end_call(), *self.waiting])
         self.waiting_until = 0
 
+    def count_lost(self, lost: int) -> None:
+        """Set how often the process of the address's call has ended before it had answered, in a row."""
+        self.changed = self.changed or lost != self.lost
+        self.lost = lost
+
     def wake_up(self, due: int) -> None:
         """Record that the wake-up with the due time ``due`` has come."""
         if self.waiting_until <= due and not self.is_held_back:

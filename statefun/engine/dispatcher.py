@@ -235,7 +235,7 @@ class Dispatcher:
             return None
         values.begin(self._delivered_up_to, self._clock)
         if function.is_async:
-            rows = self._left.limited(group, function, rows, effects)
+            rows = self._left.limited(group, function, rows)
         if function.transport is not None:
             return PendingCall(group, address, function, rows, RETRY in special)
         may_be_encoded = group.columns.has_encoded or bool(values.waiting) or RETRY in special
@@ -297,6 +297,7 @@ class Dispatcher:
             self._handle(failed_message(failed, call), call.function, effects)
         group, values = call.group, call.group.values
         if call.key == group.key:
+            values.count_lost(0)  # the first message is another one from now on
             values.apply(result.state_mutations)
             if result.expiring:
                 values.renew(result.expiring, result.state_mutations, self._clock.now())

@@ -83,7 +83,7 @@ class LeftCalls:
         """The addresses whose calls have left in this task, and the names of the calls."""
 
     def limited(
-        self, group: Group, function: StatefulFunction, rows: Sequence[int], effects: Effects
+        self, group: Group, function: StatefulFunction, rows: Sequence[int]
     ) -> Sequence[int]:
         """Leave as many messages to the next call of a group as fit into its time.
 
@@ -99,7 +99,7 @@ class LeftCalls:
             most = sys.maxsize if function.transport is None else _FIRST_REQUEST
         if len(values.waiting) + len(rows) <= most:
             return rows
-        self._transports.divide(group, rows, most, effects)
+        self._transports.divide(group, rows, most)
         return ()
 
     async def run(
@@ -133,7 +133,6 @@ class LeftCalls:
             content = _reported(running.attempt, batch, result, self._clock.now())
             self._runner.report(key, running.attempt, content)
             return None
-        running.call.group.values.lost = 0
         return running.call, result
 
     def leave(self, left: Left, effects: Effects) -> None:
@@ -200,7 +199,6 @@ class LeftCalls:
         values = group.values
         messages = values.end_call()
         self._transports.add_bytes(-sum(map(len, messages)))
-        values.lost = 0
         queued = [*values.take_waiting()]
         values.waiting_until = 0
         call = call_for_waiting(group, address, function, messages)

@@ -126,18 +126,21 @@ class TransportCalls:
         if group.values.chunks:
             self.append(group, messages, effects)
             messages = ()
+        elif group.values.later:
+            self._count(messages)
+            group.values.later += messages
+            messages = ()
         self._keep(group, messages, until, effects)
 
-    def divide(self, group: Group, rows: Sequence[int], most: int, effects: Effects) -> None:
+    def divide(self, group: Group, rows: Sequence[int], most: int) -> None:
         """Leave the first messages of a group to its next call, and the others to another one.
 
-        The other call is made in the next micro-batch.
+        The other call is made in the next micro-batch, unless the address has to wait.
 
         Args:
             group: the group.
             rows: its new messages, which come after those that wait.
             most: how many messages the next call takes.
-            effects: takes the wake-up.
         """
         values = group.values
         new_messages = [waiting_row(group, row) for row in rows]
@@ -146,7 +149,6 @@ class TransportCalls:
         values.keep_waiting(messages[:most])
         values.later = messages[most:]
         values.is_held_back = True
-        delays.wake_up_at_once(group, effects)
 
     def leave_own(self, group: Group) -> None:
         """Leave the messages that an address has sent itself to the next micro-batch."""
@@ -155,10 +157,12 @@ class TransportCalls:
         group.values.later += own_messages
 
     def finish(self, group: Group, effects: Effects) -> None:
-        """Let the messages wait that are left to the next micro-batch."""
+        """Let the messages wait that are left to the next micro-batch, or until the address can be called."""
         values = group.values
         values.wait(values.later, values.waiting_until)
         values.later = []
+        if not (values.waiting_until or values.under_way):
+            delays.wake_up_at_once(group, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
     def add_bytes(self, size: int) -> None:

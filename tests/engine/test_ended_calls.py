@@ -65,7 +65,7 @@ class Reporter:
 
 def choosing(*, leaves: Callable[[], bool]) -> ChoosingRunner:
     """Return a runner whose calls leave or not."""
-    return ChoosingRunner(leaves, lambda: 1000, lambda: None)
+    return ChoosingRunner(leaves, lambda: 1000, lambda: False)
 
 
 def registry(fun: Any, **options: Any) -> StatefulFunctions:

@@ -173,7 +173,7 @@ class Runtime:
         self.runner = ChoosingRunner(
             lambda: random.random() < self.leaves,
             lambda: random.randint(1, most),
-            lambda: timedelta(0) if random.random() < self.leaves else None,
+            lambda: random.random() < self.leaves,
         )
         self.numbers = count(1)
         self.sent: list[tuple[bytes, str, list[str]]] = []
