@@ -55,6 +55,7 @@ class AddressValues:
         "immediate",
         "immediate_count",
         "is_held_back",
+        "is_not_admitted",
         "later",
         "lost",
         "trouble",
@@ -82,6 +83,8 @@ class AddressValues:
         """The trouble with calls of the address's function, if a transport invokes it."""
         self.is_held_back = False
         """Whether the address is not called any more in this micro-batch, as a call was postponed."""
+        self.is_not_admitted = False
+        """Whether messages of the address to itself need a transport that has not admitted a call yet."""
         self.waiting_size = 0
         """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0

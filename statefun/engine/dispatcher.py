@@ -311,7 +311,8 @@ class Dispatcher:
     def _immediate_call(self, group: Group) -> Call | None:
         """Return the call for the next immediate messages; None without any."""
         values = group.values
-        if values.later:  # messages that come before those that the address has sent itself
+        if values.later or values.is_not_admitted:
+            # Messages in `later` come before those that the address has sent itself.
             self._transports.leave_own(group)
         if not values.immediate:
             return None

@@ -201,6 +201,7 @@ class LeftCalls:
         self._transports.add_bytes(-sum(map(len, messages)))
         queued = [*values.take_waiting()]
         values.waiting_until = 0
+        values.is_not_admitted = function.transport is not None
         call = call_for_waiting(group, address, function, messages)
         reactions.apply(call, decoded_result(stored, self._clock.now()))
         values.expire(self._clock)

@@ -61,6 +61,8 @@ class Elsewhere:
     """Whether the process knows that before it calls the endpoint."""
     handles: int = 0
     """How many messages of a call the endpoint handles, before it is down."""
+    echoes: bool = False
+    """Whether the address sends itself a message in the next call."""
     handled: list[str] = attrs.field(factory=list)
 
     async def admit(
@@ -77,7 +79,11 @@ class Elsewhere:
         self.handled += values[: self.handles]
         rest = Postponed(self.handles, timedelta(minutes=1), is_down=True)
         postponed = rest if len(values) > self.handles else None
-        return InvocationResult({}, [], [], [], [], (), postponed)
+        sent = []
+        if self.echoes:
+            self.echoes = False
+            sent = [message_builder("t/far", "Ada", str_value="echo")]
+        return InvocationResult({}, sent, [], [], [], (), postponed)
 
     def take_circuit_reports(self) -> list[CircuitReport]:
         """Return nothing: nobody asks."""
@@ -283,3 +289,19 @@ def test_messages_of_a_call_that_wait_again_come_before_those_that_have_waited(
     task.run_all(*again(sent), MessageRow(FAR, FAR, WAKE_UP, b"%d" % task.now))
 
     assert task.endpoint.handled == [*texts, "last"]
+
+
+def test_a_message_to_itself_waits_if_the_endpoint_is_down_when_the_call_has_its_result() -> None:
+    """Nobody has asked the transport in this micro-batch, so it has not admitted a call."""
+    task = Task(Elsewhere(handles=1000, echoes=True), leaves=True)
+    task.run(message("1", FAR))
+    task.endpoint.is_known, task.leaves = True, False
+
+    sent = task.run(*map(result, task.reports()))
+    task.run(*again(sent))
+
+    assert task.endpoint.handled == ["1"]
+    assert task.values(FAR).waiting_until > NOW
+    task.endpoint.is_known, task.now = False, NOW + 120_000
+    task.run_all(MessageRow(FAR, FAR, WAKE_UP, b"%d" % task.now))
+    assert task.endpoint.handled == ["1", "echo"]
