@@ -219,9 +219,10 @@ def test_a_call_that_stops_the_loop_or_asks_for_the_end_harms_no_other(
 
 
 def test_a_call_that_ends_when_it_would_leave_has_its_outcome(
-    calls: LeavingCalls, reports: Reporter
+    calls: LeavingCalls, reports: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look at the calls may come between the end of a call and the notice of its end."""
+    monkeypatch.setattr(calls, "is_late", lambda _: True)
     turn: list[asyncio.Future[int]] = []
 
     async def ends() -> int:
@@ -230,7 +231,7 @@ def test_a_call_that_ends_when_it_would_leave_has_its_outcome(
 
     async def blocks() -> int:
         turn[0].set_result(1)
-        time.sleep(0.1)  # noqa: ASYNC251 - meanwhile the patience with both calls ends
+        time.sleep(0.1)  # noqa: ASYNC251 - the look at the calls comes right after it
         return 2
 
     outcomes = calls.run([call(calls, ends), call(calls, blocks)], 10)
