@@ -46,7 +46,7 @@ logger = logging.getLogger("statefun")
 WATCH_SECONDS = 1
 """The time between two checks of a run's query."""
 _CALLS_SECONDS = 0.1
-"""The time between two looks of a run that ends at the calls that are under way."""
+"""The time, in seconds, between two checks of an ending run whether calls still go on."""
 
 
 class Run:
@@ -193,17 +193,21 @@ class Run:
             reports.report(stream)
 
     def _is_complete(self) -> bool:
-        """Return whether a bounded run has read all it is to read, and handled what that has caused."""
+        """Return whether a bounded run has read all its records, and handled all messages caused by them."""
         if self._register.is_pending() or not self._prepared.bounds.are_reached():
             return False
         return not self._register.is_pending()  # a call may have left meanwhile
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:
-        """Give the calls that go on outside of micro-batches some time to end."""
+        """Wait, for a limited time, until calls that go on after their micro-batches have ended."""
         names, grace = self._register.names(), self._settings.shutdown_grace
         end = time.monotonic() + grace.total_seconds()
         if names:
-            logger.info("%d calls are under way; waiting for them for up to %s", len(names), grace)
+            logger.info(
+                "%d calls are not finished; the run waits up to %s for their results",
+                len(names),
+                grace,
+            )
         while names & self._register.names() and time.monotonic() < end:
             if not stream.isActive:
                 return

@@ -46,7 +46,7 @@ class Query:
         prepared: the ingresses, and where they start and stop.
         inboxes: the inboxes, by their names in the offset of the feedback source.
         staging: stages each micro-batch, and keeps the exception if a micro-batch cannot be planned.
-        calls: where workers report about calls that go on outside of micro-batches.
+        calls: where workers report about calls that go on after their micro-batches.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
@@ -66,7 +66,7 @@ class Query:
         self._staging = staging
         self._calls = calls
         self._sources: list[Source] = []
-        """The sources of connectors, and the feedback source, which the run must stop."""
+        """The sources of connectors and the feedback source, which the run must stop."""
 
     def start(self) -> StreamingQuery:
         """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""

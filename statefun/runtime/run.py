@@ -66,9 +66,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         checkpoint: a local folder, or the URI of a folder that Spark and pyarrow both reach, where
             state and progress live; ``.statefun/<program>`` in the program's folder if not given.
         checkpoint_lock: ``file`` (default) locks the checkpoint, so that no second driver can use it,
-            and needs a local checkpoint; with ``none``, you must make sure that there is only one driver: of
-            two drivers on a checkpoint, each may lose or
-            repeat effects of the other one.
+            and needs a local checkpoint; with ``none``, you must make sure that there is only one
+            driver: of two drivers on a checkpoint, each may lose or repeat effects of the other one.
         trigger: time between the starts of micro-batches; by default, each starts when the last one has ended.
         available_now: process the records that exist at the start, and return.
         records_per_batch: how many records a micro-batch takes from each ingress at most
@@ -83,8 +82,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         egress_lanes: into how many parts (default 1) an egress's records are divided, by the
             state partition of their sender; if there are several, Spark tasks publish them at the same
             time (``spark.statefun.egress.lanes``).
-        dispatch: how functions are called: with Arrow batches (``arrow``, default), or with pandas frames
-            (``pandas``), which is Spark's own and slower way.
+        dispatch: ``arrow`` (default) calls functions with the rows of Arrow batches; ``pandas`` calls them
+            with pandas frames, which is Spark's own and slower way.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds), an hour at
             most.
         on_unregistered: the policy for messages that wait in the checkpoint for functions that

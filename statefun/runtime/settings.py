@@ -134,7 +134,7 @@ class Settings:
     on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
     """The policy for messages to functions that are not registered."""
     shutdown_grace: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=5)))
-    """How long calls that go on outside of micro-batches may take to end when the run is stopped."""
+    """How long a run that is stopped waits for calls that go on after their micro-batches."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that have left their micro-batches: workers report their results to the driver."""
+"""Calls that go on after their micro-batch has ended: workers report the results to the driver."""

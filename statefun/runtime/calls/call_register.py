@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's register of calls that have left their micro-batches, and the inbox of their results.
+"""The driver's register of calls that go on after their micro-batch has ended, and the inbox of results.
 
-Results are in memory alone. If the driver is lost with them, their calls are made again: an address
-whose state names a call of an earlier run knows that nobody will report about it.
+The results are only in memory. If the driver ends before a micro-batch has read them, their calls are made
+again: an address whose state names a call of an earlier run knows that nobody will report about this call.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from statefun.protocol.runtime_pb2 import CallReport, Outcome
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
 CALLS_INBOX = "calls"
-"""The name of the inbox in the offset of the feedback source."""
+"""The name of this inbox in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of results that wait for a micro-batch; from then on workers wait, too."""
+"""The largest size of the results that wait for a micro-batch, in bytes; with more, workers wait to report."""
 _BATCH_BYTES = 8 * 1024 * 1024
-"""Bytes of results that one micro-batch reads, unless the first one has more."""
+"""The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
 
 
 @attrs.frozen
 class _Detached:
-    """A call that goes on."""
+    """A call that goes on after its micro-batch has ended."""
 
     address: bytes
     worker: str
     since: float
-    """In seconds of the monotonic clock."""
+    """When the micro-batch was staged, in seconds of the monotonic clock."""
 
 
 class CallRegister:
-    """The calls that go on outside of micro-batches, and their results.
+    """The calls that go on after their micro-batches have ended, and the results that no micro-batch has read.
 
     Args:
         last: the number of the last message that earlier runs have planned to read from the inbox.
@@ -49,25 +49,25 @@ class CallRegister:
         self._changed = threading.Condition()
         self._number = last
         self._detached: dict[str, _Detached] = {}
-        """By the names of the calls."""
+        """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
-        """Reports of calls whose micro-batch is not staged yet, by the names of the calls."""
+        """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
         self._workers: set[str] = set()
-        """The workers that are connected."""
+        """The names of the workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
-        """The names of the calls that the messages are about, by the number of the message."""
+        """The names of the calls that have ended, by the numbers of the messages with their results."""
         self._bytes = 0
-        """The bytes of the messages."""
+        """The total size of the messages with results, in bytes."""
         self._is_closed = False
 
     def connected(self, worker: str) -> None:
-        """Take note that a worker can report."""
+        """Note that a worker is connected, and so can report."""
         with self._changed:
             self._workers.add(worker)
 
     def disconnected(self, worker: str) -> None:
-        """Let the calls of a worker be made again, as it has ended."""
+        """Let the calls of a worker be made again, since the worker has ended or is no longer connected."""
         with self._changed:
             self._workers.discard(worker)
             lost = [name for name, call in self._detached.items() if call.worker == worker]
@@ -75,7 +75,7 @@ class CallRegister:
                 self._lose(name)
 
     def report(self, report: CallReport) -> None:
-        """Take a report of a worker; wait while too many results wait for a micro-batch."""
+        """Accept a worker's report about a call; wait first while too many results wait for a micro-batch."""
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
             if report.attempt in self._detached:
@@ -84,7 +84,7 @@ class CallRegister:
                 self._early[report.attempt] = report
 
     def staged(self, outcomes: Iterable[Outcome]) -> None:
-        """Register the calls that have left a micro-batch, once it is staged."""
+        """Register the calls that go on after a micro-batch, once the micro-batch is staged."""
         with self._changed:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
@@ -98,7 +98,7 @@ class CallRegister:
                         self._lose(call.attempt)
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """Let workers' reports no longer wait for micro-batches, since the run ends."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -109,19 +109,19 @@ class CallRegister:
             return {*self._detached, *self._names.values()}
 
     def is_pending(self) -> bool:
-        """Return whether there is a call whose result no micro-batch has read yet."""
+        """Return whether any call goes on, or has a result that no micro-batch has read yet."""
         with self._changed:
             return bool(self._detached or self._messages)
 
     @property
     def count(self) -> int:
-        """The number of calls that go on."""
+        """The number of calls that go on after their micro-batches have ended."""
         with self._changed:
             return len(self._detached)
 
     @property
     def oldest(self) -> timedelta:
-        """How long ago the oldest call has left its micro-batch; zero if there is none."""
+        """How long the oldest call has gone on after its micro-batch; zero if no call goes on."""
         with self._changed:
             first = min((call.since for call in self._detached.values()), default=None)
         return timedelta(seconds=0 if first is None else time.monotonic() - first)
@@ -140,13 +140,13 @@ class CallRegister:
             return last
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
-        """Return the results with numbers from ``after + 1`` to ``last``; those of earlier runs are gone."""
+        """Return the results with numbers from ``after + 1`` to ``last``; results for earlier runs are lost."""
         with self._changed:
             numbers = range(after + 1, last + 1)
             return [self._messages[number] for number in numbers if number in self._messages]
 
     def forget(self, last: int) -> None:
-        """Forget the results up to ``last``."""
+        """Delete the results up to number ``last``, since micro-batches have read them."""
         with self._changed:
             for number in [number for number in self._messages if number <= last]:
                 self._bytes -= len(self._messages.pop(number).value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's reports about calls that have left their micro-batches."""
+"""Reports of a worker process to the driver about calls that go on after their micro-batch has ended."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from statefun.runtime.calls.call_sockets import connect, limited, shut
 logger = logging.getLogger("statefun")
 
 MOST_CALLS = 10_000
-"""How many calls of a worker process go on outside of micro-batches."""
+"""The largest number of calls in a worker process that go on after their micro-batches have ended."""
 _PAUSE = timedelta(seconds=30)
-"""How long no connection is tried after one that has failed."""
+"""How long a worker waits after a failed attempt to connect before it tries again."""
 _NAME_BYTES = 100
 
 
 @attrs.frozen(eq=False)
 class _Line:
-    """A connection to the driver."""
+    """A worker's connection to the driver, and the reports that wait to be sent."""
 
     worker: str
     """The name under which this process reports."""
     connection: Connection
     reports: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
-    """What is to be sent; None at the end."""
+    """The reports to send, as bytes; None ends the thread that sends them."""
 
 
 class CallReports:
-    """Reports to the driver, from one process.
+    """Sends the reports of this process to the driver.
 
-    A connection that is lost is opened again under another name: the driver has given up the calls that
-    were made under the first one.
+    A connection that is lost is opened again under another name: the driver no longer expects reports about the
+    calls that were made under the former name, and lets these calls be made again.
     """
 
     def __init__(self, server: CallServerAddress) -> None:
@@ -54,20 +54,20 @@ class CallReports:
         self._line: _Line | None = None
         self._is_connecting = False
         self._next_attempt = 0.0
-        """When to try to connect again, in seconds of the monotonic clock."""
+        """The time from which on the process may try to connect again, in seconds of the monotonic clock."""
         self._unsent = 0
         self._changed = threading.Condition()
 
     @property
     def worker(self) -> str:
-        """The name under which this process reports; empty while there is no connection."""
+        """The name under which this process reports; empty while it has no connection."""
         line = self._line
         return "" if line is None else line.worker
 
     def open(self) -> bool:
-        """Return whether there is a connection to the driver; begin to connect if there is none.
+        """Return whether this process has a connection to the driver; begin to connect if it has none.
 
-        The caller runs the loop of all coroutines, so it does not wait for the network.
+        The caller runs the event loop of all coroutines, so this method does not wait for the network.
         """
         with self._changed:
             if self._line is not None:
@@ -78,7 +78,7 @@ class CallReports:
             return False
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Report what a call has come to; a thread sends it."""
+        """Pass a call's result (None: it is lost) to the thread that sends reports to the driver."""
         report = CallReport(address=key, attempt=attempt, result=result or b"").SerializeToString()
         with self._changed:
             if self._line is not None:  # else the driver has given the call up
@@ -86,18 +86,18 @@ class CallReports:
                 self._line.reports.put(report)
 
     def wait(self) -> None:
-        """Wait until all reports are sent, or cannot be."""
+        """Wait until all reports are sent, or cannot be sent because the connection has ended."""
         with self._changed:
             self._changed.wait_for(lambda: not self._unsent)
 
     def _connect(self) -> None:
-        """Connect to the driver, and wait for the end of the connection."""
+        """Connect to the driver, and wait until the connection ends."""
         try:
             line = self._new_line()
         except (OSError, EOFError, ValueError, AssertionError, AuthenticationError) as error:
             logger.warning(
-                "reports about calls cannot be sent to the driver, %s port %d: %s; micro-batches wait "
-                "for all calls of this worker",
+                "this worker cannot connect to the driver at %s, port %d, to report about long calls: %s; its "
+                "micro-batches wait for all calls, however long they take",
                 self._server.host,
                 self._server.port,
                 error or type(error).__name__,
@@ -128,19 +128,22 @@ class CallReports:
                 deliver_challenge(connection, key)
                 connection.send_bytes(worker.encode())
                 if connection.recv_bytes(_NAME_BYTES) != WORKER_READY:
-                    raise OSError("the driver is not ready")
+                    raise OSError("the driver has not answered that it is ready")
         except BaseException:
             connection.close()
             raise
         return _Line(worker, connection)
 
     def _send(self, line: _Line) -> None:
-        """Send reports until the connection ends; the driver makes the calls of others again."""
+        """Send reports until the connection ends; calls without a report are made again."""
         while (report := line.reports.get()) is not None:
             try:
                 line.connection.send_bytes(report)
             except (OSError, ValueError) as error:
-                logger.warning("the driver takes no more reports about calls: %s", error)
+                logger.warning(
+                    "a report about a call could not be sent to the driver: %s; the call is made again",
+                    error,
+                )
                 shut(line.connection)
             with self._changed:
                 self._unsent -= 1
@@ -154,7 +157,7 @@ def _begin(run: Callable[[], None]) -> None:
 
 @lru_cache(1)
 def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
-    """Return the runner of this process's calls, which reports to the driver of a run."""
+    """Return the object that runs calls of this process and reports about them to the driver of a run."""
     calls = LeavingCalls(CallReports(server), MOST_CALLS)
     _runners[:] = [calls]  # nobody waits for reports of an earlier run
     return calls
@@ -164,6 +167,6 @@ _runners: list[LeavingCalls] = []
 
 
 def wait_for_calls() -> None:
-    """Wait until all calls of this process have ended and are reported; it is to end."""
+    """Wait until all calls of this process have ended and are reported, before the process ends."""
     for calls in _runners:
         calls.wait()

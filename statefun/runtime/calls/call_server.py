@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's server for reports about calls; each worker process has a connection.
+"""The driver's server for workers' reports about calls; each worker process has one connection.
 
 A connection begins with the challenges of Python's ``multiprocessing.connection``: both sides prove that
-they know the key of the run, which workers get with the code of the application. Then come messages
-of bytes, first the name of the worker, and then its reports.
+they know the key of the run, which workers get with the code of the application. Then the worker sends
+messages of bytes: first its name, then its reports.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from statefun.runtime.calls.call_sockets import connection_of, limited, listen, 
 logger = logging.getLogger("statefun")
 
 WORKER_READY = b"ready"
-"""The answer to the name of a worker."""
+"""The driver's answer when a worker has sent its name."""
 HANDSHAKE = timedelta(seconds=10)
-"""How long each step of the beginning of a connection may take."""
+"""How long each step at the beginning of a connection may take."""
 _MOST_REPORT_BYTES = MOST_RESULT_BYTES + 1024 * 1024
-"""The largest report: a result, and the key of an address."""
+"""The largest size of a report: the size of a result, and of an address's key."""
 _NAME_BYTES = 100
 _KEY_BYTES = 32
 _LOOK = 0.5
-"""Seconds between two looks of the thread that waits for workers at whether the server is closed."""
+"""The time, in seconds, between two checks of the accepting thread whether the server is closed."""
 
 
 @attrs.frozen
 class CallServerAddress:
-    """Where workers report, and how they prove that they may."""
+    """The address to which workers report, and the key that proves that they belong to the run."""
 
     host: str
     port: int
     run: str
-    """Names the run of the application."""
+    """The id of the application's run."""
     key: bytes = attrs.field(repr=False)
 
 
 class CallServer:
-    """Takes the reports of workers, from its start until it is closed.
+    """Receives workers' reports about calls, from when it is made until it is closed.
 
     Args:
         register: gets the reports.
-        run: names the run of the application.
-        host: the address on which workers reach this process.
-        bind: the address to listen on; the same if not given.
+        run: the id of the application's run.
+        host: the address at which workers reach this process.
+        bind: the address at which the server listens; ``host`` if not given.
     """
 
     def __init__(self, register: CallRegister, run: str, host: str, bind: str = "") -> None:
@@ -67,14 +67,14 @@ class CallServer:
         self._listener = listen(bind or host)
         port = int(self._listener.getsockname()[1])
         self.address = CallServerAddress(host, port, run, self._key)
-        """Where workers report."""
+        """The address to which workers report, with the key of the run."""
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
         self._closed = threading.Event()
         self._begin(self._accept)
 
     def close(self) -> None:
-        """Take no more reports."""
+        """Close all connections; no reports are received any more."""
         with self._lock:
             self._closed.set()
             for connection in self._connections:
@@ -103,7 +103,7 @@ class CallServer:
                 self._begin(partial(self._serve, connection))
 
     def _serve(self, connection: Connection) -> None:
-        """Take the reports of one worker."""
+        """Receive the reports of one worker until its connection ends."""
         worker = ""
         try:
             with limited(connection, HANDSHAKE):
@@ -119,7 +119,11 @@ class CallServer:
         except (EOFError, OSError):
             pass  # the worker has ended
         except (AuthenticationError, DecodeError, ValueError) as error:
-            logger.warning("a connection to the port for reports of calls is refused: %s", error)
+            logger.warning(
+                "a connection to the port to which workers report about calls is refused, since its client "
+                "does not know the key of the run or sends other data: %s",
+                error,
+            )
         finally:
             with self._lock:
                 self._connections.discard(connection)

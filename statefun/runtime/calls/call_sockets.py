@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections between workers and the driver, whose ends notice when the other end is gone."""
+"""Connections between workers and the driver; each end notices when the other end has gone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 
 _IDLE = 15
-"""Seconds without data after which the system asks whether the other machine is still there."""
+"""The time without data, in seconds, after which the system asks whether the other machine still answers."""
 _INTERVAL = 5
-"""Seconds between two such questions."""
+"""The time between two such questions, in seconds."""
 _QUESTIONS = 3
-"""How many questions without an answer end the connection."""
+"""The number of unanswered questions after which the connection ends."""
 _OPTIONS = {
     "TCP_KEEPIDLE": _IDLE,
     "TCP_KEEPINTVL": _INTERVAL,
@@ -25,24 +25,24 @@ _OPTIONS = {
 
 
 def listen(host: str) -> socket.socket:
-    """Listen on a free port of an address of this machine."""
+    """Return a socket that listens on a free port of the address ``host`` of this machine."""
     host = host.strip("[]")  # as Spark writes addresses of IPv6
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
 
 
 def connect(host: str, port: int, patience: timedelta) -> Connection:
-    """Connect to a port of another machine.
+    """Return a connection to a port of another machine.
 
     Raises:
-        OSError: if there is no answer for up to ``patience``.
+        OSError: if the other machine does not answer for ``patience``.
     """
     address = (host.strip("[]"), port)
     return connection_of(socket.create_connection(address, patience.total_seconds()))
 
 
 def connection_of(connected: socket.socket) -> Connection:
-    """Convert a socket to a connection that ends when the other machine is gone."""
+    """Convert a socket to a connection that ends when the other machine does not answer any more."""
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS.items():
@@ -53,16 +53,21 @@ def connection_of(connected: socket.socket) -> Connection:
 
 @contextmanager
 def limited(connection: Connection, patience: timedelta) -> Iterator[None]:
-    """Let reading and writing fail with an OSError if the other end lets them wait for too long."""
+    """During the block, let reads and writes fail with an OSError if the other end keeps them waiting.
+
+    Args:
+        connection: a connection of :func:`connection_of`.
+        patience: how long a read or write may wait.
+    """
     _set_limit(connection, patience)
     yield
     _set_limit(connection, timedelta(0))
 
 
 def shut(connection: Connection) -> None:
-    """End a connection: threads that read from it get an EOFError, on both sides.
+    """End a connection: threads that read from it get an EOFError, at both ends.
 
-    To close it would not wake a thread up that reads, and another file could get its number.
+    Closing it instead would not wake a reading thread up, and another file could get the same file number.
     """
     with suppress(OSError), _socket_of(connection) as same:
         same.shutdown(socket.SHUT_RDWR)

@@ -30,8 +30,8 @@ class Inbox(Protocol):
     """
 
     is_durable: bool
-    """Whether accepted messages are on the disk. Others are gone after a crash, also those that a micro-batch
-    was planned with: whoever has sent them sends them again."""
+    """Whether accepted messages are on the disk. If not, a crash loses them, also those that a planned
+    micro-batch reads: whoever has sent such messages sends them again."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads.
@@ -50,7 +50,7 @@ class Inbox(Protocol):
         """
 
     def is_pending(self) -> bool:
-        """Return whether messages will come by themselves, for which a bounded run waits."""
+        """Return whether further messages will be accepted for sure, so that a bounded run waits for them."""
 
     def forget(self, last: int) -> None:
         """Delete the messages up to number ``last``: the micro-batches that have read them are not repeated."""

@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def linger() -> None:
-    """Let the calls end that have left their micro-batches, before the process does."""
+    """Before this process ends, wait for its calls that go on after their micro-batches."""
     from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
 
     wait_for_calls()

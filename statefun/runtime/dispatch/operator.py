@@ -56,13 +56,14 @@ class Operator:
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     calls: CallServerAddress | None = None
-    """Where workers report about calls that have left their micro-batches; None: none leaves."""
+    """Where workers report about calls that go on after their micro-batches; None: micro-batches wait for all
+    calls."""
 
     def start(self, *, lets_leave: bool = False) -> Evaluation:
         """Begin to evaluate the operator for a task.
 
         Args:
-            lets_leave: whether calls may go on when the task has ended: the process stays.
+            lets_leave: whether calls may go on after the task has ended; the process must stay for them.
         """
         return Evaluation(self, calls_of_worker(self.calls) if lets_leave and self.calls else None)
 

@@ -35,7 +35,7 @@ from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
 _LOOK = timedelta(milliseconds=20)
-"""Between two looks of a bounded run for messages that will come."""
+"""The time between two checks of a bounded run whether messages have come for which it waits."""
 
 
 def read_feedback(
@@ -93,7 +93,10 @@ class FeedbackReader:
         return FeedbackOffset().encode()
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return the newest position that is there; a bounded run waits for the messages that will come."""
+        """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
+
+        In a bounded run, wait first while calls may still have results, as an inbox says.
+        """
         latest = self._latest(start)
         while latest == start and self._is_bounded and self._is_pending():
             if self._is_stopped.wait(_LOOK.total_seconds()):
@@ -102,7 +105,7 @@ class FeedbackReader:
         return latest
 
     def _latest(self, start: Offset) -> Offset:
-        """Return the newest position up to which a micro-batch can deliver messages from ``start`` on.
+        """Return the end offset up to which the next micro-batch can deliver messages after ``start``.
 
         The offset changes only if messages wait or a timer is due. Its tick is then the tick of the present
         time, even if the clock was set back after the tick of ``start``: a message that is delivered
@@ -148,11 +151,11 @@ class FeedbackReader:
         return any(inbox.is_pending() for inbox in self._inboxes.values())
 
     def bound(self) -> None:
-        """Wait for the messages that will come: what a micro-batch causes belongs to the run."""
+        """Make the run bounded: from now on, :meth:`latest_offset` waits for the results of calls that go on."""
         self._is_bounded = True
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """End the waiting of :meth:`latest_offset`, since the query ends."""
         self._is_stopped.set()
 
     def _forget(self, start: FeedbackOffset) -> None:

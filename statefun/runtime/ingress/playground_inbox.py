@@ -45,7 +45,7 @@ class PlaygroundInbox:
         return self._store.posted(after, last)
 
     def is_pending(self) -> bool:
-        """Return False: nobody knows what people will type."""
+        """Return False: a run does not wait for messages that clients may send to the playground later."""
         return False
 
     def forget(self, last: int) -> None:

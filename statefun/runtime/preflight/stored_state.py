@@ -96,7 +96,10 @@ class StoredState:
         return Counter(self._timers())
 
     def waiting(self) -> Counter[str]:
-        """Return the number of messages that wait for calls, by the function type of their targets."""
+        """Return the number of messages that wait for calls, by the function type of their targets.
+
+        They wait because an endpoint is down, or because a call of their address goes on.
+        """
         counts: Counter[str] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             state = _state(row)

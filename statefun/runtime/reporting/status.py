@@ -139,7 +139,7 @@ class Status:
         return "lag ?" if self._lag is None else f"lag {self._lag:,}"
 
     def _calls_text(self) -> str:
-        """Describe the calls that go on outside of micro-batches."""
+        """Return the text about calls that go on after their micro-batches; empty if there are none."""
         count, oldest = self._summary.calls_under_way, self._summary.oldest_call
         return f"calls {count:,}, oldest {oldest.total_seconds():.0f} s" if count else ""
 

@@ -37,9 +37,9 @@ class Summary:
     backlog: int = 0
     """The number of messages to functions and to timers that are sent and not delivered yet."""
     calls_under_way: int = 0
-    """The number of calls that have left their micro-batches and have not ended."""
+    """The number of calls that go on after their micro-batches have ended."""
     oldest_call: timedelta = _NONE
-    """How long ago the first of these calls has left its micro-batch."""
+    """How long the oldest of these calls has gone on after its micro-batch."""
     next_timer: datetime | None = None
     """When the next timer is due, for a delayed message or an expiration; None if no timer waits.
 

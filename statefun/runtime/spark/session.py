@@ -101,7 +101,7 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
 
 
 def driver_address(session: SparkSession) -> tuple[str, str]:
-    """Return the address on which workers reach this process, and the one that it listens on."""
+    """Return the address at which workers reach this process, and the address at which it must listen."""
     if is_local(session):
         return _LOOPBACK, _LOOPBACK
     conf = session.sparkContext.getConf()
