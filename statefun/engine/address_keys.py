@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses as keys: bytes by which messages and state are grouped, sorted and stored."""
+"""Encodes addresses as keys: the bytes by which messages and states are grouped, sorted and stored."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _make_address = partial(tuple.__new__, Address)
 
 
 def address_key(address: Address) -> bytes:
-    r"""Encode an address as grouping key.
+    r"""Return the key of an address: its id, a NUL byte and its typename.
 
-    The id comes first: keys are sorted by comparing bytes, and addresses of one type would
-    share a long prefix. Typenames hold no NUL, so the last one separates.
+    The id comes first, because keys are sorted byte by byte, and the typename as a prefix would be the
+    same for all addresses of a type. A typename contains no NUL, so the last NUL of a key ends the id.
 
     >>> address_key(Address("com.example.fns", "greeter", "Ada"))
     b'Ada\x00com.example.fns/greeter'
@@ -24,7 +24,7 @@ def address_key(address: Address) -> bytes:
 
 
 def address_of(key: bytes) -> Address:
-    r"""Decode a grouping key.
+    r"""Return the address that a key stands for.
 
     >>> str(address_of(b"Ada\x00com.example.fns/greeter"))
     'com.example.fns/greeter/Ada'
@@ -35,7 +35,7 @@ def address_of(key: bytes) -> Address:
 
 
 def typename_of(key: bytes) -> str:
-    r"""Return the typename in a grouping key.
+    r"""Return the typename of the address that a key stands for.
 
     >>> typename_of(b"Ada\x00com.example.fns/greeter")
     'com.example.fns/greeter'
@@ -45,7 +45,7 @@ def typename_of(key: bytes) -> str:
 
 @cache
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
-    """Split a typename; cached, because few typenames serve millions of addresses."""
+    """Return namespace, name and text of a typename; cached, as few typenames serve millions of addresses."""
     text = typename.decode()
     namespace, _, name = text.rpartition("/")
     return namespace, name, text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one address while its messages are handled."""
+"""The state of one address while a task handles its messages."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _make_value = partial(tuple.__new__, TypedValue)
 
 @attrs.define
 class Chunks:
-    """The numbers of the chunks in which further messages of an address wait; see ``chunks``."""
+    """The numbers of the chunks that hold further waiting messages of an address; see ``chunks``."""
 
     first: int = 0
-    """The first chunk; all chunks before it have come back."""
+    """The number of the first chunk that holds messages; the address has got those of earlier chunks back."""
     asked: int = 0
-    """The first chunk that was not asked for yet."""
+    """The number of the first chunk whose messages the address has not asked for yet."""
     end: int = 0
-    """The number after that of the last chunk."""
+    """One more than the number of the last chunk."""
     size: int = 0
     """Bytes of the messages in the last chunk."""
 
@@ -44,7 +44,7 @@ class Chunks:
 
 
 class AddressValues:
-    """The state of one address, and its immediate messages, during dispatching."""
+    """The state of one address while its messages are dispatched, and its immediate messages."""
 
     __slots__ = (
         "_expiries",
@@ -70,17 +70,17 @@ class AddressValues:
         self.values: dict[str, TypedValue] = {}
         """The current values by name."""
         self.changed = False
-        """Whether they differ from the stored values."""
+        """Whether the state differs from the stored one, so that it has to be stored again."""
         self.immediate: deque[Row] = deque()
-        """Messages of the address that are delivered in the same micro-batch."""
+        """Messages that the address has sent and that are delivered in the same micro-batch."""
         self.immediate_count = 0
-        """The number of immediate messages so far."""
+        """How many immediate messages the address has sent in this micro-batch so far."""
         self.waiting: list[bytes] = []
-        """The first messages that wait for a call, in order; each is a serialized ``Retry``."""
+        """The first messages that wait until the function can be called; each is a serialized ``Retry``."""
         self.chunks = Chunks()
-        """The chunks with the messages that come after ``waiting``."""
+        """The chunks with the waiting messages that come after ``waiting``."""
         self.trouble = NO_TROUBLE
-        """The trouble with calls of the address's function, if a transport invokes it."""
+        """The failed calls of the address, if its function is behind an endpoint."""
         self.is_held_back = False
         """Whether the address is not called any more in this micro-batch, as a call was postponed."""
         self.is_not_admitted = False
@@ -88,17 +88,21 @@ class AddressValues:
         self.waiting_size = 0
         """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0
-        """When to call again, in milliseconds since the epoch; 0 for now."""
+        """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
         self.later: list[bytes] = []
-        """Messages after `waiting` that are left to the next micro-batch."""
+        """Messages for the next micro-batch, which come after the messages in ``waiting``."""
         self.under_way: UnderWay | None = None
-        """A call that has left its micro-batch; all messages wait for its result."""
+        """The call that has left its micro-batch, if any; all messages of the address wait for its result."""
         self.lost = 0
-        """How often the process of such a call has ended before it had answered, in a row."""
+        """How many times in a row the process of such a call has ended before the call had a result."""
         self._overflowed_in = _NEVER
-        """The newest micro-batch that had no room for all immediate messages of the address."""
+        """The newest micro-batch whose messages to functions without state went through the outbox.
+
+        ``_NEVER`` if all such messages are delivered."""
         self._expiries: dict[str, int] = {}
+        """When values expire, by name, in milliseconds since the epoch."""
         self._wake = 0
+        """The due time of the wake-up that is on its way; 0 if none is."""
         if not stored:
             return
         try:
@@ -122,7 +126,7 @@ class AddressValues:
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
 
     def _read_waiting(self, state: AddressState) -> None:
-        """Read the messages that wait out of a stored state."""
+        """Read the waiting messages, the numbers of chunks and the call under way from a stored state."""
         self.waiting = list(state.waiting)
         self.waiting_size = sum(map(len, self.waiting))
         self.under_way = UnderWay.of(state)
@@ -132,7 +136,7 @@ class AddressValues:
             self.chunks = Chunks(numbers.first, numbers.asked, numbers.end, numbers.size)
 
     def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
-        """Apply the assignments and deletions of an invocation."""
+        """Apply the assignments and deletions of values by an invocation batch."""
         values = self.values
         for name, value in mutations.items():
             if self._expiries and self._expiries.pop(name, 0):
@@ -146,23 +150,29 @@ class AddressValues:
                 values[name] = value
 
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
-        """Drop expired values, and a limit that was reached; ``delivered_up_to`` as for :meth:`has_room`."""
+        """Delete expired values, and let messages be immediate again if the outbox has delivered its own.
+
+        Args:
+            delivered_up_to: as for :meth:`has_room`.
+            clock: the present time.
+        """
         if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
             self._overflowed_in = _NEVER
             self.changed = True
         self.expire(clock)
 
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
-        """Return whether a function without state may be messaged within this micro-batch.
+        """Return whether a message to a function without state may be delivered in this micro-batch.
 
-        After the limit is reached, no further message may be delivered so until all other messages of
-        that micro-batch are delivered; else the order per sender and target would break.
+        If it may not, it goes through the outbox. Then all later messages of the address to functions
+        without state do the same, until the outbox has delivered all messages of this micro-batch:
+        otherwise a later message could overtake an earlier one of the same sender to the same target.
 
         Args:
             batch: this micro-batch.
-            delivered_up_to: the newest micro-batch up to which all messages were delivered before this
-                micro-batch; None while there are messages of an earlier run.
-            limit: how many messages of an address may be delivered within the micro-batch.
+            delivered_up_to: all messages of micro-batches up to this one were delivered before the present
+                micro-batch; None while messages of an earlier run are on their way.
+            limit: how many messages of one address may be immediate in a micro-batch.
         """
         is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
         if is_free and self.immediate_count < limit:
@@ -181,14 +191,25 @@ class AddressValues:
             self.changed = True
 
     def renew(self, expirations: Iterable[Expiration], written: Collection[str], now: int) -> None:
-        """Renew the expiration of values: written ones, and ones that expire after a call."""
+        """Set new times of expiration after an invocation batch.
+
+        Args:
+            expirations: which values expire, after which time, and whether each call renews that time.
+            written: the names of the values that the batch has written.
+            now: the present time, in milliseconds since the epoch.
+        """
         for name, after, on_call in expirations:
             if name in self.values and (on_call or name in written):
                 self._expiries[name] = now + in_milliseconds(after)
                 self.changed = True
 
     def wait(self, messages: Iterable[bytes], until: int) -> None:
-        """Add messages, each a serialized ``Retry``, to the waiting ones, and set when to call again."""
+        """Add messages after the waiting ones, and set when the function may be called again.
+
+        Args:
+            messages: the messages, each a serialized ``Retry``.
+            until: when the function may be called, in milliseconds since the epoch; 0 for now.
+        """
         for message in messages:
             self.waiting.append(message)
             self.waiting_size += len(message)
@@ -196,18 +217,18 @@ class AddressValues:
         self.changed = True
 
     def remember(self, trouble: Trouble) -> None:
-        """Store the trouble with calls of the address."""
+        """Remember the failed calls of the address for its next call."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.changed = True
 
     def keep_waiting(self, messages: list[bytes]) -> None:
-        """Replace the waiting messages."""
+        """Keep ``messages`` as the waiting messages, in place of the present ones."""
         self.waiting, self.waiting_size = messages, sum(map(len, messages))
         self.changed = True
 
     def take_waiting(self) -> list[bytes]:
-        """Remove the waiting messages and return them."""
+        """Remove the waiting messages from the state and return them."""
         messages = self.waiting
         if messages:
             self.waiting, self.waiting_size, self.waiting_until = [], 0, 0
@@ -215,7 +236,7 @@ class AddressValues:
         return messages
 
     def end_call(self) -> Sequence[bytes]:
-        """Return the messages of the call that has left its micro-batch, which is over now."""
+        """Forget the call that has left its micro-batch, as it is over; return its messages."""
         if self.under_way is None:
             raise AssertionError("no call is under way")
         messages, self.under_way = self.under_way.messages, None
@@ -223,7 +244,7 @@ class AddressValues:
         return messages
 
     def call_again(self) -> None:
-        """Let the messages of the call that has left wait for another call, before all others."""
+        """Prepare another call of the messages of the call that has left: they become the first that wait."""
         self.keep_waiting([*self.end_call(), *self.waiting])
         self.waiting_until = 0
 
@@ -233,7 +254,7 @@ class AddressValues:
         self.lost = lost
 
     def wake_up(self, due: int) -> None:
-        """Record that the wake-up with the due time ``due`` has come."""
+        """Take note that the address has got the wake-up with the due time ``due``."""
         if self.waiting_until <= due and not self.is_held_back:
             # Messages of an address that was held back in this micro-batch need another wake-up.
             self.waiting_until = 0
@@ -242,10 +263,11 @@ class AddressValues:
             self.changed = True
 
     def next_wake_up(self, now: int) -> int | None:
-        """Return the due time of a wake-up that is needed and not sent yet; record it as sent.
+        """Return when the address needs its next wake-up, and record that wake-up as sent.
 
-        The due time is rounded up, so that many addresses wake up together. A value that has expired is
-        deleted only then, and no function sees it meanwhile.
+        None: the address needs no wake-up, or one that comes early enough is on its way. The due time is
+        rounded up, so that many addresses wake up together. A value that has expired is deleted only at the
+        wake-up, but no function sees the value before that.
         """
         expiries = () if self.under_way is not None else self._expiries.values()
         first = min(expiries, default=None)
@@ -261,7 +283,7 @@ class AddressValues:
         return first
 
     def encoded(self) -> bytes | None:
-        """Return the state to store; None if there is nothing to store."""
+        """Return the state in its stored form; None if there is nothing to store."""
         waits = bool(self.waiting or self.chunks or self.under_way)
         if not (self.values or waits) and self._overflowed_in == _NEVER:
             return None

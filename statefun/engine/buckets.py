@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reserved function of timer buckets: it keeps messages until a tick, and then passes them on.
+"""The reserved function of timer buckets: it keeps delayed messages until a tick, and then sends them.
 
-At its tick, a bucket releases the messages that are due. Messages that are not due yet have waited in a
-coarse bucket: it sends them to a finer bucket, whose tick comes later.
+At its tick, a bucket releases the messages that are due: it sends them to their targets. A coarse bucket
+also holds messages that are due only some time after its tick: it sends these messages to finer buckets,
+whose ticks come later.
 
-Each addition to a bucket changes its state, and the whole state is written again. So the messages of a
-full bucket move to a new chunk, which is written once: a separate bucket with the same tick.
+Each addition to a bucket changes the bucket's state, and Spark writes the whole state again. So a full
+bucket moves its messages to a new chunk: a separate bucket with the same tick, whose state is written once.
 
-All buckets that get a tick in a micro-batch release their messages in this micro-batch, chunks and
-coarse buckets as well. The feedback source delivers all of these messages to a target together,
+All buckets that get a tick in a micro-batch, also chunks and coarse buckets, release their messages in
+this micro-batch. The feedback source delivers all released messages to a target together,
 ordered by their due time, and then by the order in which they were sent.
 """
 
@@ -35,38 +36,38 @@ from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.types import TypedValue
 
 TICK = f"{TIMERS_NAMESPACE}/tick"
-"""The type of the message to a bucket that is due. Its value is the time up to which messages are due.
+"""The type of the message that a bucket gets when it is due. Its value is the time up to which messages are due.
 
 The time is in milliseconds since the epoch, and may be later than that of the bucket's own tick."""
 DELAYED = f"{TIMERS_NAMESPACE}/delayed"
 """The type of a message that adds delayed messages to a bucket, and of the bucket's state."""
 RELEASED = f"{TIMERS_NAMESPACE}/released"
-"""The type of a released message, until the feedback source delivers the original."""
+"""The type of a released message in the outbox; the feedback source delivers the original message."""
 _CHUNKS = "chunks"
-"""The name and type of the value that holds how many chunks a bucket has had."""
+"""The name and type of the value that holds the number of chunks which a bucket has had."""
 _ARRIVING = "arriving-"
-"""The prefix of the values with new messages, while further rows of the bucket are to come.
+"""The prefix of the names of values that hold new messages, while the bucket gets further rows.
 
-Spark may give the rows of a bucket in several parts. Each part has a value of its own: a single value
-would be copied once for each part."""
+Spark may give the rows of a bucket in several parts. The messages of each part are kept in a value of
+their own: a single value would be copied once for each part."""
 _FULL_BYTES = 8 * 1024
-"""The largest state of a bucket, in bytes; a larger state moves to a chunk."""
+"""The largest state of a bucket, in bytes; the messages of a larger state move to chunks."""
 _CHUNK_BYTES = 64 * 1024
-"""The size at which a chunk is complete, in bytes, if more messages arrive at once."""
+"""The size at which a chunk is complete, in bytes: further messages go to the next chunk."""
 
 
 def send(row: Row, effects: Effects) -> None:
-    """Send a message without a delay."""
+    """Send a message to its target without a delay."""
     effects.messages.append(row)
 
 
 def release(message: Entry, effects: Effects) -> None:
-    """Send a message that has waited; its due time and number order it among released messages."""
+    """Send a delayed message to its target; its due time and sequence number decide its place in the order."""
     send(Row(message.target, message.caller, RELEASED, message.SerializeToString()), effects)
 
 
 def run_bucket(group: Group, effects: Effects) -> None:
-    """Handle the messages of a bucket, or of a chunk of one."""
+    """Handle the messages that a bucket, or a chunk of a bucket, has received."""
     values = group.values.values
     part_names = [name for name in values if name.startswith(_ARRIVING)]
     arrivals, now = _arrivals(group)
@@ -93,7 +94,7 @@ def run_bucket(group: Group, effects: Effects) -> None:
 
 
 def _arrivals(group: Group) -> tuple[list[bytes], int | None]:
-    """Return the delayed messages in the rows, and the time of the tick; None without a tick."""
+    """Return the delayed messages in a bucket's rows, and the time in its tick; None if there is no tick."""
     arrivals: list[bytes] = []
     now = None
     columns = group.columns
@@ -107,7 +108,7 @@ def _arrivals(group: Group) -> tuple[list[bytes], int | None]:
 
 
 def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> None:
-    """Release the messages that are due, and send the others to finer buckets."""
+    """Release the messages of a bucket that are due at ``now``, and send the others to finer buckets."""
     later: defaultdict[int, Bucket] = defaultdict(Bucket)
     for piece in pieces:
         for message in Bucket.FromString(piece).messages:
@@ -122,7 +123,7 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
 
 
 def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> int:
-    """Send all messages of a bucket to new chunks; return the number of the next chunk."""
+    """Send all messages of a bucket to new chunks, numbered from ``first``; return the next free number."""
     for number, content in enumerate(_joined(pieces), first):
         chunk = chunk_of(bucket_of(key), number % CHUNKS)
         send(Row(bucket_key(chunk), key, DELAYED, content), effects)
@@ -132,7 +133,7 @@ def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> 
 
 
 def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Join pieces to larger pieces, each of ``_CHUNK_BYTES`` or little more."""
+    """Join byte strings to larger ones, each of ``_CHUNK_BYTES`` or little more; the last may be smaller."""
     parts: list[bytes] = []
     size = 0
     for piece in pieces:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits until a function may be called: limits of calls at a time, and of calls within a time."""
+"""Delays calls of functions that limit how many calls run at a time, or begin within a time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class CallLimits:
-    """The limits of the functions of one process."""
+    """The limits of the functions that one worker process calls."""
 
     def __init__(self) -> None:
         self._semaphores: dict[str, asyncio.Semaphore] = {}
-        """The limits of calls at a time, by typename."""
+        """The limits of calls that run at a time, by the function's typename."""
         self._rates: dict[str, _Rate] = {}
-        """The limits of calls within a time, by resource or typename."""
+        """The limits of calls that begin within a time, by the shared resource or else the typename."""
 
     def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call of a function may be made."""
+        """Return a context manager that waits until the function's limits allow one more call."""
         if function.max_in_flight is None and function.rate_limit is None:
             return _NO_LIMIT
         return self._limited(function)
@@ -53,16 +53,17 @@ class CallLimits:
 
 
 class _Rate:
-    """Lets calls begin at a limited rate; a burst may have as many as the limit has within its time.
+    """Delays calls, so that they begin at a limited rate.
 
-    The generic cell rate algorithm: ITU-T I.371, Annex A, in its form of virtual scheduling.
+    After a pause, as many calls may begin at once as the limit allows within its time. This is the generic
+    cell rate algorithm of ITU-T I.371, Annex A, in its form of virtual scheduling.
     """
 
     def __init__(self, limit: RateLimit) -> None:
         self._interval = limit.interval.total_seconds()
         self._burst = limit.per.total_seconds() - self._interval
         self._expected = 0.0
-        """When the next call is expected if calls come evenly, in seconds of the loop."""
+        """When the next call would begin at an even rate, in seconds of the event loop's clock."""
 
     async def wait(self) -> None:
         """Wait until the next call may begin."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls on the event loop of a worker process: those that take too long leave their micro-batches."""
+"""Runs calls on the event loop of a worker process, and lets long calls leave their micro-batches."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from statefun.sdk.stateful_function import StatefulFunction
 
 T = TypeVar("T")
 _TICK = timedelta(milliseconds=10)
-"""The time between two looks at the calls that run."""
+"""The interval at which the loop checks which running calls take too long."""
 _LEAST_TICKS = 2
-"""Ticks until a call may leave: the first may come at once, and calls that are ready end before the second."""
+"""How many ticks a call must have seen before it may leave its micro-batch.
+
+The first tick may come right after the call has begun, and a call that does not wait ends before the second."""
 
 
 class CallReporter(Protocol):
-    """Takes reports about the calls of this process that have left."""
+    """Sends the results of this process's calls that have left their micro-batches to the driver."""
 
     @property
     def worker(self) -> str:
-        """The name of this process."""
+        """The name under which this process reports."""
 
     def open(self) -> bool:
-        """Return whether reports can be taken."""
+        """Connect to the driver if necessary; return whether reports can be sent."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Take a report; see :meth:`CallRunner.report`."""
+        """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
     def wait(self) -> None:
-        """Wait until all reports are where they belong."""
+        """Wait until all reports are sent, or cannot be sent any more."""
 
 
 class LeavingCalls:
-    """Runs calls, and lets those leave that take too long.
+    """Runs calls, and lets a call that takes too long leave its micro-batch.
 
     Args:
-        reports: takes the results of calls that have left, in any thread.
-        most: how many calls may have left and go on.
+        reports: sends the results of calls that have left; it may be used in any thread.
+        most: the largest number of calls that have left their micro-batches and have not ended.
     """
 
     def __init__(self, reports: CallReporter, most: int) -> None:
@@ -58,14 +60,14 @@ class LeavingCalls:
         self._numbers = count(1)
         self._ticks = _Ticks()
         self._left: set[asyncio.Task[Any]] = set()
-        """The calls that have left and have not ended."""
+        """The calls that have left their micro-batches and have not ended."""
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run calls until each has ended or has left."""
+        """Run calls until each has ended or has left the micro-batch; see :meth:`CallRunner.run`."""
         return run_to_end(lambda loop: _Batch(self, loop, calls, limit).ended())
 
     def most(self, name: str) -> int | None:
-        """Return how many messages fit into a call of a function; None if that is not known yet."""
+        """Return how many messages one call of a function should take; None before its first call has ended."""
         pace = self._paces.of(name)
         return pace.most if pace.is_known else None
 
@@ -77,12 +79,17 @@ class LeavingCalls:
         self._ticks.watch(running)
 
     def end_of_time(self) -> IsOver | None:
-        """Return what says that a call has taken as long as a call should."""
+        """Return a function that returns whether ``REQUEST_TIME`` has passed since now."""
         begun = self._ticks.count
         return lambda: self._ticks.since(begun) >= REQUEST_TIME
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Take note that a call has ended, which has handled so many messages; 0 if it has failed."""
+        """Take note that a call has ended.
+
+        Args:
+            running: the call.
+            messages: how many messages the call has handled; 0 if it has failed.
+        """
         if running.begun is None:
             return
         self._ticks.forget(running)
@@ -92,31 +99,31 @@ class LeavingCalls:
             self._paces.of(running.name).took(took.total_seconds(), messages, has_left=has_left)
 
     def is_late(self, running: RunningCall) -> bool:
-        """Return whether a micro-batch has waited long enough for a call."""
+        """Return whether a call has taken longer than its micro-batch waits for it."""
         if running.begun is None or self._ticks.count - running.begun < _LEAST_TICKS:
             return False
         return self._ticks.since(running.begun) >= running.patience
 
     @property
     def worker(self) -> str:
-        """The name of this process."""
+        """The name under which this process reports."""
         return self._reports.worker
 
     def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Wait until one more call of a function may be made."""
+        """Return a context manager that waits until the function's limits allow one more call."""
         return self._limits.place(function)
 
     def has_room(self) -> bool:
-        """Return whether one more call may leave."""
+        """Return whether one more call may leave its micro-batch: not too many have, and reports can be sent."""
         return len(self._left) < self._most and self._reports.open()
 
     def wait(self) -> None:
-        """Wait until all calls that have left have ended and are reported: the process is to end."""
+        """Wait until all calls that have left have ended and their results are sent, before the process ends."""
         wait_for_kept()
         self._reports.wait()
 
     def leave(self, task: asyncio.Task[Any], running: RunningCall) -> Left:
-        """Let a call leave its micro-batch."""
+        """Let a call leave its micro-batch and go on; return a ``Left`` with the name of the call."""
         keep(task)
         self._left.add(task)
         task.add_done_callback(self._left.discard)
@@ -125,10 +132,10 @@ class LeavingCalls:
 
 
 class _Ticks:
-    """Counts the time in which the loop had room for its calls, while there are calls to watch.
+    """Measures the time of calls in ticks of the event loop, as long as there are calls to watch.
 
-    A loop that is busy ticks late, and the time until then counts as one tick: no call seems to take long
-    because others keep the processor busy.
+    A busy loop ticks late, and the time until a late tick counts as one tick only. So a call does not seem
+    to take long because other calls keep the processor busy.
     """
 
     def __init__(self) -> None:
@@ -137,18 +144,18 @@ class _Ticks:
         self._next: asyncio.TimerHandle | None = None
 
     def since(self, begun: int) -> timedelta:
-        """Return the time since a count."""
+        """Return the time that has passed since ``count`` had the value ``begun``."""
         return (self.count - begun) * _TICK
 
     def watch(self, running: RunningCall) -> None:
-        """Tick while a call runs."""
+        """Count ticks as long as a call runs."""
         self._watched.add(running)
         if self._next is None:
             loop = asyncio.get_running_loop()
             self._next = loop.call_later(_TICK.total_seconds(), self._tick, loop)
 
     def forget(self, running: RunningCall) -> None:
-        """Tick for a call no longer."""
+        """Stop watching a call: ticks are counted only while a call is watched."""
         self._watched.discard(running)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -159,7 +166,7 @@ class _Ticks:
 
 
 class _Batch(Generic[T]):
-    """Calls that run side by side, until each has ended or has left."""
+    """Runs calls of one micro-batch side by side, until each has ended or has left the micro-batch."""
 
     def __init__(
         self,
@@ -178,7 +185,7 @@ class _Batch(Generic[T]):
         self._next_look = loop.call_later(_TICK.total_seconds(), self._look)
 
     async def ended(self) -> list[T | BaseException | Left]:
-        """Run the calls; return their outcomes, in their order."""
+        """Run the calls; return for each call its result, its exception, or a ``Left`` if it has left."""
         self._begin_others()
         await self._end
         return self._outcomes
@@ -205,7 +212,7 @@ class _Batch(Generic[T]):
         self._begin_others()
 
     def _look(self) -> None:
-        """Let calls leave that have taken too long."""
+        """Let calls that have taken too long leave the micro-batch, and check again after a tick."""
         for task, (index, running) in list(self._running.items()):
             # A call that has ended just now has an outcome, which nobody would report.
             is_late = self._leaving.is_late(running) and not task.done()
@@ -218,7 +225,7 @@ class _Batch(Generic[T]):
 
 
 def outcome_of(task: asyncio.Task[T]) -> T | BaseException:
-    """Return the result of a task that has ended, or the exception that it has ended with."""
+    """Return the result of a task that has ended, or the exception with which the task has ended."""
     if task.cancelled():
         return asyncio.CancelledError()
     return task.exception() or task.result()

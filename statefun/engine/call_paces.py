@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long calls take, by function: a request gets as many messages as fit into a time.
+"""Measures how long the calls of each function take, so that a call gets as many messages as fit into a time.
 
-What is learnt is kept in each worker process, from micro-batch to micro-batch.
+Each worker process keeps its own measurements, from micro-batch to micro-batch.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from __future__ import annotations
 from datetime import timedelta
 
 REQUEST_TIME = timedelta(seconds=1)
-"""The time that the messages of one call should take together."""
+"""How long one call should take, with all of its messages."""
 _WEIGHT = 0.25
-"""How much the newest call counts in an average."""
+"""The weight of the newest call in an average."""
 _HABIT = 0.5
-"""The share of calls that have left from which on the next one is expected to leave."""
+"""If this share of a function's calls have left their micro-batches, the next call is expected to leave."""
 _GLANCE = timedelta(milliseconds=10)
-"""How long a micro-batch waits for a call that is expected to leave."""
+"""How long a micro-batch waits for a call that is expected to leave it."""
 _MOST = 1_000_000
+"""The largest number of messages of a call, however fast the function is."""
 
 
 class Pace:
-    """How long the calls of a function take."""
+    """How long the calls of one function take, and how often they leave their micro-batches."""
 
     __slots__ = ("_leaving", "_seconds", "is_known")
 
     def __init__(self) -> None:
         self.is_known = False
-        """Whether a call has ended."""
+        """Whether a call of the function has ended, so that its time per message is known."""
         self._seconds = 0.0
-        """The average time of a message."""
+        """The average time per message, in seconds."""
         self._leaving = 0.0
-        """The average of calls that have left (1) and of those that have not (0)."""
+        """The share of recent calls that have left their micro-batches, as a moving average from 0 to 1."""
 
     def took(self, seconds: float, messages: int, *, has_left: bool) -> None:
         """Count a call that has ended.
@@ -47,12 +48,12 @@ class Pace:
         self._leaving += _WEIGHT * (has_left - self._leaving)
 
     def left(self) -> None:
-        """Count a call that leaves its micro-batch, long before it ends."""
+        """Count a call that leaves its micro-batch now; ``took`` counts it again once it has ended."""
         self._leaving += _WEIGHT * (1 - self._leaving)
 
     @property
     def most(self) -> int:
-        """How many messages fit into a call: one at least."""
+        """How many messages fit into a call of ``REQUEST_TIME``; at least one."""
         if self._seconds * _MOST <= REQUEST_TIME.total_seconds():
             return _MOST
         return max(1, int(REQUEST_TIME.total_seconds() / self._seconds))
@@ -61,19 +62,19 @@ class Pace:
         """Return how long a micro-batch waits for the next call.
 
         Args:
-            detach_after: how long it waits for a call of a function that mostly answers in time.
+            detach_after: how long it waits for a call of a function whose calls mostly end in time.
         """
         return min(_GLANCE, detach_after) if self._leaving >= _HABIT else detach_after
 
 
 class Paces:
-    """How long calls take, by function."""
+    """The paces of all functions that a worker process calls."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
 
     def of(self, typename: str) -> Pace:
-        """Return the pace of a function."""
+        """Return the pace of the function with a typename."""
         pace = self._paces.get(typename)
         if pace is None:
             pace = self._paces[typename] = Pace()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invocation results as bytes: a call that has left its micro-batch sends its result as a message."""
+"""Encodes the results of calls that have left their micro-batches: they are sent as messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _MOST_CHARACTERS = 10_000
-"""Of the text of an error; longer ones are cut."""
+"""The largest number of characters of an error's text; a longer text is cut."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -31,8 +31,8 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
     """Encode the result of a call.
 
     Args:
-        attempt: names the call.
-        result: its result; records are those that a Kafka egress takes.
+        attempt: the name of the call.
+        result: the result of the call; its records have the form that Kafka egresses take.
         ended: when the call has ended, in milliseconds since the epoch.
     """
     stored = CallResult(attempt=attempt, ended=ended)
@@ -73,9 +73,9 @@ def decoded_result(stored: CallResult, now: int) -> InvocationResult:
     """Decode the result of a call.
 
     Args:
-        stored: its encoded form.
-        now: the present time, in milliseconds since the epoch: a delayed message has waited since
-            the call's end.
+        stored: the encoded result.
+        now: the present time, in milliseconds since the epoch. The time since the call's end is taken
+            from the delays of delayed messages.
     """
     since = timedelta(milliseconds=max(now - stored.ended, 0))
     postponed = None
@@ -99,13 +99,13 @@ def decoded_result(stored: CallResult, now: int) -> InvocationResult:
 
 
 def _put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
-    """Encode what calls in vain have come to."""
+    """Write what is known of an address's failed calls into a stored result."""
     stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
     stored.spent = spent // timedelta(milliseconds=1)
 
 
 def _trouble_of(stored: AddressState.Trouble) -> Trouble:
-    """Decode what calls in vain have come to."""
+    """Read what is known of an address's failed calls from a stored result."""
     spent = timedelta(milliseconds=stored.spent)
     return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts rows to calls of functions, and failed calls back to rows."""
+"""Converts rows to calls of functions, and messages of calls to the forms in which they wait or fail."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
 
 
 class Call(NamedTuple):
-    """An invocation batch for some rows of a group."""
+    """A call of a function: an invocation batch, and the rows of a group that it was made from."""
 
     group: Group
     key: bytes
-    """The key of the invoked address: the group's, or an address that the group's has messaged."""
+    """The key of the called address: the group's, or one to which the group's has sent an immediate message."""
     function: StatefulFunction
     batch: InvocationBatch
     rows: Sequence[int]
-    """The messages' rows in the group's columns; empty if the group's address sent them."""
+    """The row of each message in the group's columns; empty if the messages are immediate ones."""
     retried: Mapping[int, RetriedMessage] = _NONE
-    """The retry envelopes of messages that were tried before, by the invocation's position."""
+    """The retry envelopes in which messages have waited, by the message's index in the batch."""
     originals: Sequence[TypedValue] = ()
-    """The messages' values before a deserializer decoded them; empty if none did."""
+    """The value of each message before deserializers decoded records; empty if no record was decoded."""
 
     def record(self, index: int) -> RecordOrigin | None:
         """Return the origin of a message that was an ingress record; None for other messages."""
         return _record(self.group.columns, self.rows, self.retried, index)
 
     def was_encoded(self, index: int) -> bool:
-        """Return whether the value of a message was that of a record, for a deserializer to decode."""
+        """Return whether a message came with the value of a record that a deserializer has to decode."""
         again = self.retried.get(index)
         if again is not None:
             return again.encoded
@@ -64,9 +64,9 @@ def call_for(
     *,
     may_be_retried: bool,
 ) -> Call:
-    """Return the call of the function at a group's address for some of its rows.
+    """Return the call of the function at a group's address for some rows of the group.
 
-    Messages that wait for the function come first.
+    Waiting messages of the address come first in the call.
     """
     all_invocations = group.columns.invocations()
     invocations: list[Invocation]
@@ -87,7 +87,7 @@ def call_for(
 def call_for_waiting(
     group: Group, address: Address, function: StatefulFunction, messages: Sequence[bytes]
 ) -> Call:
-    """Return the call of the function at a group's address for messages that have waited."""
+    """Return the call of the function at a group's address for messages that have waited, without rows."""
     invocations = [Invocation(None, TypedValue(RETRY, each)) for each in messages]
     rows = [_NO_ROW] * len(messages)
     retried = _unwrap_retried(invocations)
@@ -102,13 +102,13 @@ def batch_of(
     rows: Sequence[int],
     retried: Mapping[int, RetriedMessage],
 ) -> InvocationBatch:
-    """Return an invocation batch for some rows of a group, with access to their records."""
+    """Return an invocation batch that can look up the ingress records of its messages."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
     return InvocationBatch(address, group.values.values, invocations, look_up)
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
-    """Replace each retry envelope with the message it carries; return the envelopes by position."""
+    """Replace each retry envelope with the message it carries; return the envelopes by index."""
     retried = {}
     for index, invocation in enumerate(invocations):
         if invocation.argument.typename == RETRY:
@@ -138,7 +138,7 @@ def _ingress_record(
 
 
 def visible_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
-    """Return the batch of a call; its records have the topics that functions see."""
+    """Return the batch of a call as functions see it: topics of records are renamed by transforms."""
     if not routes.change_topics:
         return call.batch
     return call.batch._replace(record=partial(_visible_record, routes, call))
@@ -155,7 +155,7 @@ def _visible_record(routes: RecordRoutes, call: Call, index: int) -> IngressReco
 
 
 def ingress_record(origin: RecordOrigin) -> IngressRecord:
-    """Convert a record's origin to the form that users see."""
+    """Return the record with an origin in the form that users' functions get."""
     return IngressRecord(
         origin.topic,
         origin.partition,
@@ -169,7 +169,7 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
 
 
 def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
-    """Yield the messages of a call from an index on, in the form in which messages wait."""
+    """Yield the messages of a call from index ``first`` on as retry envelopes, the form in which they wait."""
     for index in range(first, len(call.batch.invocations)):
         again = call.retried.get(index)
         if again is not None:
@@ -188,7 +188,7 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
 
 
 def waiting_row(group: Group, row: int) -> bytes:
-    """Return a row of a group in the form in which messages wait."""
+    """Return the message in a row of a group as a retry envelope, the form in which messages wait."""
     columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
     if typename == RETRY:
         return value
@@ -203,14 +203,14 @@ def waiting_row(group: Group, row: int) -> bytes:
 
 
 def retry_of(row: Row) -> bytes:
-    """Return a message between functions in the form in which messages wait."""
+    """Return a message between functions as a retry envelope, the form in which messages wait."""
     _, caller, typename, value, trace = row
     again = RetriedMessage(caller=caller, typename=typename, value=value, trace=trace)
     return again.SerializeToString()
 
 
 def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
-    """Return the message of a failed invocation of ``call``."""
+    """Return the message of a call on which the function has failed, with its error."""
     sender, argument, trace = call.batch.invocations[failed.index]
     again = call.retried.get(failed.index)
     return FailedMessage(
@@ -228,7 +228,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
 
 
 def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
-    """Return a row of a group as a failed message."""
+    """Return the message in a row of a group as one that has failed with ``error``."""
     columns, cause = group.columns, type(error).__name__
     caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
     if typename != RETRY:
@@ -241,7 +241,7 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
 
 
 def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedMessage:
-    """Return the message of a retry envelope to a group's address as a failed message."""
+    """Return the message in a retry envelope to a group's address as one that has failed with ``error``."""
     again = RetriedMessage.FromString(envelope)
     return FailedMessage(
         group.key,

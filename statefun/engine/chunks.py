@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reserved function of chunks: it keeps messages that wait for an endpoint.
+"""The reserved function of chunks: it keeps messages that wait until a function can be called.
 
-The state of an address is written as a whole with each message that is added to it. So the state holds
-only the first waiting messages; further messages are in chunks, each the state of an address of its own.
-When the endpoint can be called, the address asks for some chunks, which come back in the next micro-batch
-but one. Messages that arrive meanwhile are added after the last chunk: no message overtakes another.
+With each message that is added to the state of an address, Spark writes the whole state again. So the state
+holds only the first waiting messages; further messages are in chunks, and each chunk is the state of a
+reserved address. When the function can be called, its address asks some chunks for their messages, and gets
+them two micro-batches later. Messages that arrive meanwhile are added after the last chunk, so that no
+message overtakes another.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from statefun.sdk.types import TypedValue
 
 CHUNKS_NAMESPACE = "statefun.waiting"
 KEPT = f"{CHUNKS_NAMESPACE}/kept"
-"""The type of a message that adds to a chunk, of its state, and of the message that returns it."""
+"""The type of a message that adds messages to a chunk or returns its messages, and of the chunk's state."""
 _ASKED = f"{CHUNKS_NAMESPACE}/asked"
 """The type of the message that asks a chunk for its messages."""
 _CHUNK = f"{CHUNKS_NAMESPACE}/chunk".encode()
 _FULL_BYTES = 64 * 1024
 """The size at which a chunk is full, in bytes; the next message begins another chunk."""
 _MIDDLE = 1 << 40
-"""Larger than the distance of any chunk's number from 0; some of these numbers are negative."""
+"""Is added to the numbers of chunks, some of which are negative, so that no sum is."""
 _MOST_ASKED = 32
-"""How many chunks are asked for at once: 2 MiB of messages, unless they are large."""
+"""How many chunks an address asks at once: they hold 2 MiB of messages, or more if messages are large."""
 
 
 def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects: Effects) -> None:
-    """Add messages to the last chunk of an address, or to a new one: after all that wait for it."""
+    """Add messages to the last chunk of an address, or to a new chunk: after all its waiting messages."""
     chunks = values.chunks
     parts: dict[int, list[bytes]] = {}
     for message in messages:
@@ -52,7 +53,10 @@ def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects
 
 
 def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
-    """Move messages from a large state to new chunks, which come before the address's other chunks."""
+    """If the waiting messages in a state are too large, move all but the first ones to new chunks.
+
+    The new chunks come before the address's other chunks.
+    """
     chunks = values.chunks
     if values.waiting_size <= _FULL_BYTES or chunks.asked > chunks.first:
         return  # in the second case, chunks that were asked for are on their way
@@ -74,7 +78,7 @@ def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
 
 
 def ask(values: AddressValues, key: bytes, effects: Effects) -> None:
-    """Ask for the first chunks of an address, unless chunks are on their way."""
+    """Ask the first chunks of an address for their messages, unless messages of chunks are on their way."""
     chunks = values.chunks
     if chunks.asked > chunks.first:
         return
@@ -85,7 +89,7 @@ def ask(values: AddressValues, key: bytes, effects: Effects) -> None:
 
 
 def arrive(group: Group, rows: Iterable[int]) -> list[int]:
-    """Add the messages of chunks that have come back to the chunk ones; return the other rows.
+    """Add the messages that chunks have returned to the waiting messages; return the other rows.
 
     Raises:
         CheckpointError: if a chunk is missing.
@@ -99,7 +103,7 @@ def arrive(group: Group, rows: Iterable[int]) -> list[int]:
         if chunk.chunk != values.chunks.first:
             raise CheckpointError(
                 f"chunk {chunk.chunk} of the messages that wait for {address_of(group.key)} has come "
-                f"instead of chunk {values.chunks.first}; restore the checkpoint from a copy"
+                f"instead of chunk {values.chunks.first}, which is lost; restore the checkpoint from a copy"
             )
         values.wait(chunk.messages, values.waiting_until)
         values.chunks.first += 1
@@ -107,7 +111,7 @@ def arrive(group: Group, rows: Iterable[int]) -> list[int]:
 
 
 def chunk_key(key: bytes, number: int) -> bytes:
-    r"""Return the key of a chunk of an address.
+    r"""Return the key of a chunk, which belongs to the address with the key ``key``.
 
     >>> chunk_key(b"Ada\0com.example.fns/greeter", 7)
     b'7\x00Ada\x00com.example.fns/greeter\x00statefun.waiting/chunk'
@@ -116,7 +120,7 @@ def chunk_key(key: bytes, number: int) -> bytes:
 
 
 def run_chunk(group: Group, effects: Effects) -> None:
-    """Handle the rows of a chunk: keep messages, and send them to the address that asks for them."""
+    """Handle the rows of a chunk: keep added messages, and return all of them when their address asks."""
     columns, values = group.columns, group.values.values
     pieces = [values[KEPT].value] if KEPT in values else []
     target = group.key.partition(SEPARATOR)[2].rpartition(SEPARATOR)[0]
@@ -135,7 +139,13 @@ def run_chunk(group: Group, effects: Effects) -> None:
 
 
 def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
-    """Yield the function type typename_of_target each message in a chunk, or on its way to or from a chunk."""
+    """Yield the typename of the target function of each message that a chunk holds, or a message to or from one.
+
+    Args:
+        target: the key of the chunk, or of the target of the message to or from a chunk.
+        typename: the typename of a value in the chunk's state, or of the message.
+        value: that value, or the message's.
+    """
     if typename == RELEASED:
         entry = Entry.FromString(value)
         typename, value = entry.typename, entry.value
@@ -146,7 +156,7 @@ def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
 
 
 def is_own(typename: str, value: bytes) -> bool:
-    """Return whether a message in the outbox goes from an address to a chunk of it, or back."""
+    """Return whether a message in the outbox goes from an address to one of its chunks, or back."""
     if typename == RELEASED:
         typename = Entry.FromString(value).typename
     return typename in {KEPT, _ASKED}

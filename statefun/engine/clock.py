@@ -11,17 +11,17 @@ from typing import Protocol
 logger = logging.getLogger("statefun")
 
 _LAG = 3_600_000
-"""The longest trusted delay of a task's start after its micro-batch's, in milliseconds.
+"""The longest time from the start of a micro-batch to that of a task that is believed, in milliseconds.
 
-A task that starts even later computes due times that are too early. If a worker's clock is ahead by
-less than this, values expire too early by the same time.
+A task that starts even later computes due times that are too early. If a worker's clock is ahead of the
+driver's by less than this, values expire too early by the same time.
 """
 _JUMP = 10_000
 """The difference between a clock and a stopwatch that counts as a jump, in milliseconds."""
 
 
 class Clock(Protocol):
-    """Tells the time, in every process that it travels to."""
+    """A clock, which works in every process that it is sent to."""
 
     def now(self) -> int:
         """Return the milliseconds since the epoch; they jump when somebody sets the clock."""
@@ -43,10 +43,10 @@ class SystemClock:
 
 
 class BatchClock:
-    """The driver's time, as a task of a micro-batch continues it.
+    """The driver's time in a task of a micro-batch.
 
-    The worker's own clock only measures how long the task waited for its start; the result is trusted
-    within bounds, from zero to an hour. After the start, a stopwatch measures.
+    The worker's own clock only measures how much later than the micro-batch the task has started; a result
+    below zero or above an hour is replaced by that bound. From then on, a stopwatch measures.
 
     Args:
         clock: the worker's clock.
@@ -69,20 +69,20 @@ class BatchClock:
 
 
 class JumpLog:
-    """Notices when a clock jumps, and logs each jump once."""
+    """Detects when a clock jumps, and logs each jump once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._difference = clock.now() - clock.monotonic()
 
     def look(self) -> None:
-        """Compare the clock with a stopwatch that has run since the last look."""
+        """Compare the clock with a stopwatch that has run since the last comparison; log a jump."""
         difference = self._clock.now() - self._clock.monotonic()
         jump, self._difference = difference - self._difference, difference
         if abs(jump) >= _JUMP:
             logger.warning(
                 "the clock has jumped %s by %s (it was set, or the machine was suspended); "
-                "delayed messages and expirations follow it",
+                "delayed messages and expirations follow the new time",
                 "ahead" if jump > 0 else "back",
                 timedelta(seconds=abs(jump) // 1000),
             )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reserved functions of timers: they delay, cancel and release messages.
 
-A delayed message is a message to its bucket, which keeps it until the bucket's tick comes, and then
-sends it on. A cancellable message waits at the address of its token and the sender's id; the bucket
-keeps a request to release the message instead. So a cancellation needs the token only. It is in time if
-it was sent before the message became due: the cancellation reaches the token's address one micro-batch
-after it was sent, and the request at least two micro-batches after the message became due.
+A delayed message is sent to its bucket, which keeps it until the bucket's tick comes, and then sends it to
+its target. A cancellable message waits at the address of its token, whose id consists of the token and
+the sender's id; the bucket only keeps a request to release the message. So a cancellation needs the token
+only. A cancellation is in time if it was sent before the message became due: it reaches the token's address
+one micro-batch after it was sent, and the request at least two micro-batches after the message became due.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
-"""The type of a wake-up: to an address whose values may have expired, or whose messages wait."""
+"""The type of a wake-up: a message to an address whose values may have expired, or whose messages wait."""
 _CANCELLABLE = f"{TIMERS_NAMESPACE}/cancellable"
 _RELEASE = f"{TIMERS_NAMESPACE}/release"
 _CANCEL = f"{TIMERS_NAMESPACE}/cancel"
@@ -45,34 +45,34 @@ _ID_BYTES = 8
 
 @attrs.frozen
 class Due:
-    """When a message is due, and in which order.
+    """When a message is due, and its place among messages that are due at the same time.
 
     Times are in milliseconds since the epoch.
     """
 
     time: int
     now: int
-    """The present time: how long a message has to wait decides in which bucket it waits."""
+    """The present time: the time from now until the message is due decides in which bucket it waits."""
     sequence: int
-    """Larger than the numbers of the sender's earlier messages."""
+    """A number that is larger than those of the sender's earlier delayed messages."""
 
 
 def send_at(due: Due, row: Row, effects: Effects) -> None:
-    """Send a message when it is due; at ``LATEST`` if it is due even later."""
+    """Send a delayed message, to be delivered when it is due, but at ``LATEST`` if it is due even later."""
     time = min(due.time, LATEST)
     entry = Entry(due=time, sequence=due.sequence, **row._asdict())
     _keep(bucket_before(time, due.now, row.target), entry, effects)
 
 
 def _keep(bucket: int, entry: Entry, effects: Effects) -> None:
-    """Send a delayed message to a bucket."""
+    """Send a delayed message to the bucket that keeps it."""
     effects.buckets.add(bucket)
     content = Bucket(messages=[entry]).SerializeToString()
     send(Row(bucket_key(bucket), entry.caller, DELAYED, content), effects)
 
 
 def send_cancellable(due: Due, row: Row, token: str, effects: Effects) -> None:
-    """Send a message when it is due, unless an address with the caller's id cancels ``token`` before."""
+    """Send a delayed message, which addresses with the caller's id can cancel by ``token`` until it is due."""
     address = token_key(row.caller, token)
     cancellable = CancellableMessage(
         token=token,
@@ -86,17 +86,17 @@ def send_cancellable(due: Due, row: Row, token: str, effects: Effects) -> None:
 
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
-    """Drop the delayed message with ``token`` of the caller's id, if there is one."""
+    """Cancel the delayed message that an address with the caller's id has sent with ``token``, if any."""
     send(Row(token_key(caller, token), caller, _CANCEL, token.encode()), effects)
 
 
 def without_cancelled(
     delayed: Iterable[DelayedMessage | Cancellation],
 ) -> list[DelayedMessage | Cancellation]:
-    """Drop messages that the same invocation batch cancels, so that they are never sent.
+    """Remove messages that the same invocation batch cancels later, together with their cancellations.
 
-    This is safe only for a token that the batch has cancelled before, as such a token is free. An older
-    message may wait with another token, which only the token's address knows.
+    This is safe only if the batch has cancelled the token before it sends the message, as the token is free
+    then. With any other token, an older message may be waiting, and only the token's address knows that.
     """
     remaining: dict[int, DelayedMessage | Cancellation] = {}
     free: dict[str, int | None] = {}  # by token: the message that uses it since it was free
@@ -118,7 +118,7 @@ def without_cancelled(
 
 
 def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
-    """Schedule the next wake-up that the group's address needs, unless one is on its way."""
+    """Send the next wake-up that the group's address needs to a bucket, unless one is on its way."""
     due = group.values.next_wake_up(now)
     if due is not None:
         due_at = min(due, LATEST)
@@ -127,17 +127,17 @@ def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
 
 
 def wake_up_at_once(group: Group, effects: Effects) -> None:
-    """Wake the group's address up in the next micro-batch."""
+    """Send a wake-up to the group's address that comes in the next micro-batch."""
     send(Row(group.key, group.key, WAKE_UP, b"%d" % LATEST), effects)
 
 
 def wake_up_time(value: bytes) -> int:
-    """Return the due time of a wake-up, in milliseconds since the epoch."""
+    """Return the due time that the value of a wake-up holds, in milliseconds since the epoch."""
     return int(value)
 
 
 def is_wake_up(typename: str, value: bytes) -> bool:
-    """Return whether a message in the outbox is a wake-up, also one that its bucket has released."""
+    """Return whether a message in the outbox is a wake-up, sent directly or released by a bucket."""
     if typename == WAKE_UP:
         return True
     return typename == RELEASED and Entry.FromString(value).typename == WAKE_UP
@@ -150,12 +150,12 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 def run_reserved(
     name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict
 ) -> None:
-    """Handle the messages of a group by a reserved function.
+    """Handle the messages to a bucket, or to the address of a token.
 
     Args:
-        name: the name of the function.
-        group: the messages to it.
-        effects: takes the messages that it sends.
+        name: the name of the address's function.
+        group: the messages and the state of the address.
+        effects: collects the messages that the address sends.
         begun: the driver's time when the micro-batch began, in milliseconds since the epoch.
         on_conflict: called with a delayed message whose token is in use.
     """
@@ -166,7 +166,12 @@ def run_reserved(
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
-    """Yield the delayed messages that a message to a reserved function, or a part of its state, holds."""
+    """Yield the users' delayed messages in a message to a bucket or a token's address, or in its state.
+
+    Args:
+        typename: the typename of the message, or of a value of the state.
+        value: the message's value, or that of the state.
+    """
     if typename == DELAYED:
         for message in Bucket.FromString(value).messages:
             if message.typename not in {_RELEASE, WAKE_UP}:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes ingress records by users' deserializers.
+"""Decodes the values of ingress records by users' deserializers.
 
-Deserializers run in the workers, as functions do. Before that, and in dead letters and retries, the value
-of a record stays as it was read, and a flag of the row says so.
+Deserializers run in the workers, as functions do. Before they run, and in dead letters and retries, a
+record has the value that was read from its topic, and a flag says that this value is not decoded.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from statefun.sdk.types import TypedValue, encoded
 
 
 class Deserialized(NamedTuple):
-    """A call that is ready for its function, and the messages that could not be decoded."""
+    """A call whose records are decoded, and the messages that could not be decoded."""
 
     call: Call | None
-    """None if there is no message for the function: all have failed, or were dropped."""
+    """The call of the function; None if no message remains for it, as all have failed or were dropped."""
     failed: list[FailedMessage]
 
 
 def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
-    """Replace the records among the messages of ``call`` by decoded values."""
+    """Decode the values of the records among the messages of ``call``."""
     invocations = call.batch.invocations
     records = frozenset(filter(call.was_encoded, range(len(invocations))))
     if not records:
@@ -70,8 +70,8 @@ def _value(
 ) -> TypedValue | None:
     """Return the decoded value of a record; None to drop the record."""
     if origin is None or route is None or route.deserializer is None:
-        place = "it" if origin is None else f"records of topic {origin.topic}"
-        raise ValueDecodeError(f"no ingress has a deserializer any more that could read {place}")
+        content = "the message" if origin is None else f"records of topic {origin.topic}"
+        raise ValueDecodeError(f"no ingress has a deserializer any more that could read {content}")
     _, content = call.batch.invocations[index].argument
     value = route.deserializer.read(_kafka_record(call, origin, content))
     return None if value is None else encoded(value, route.deserializer.value_type)

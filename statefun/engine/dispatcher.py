@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dispatcher: it takes messages and state of addresses, and returns new state and effects."""
+"""The dispatcher: it calls functions with the messages and states of addresses, and collects the effects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.stateful_function import StatefulFunction
 
 _SEQUENCE_BITS = 32
-"""Bits that count the delayed messages of a task; no task sends as many as they can count."""
+"""How many bits the number of a delayed message in its task has; no task sends as many messages."""
 
 
 class Dispatcher:
@@ -99,16 +99,16 @@ class Dispatcher:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
-        are handled one after the other. Messages that need no other address's state are delivered
-        in this micro-batch, after all messages that wait for their sender.
+        are handled one after the other. Immediate messages are delivered in this micro-batch, after all
+        rows of the address that has sent them.
 
         Yields:
-            Each group, once its values and effects are up to date. The dispatcher keeps no reference
-            to it, as the small objects of a whole batch would keep the garbage collector busy.
+            Each group, once its state and effects are complete. The dispatcher keeps no reference to a
+            yielded group, as the small objects of a whole batch would keep the garbage collector busy.
 
         Raises:
-            DispatchError: if a row cannot be dispatched or an invocation failed; then no
-                effects of this call may be used.
+            DispatchError: if the failure policy of a message is to stop the application; then the
+                collected effects must not be used.
         """
         with standby():
             yield from self._dispatch(groups, effects)
@@ -157,13 +157,16 @@ class Dispatcher:
     async def _run_async(
         self, call: Call | PendingCall, effects: Effects, running: RunningCall
     ) -> CallOutcome:
-        """Run a call; if a transport makes it, messages are decoded only once it admits the call."""
+        """Run a call of a coroutine function, or of a function behind an endpoint.
+
+        Messages to an endpoint are decoded only after its transport has admitted the call.
+        """
         if isinstance(call, PendingCall):
             postponed = await self._transports.admit(call)
             if postponed is not None:
                 return postponed
             if not (call.rows or call.group.values.waiting):
-                return None  # until the messages of its chunks have come
+                return None  # all messages are in chunks, which have not returned them yet
             self._transports.resume(call.group)
             ready = self._deserialized(call.decoded(), effects)
             if ready is None:
@@ -179,7 +182,7 @@ class Dispatcher:
     def _conclude(
         self, call: Call | PendingCall, outcome: CallOutcome | Left, effects: Effects
     ) -> None:
-        """Collect the effects of a call, or keep its messages if it has to wait or has left."""
+        """Collect the effects of a call; keep its messages if it has to wait or has left its micro-batch."""
         if isinstance(outcome, Left):
             self._left.leave(outcome, effects)
         elif isinstance(outcome, Postponed):
@@ -207,7 +210,7 @@ class Dispatcher:
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
-        """Return the call for the rows of a group; None if the runtime handles them itself."""
+        """Return the call for the rows of a group; None if no function is to be called now."""
         address = address_of(group.key)
         if self._run_reserved(address, group, effects):
             return None
@@ -244,7 +247,7 @@ class Dispatcher:
         return self._deserialized(call, effects) if may_be_encoded else call
 
     def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
-        """Return the rows of a group that are messages, and the types of the runtime's own messages."""
+        """Handle wake-ups and the messages of chunks; return other rows, and typenames of engine messages."""
         rows: Sequence[int] = range(group.start, group.end)
         if not group.columns.has_own:
             return rows, ()
@@ -257,7 +260,7 @@ class Dispatcher:
         return rows, special
 
     def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
-        """Handle the rows of a group if its address is reserved; return whether it is."""
+        """Handle the rows of a group if its address is a reserved one; return whether it is."""
         if address.namespace == TIMERS_NAMESPACE:
             delays.run_reserved(address.name, group, effects, self._clock.begun, self._token_in_use)
         elif address.namespace == REJECTION_NAMESPACE:
@@ -269,14 +272,14 @@ class Dispatcher:
         return True
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
-        """Return a call with decoded records; None if no message remains."""
+        """Return a call with decoded records; None if no message remains, as none could be decoded."""
         values = deserialized(call, self._routes)
         for failed in values.failed:
             self._handle(failed, call.function, effects)
         return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
-        """Remove the wake-ups from a group's rows; return the other rows."""
+        """Handle the wake-ups among a group's rows; return the other rows."""
         typename, value = group.columns.typename, group.columns.value
         others = []
         for row in rows:
@@ -289,7 +292,7 @@ class Dispatcher:
         return others
 
     def _collect_result(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Collect the effects of a call."""
+        """Apply the result of a call: its effects, its changes of state, and its failed messages."""
         count = len(call.batch.invocations)
         self._invocations += count if result.postponed is None else result.postponed.first
         self._collect(call, result, effects)
@@ -345,7 +348,7 @@ class Dispatcher:
         return None if route is None else route.failure_policy
 
     def _reactions(self, effects: Effects) -> Reactions:
-        """Return what is done with a call that has left its micro-batch."""
+        """Return how to apply the result of a call that has left its micro-batch, and how to fail its message."""
         return Reactions(
             lambda call, result: self._collect_result(call, result, effects),
             lambda failed, function: self._handle(failed, function, effects),
@@ -370,7 +373,7 @@ class Dispatcher:
         self._failures.handle(failed, policy, effects)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Collect the effects of a call, in the order that the reference implementation prescribes."""
+        """Collect the messages and records of a call, in the order that the reference implementation has."""
         for message in result.messages:
             row = self._sender.row(call.key, message)
             runs_anywhere = self._sender.runs_anywhere(message.target_typename)
@@ -382,7 +385,7 @@ class Dispatcher:
             effects.egress[record.typename].append(egress_row(record))
 
     def summary(self) -> Outcome:
-        """Return the counts of handled and failed messages."""
+        """Return the counts of handled, failed and waiting messages, and reports of endpoints and calls."""
         counts = self._counts.summary()
         counts.invocations = self._invocations
         self._transports.report(counts)

@@ -12,16 +12,16 @@ from statefun.engine.sinks import headers_size
 from statefun.sdk.egress import KafkaEgressMessage
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""The size of the effects, in bytes, at which a piece ends and another piece begins.
+"""The size at which a piece of the effects is complete, in bytes; each piece becomes an Arrow batch.
 
-Spark reads an Arrow batch as a whole, into memory outside its heap, which is small. And a column holds
-2 GiB at most, while one invocation may send more than that."""
+Spark reads an Arrow batch as a whole, into memory outside of its heap, which is small. And a column of a
+batch holds 2 GiB at most, while one invocation may send more than that."""
 _NUMBER_BYTES = 4
 """The approximate size of a number or of a null."""
 
 
 def row_size(row: tuple[Any, ...]) -> int:
-    """Return the bytes of an effect's columns; for text, a lower bound.
+    """Return the bytes that an effect's columns take; text counts one byte per character, a lower bound.
 
     >>> from statefun.engine.sinks import EgressRecord
     >>> row_size(EgressRecord("topic", b"key", None, [("name", b"value"), ("none", None)], 7))
@@ -34,7 +34,7 @@ def row_size(row: tuple[Any, ...]) -> int:
             size += len(cell)
         elif cell is None or kind is int:
             size += _NUMBER_BYTES
-        elif isinstance(cell, (bytes, str)):  # of classes that users' serializers return
+        elif isinstance(cell, (bytes, str)):  # a subclass, which a user's serializer has returned
             size += len(cell)
         else:
             size += headers_size(cell)
@@ -42,16 +42,16 @@ def row_size(row: tuple[Any, ...]) -> int:
 
 
 class EffectRows:
-    """Collects effects of one kind, in order."""
+    """Collects messages, or the records for one egress, in order."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._ends: list[int] = []
-        """The row after the last one of each complete piece; a piece has ``PIECE_BYTES`` or little more."""
+        """The index after the last row of each complete piece; a piece has ``PIECE_BYTES`` or little more."""
         self._full = PIECE_BYTES
-        """The value of ``size`` at which the present piece ends."""
+        """The value of ``size`` at which the present piece is complete."""
         self.size = 0
-        """Bytes of all columns so far."""
+        """The bytes of all columns of the collected effects."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,7 +65,7 @@ class EffectRows:
             self._full = self.size + PIECE_BYTES
 
     def take(self) -> list[Sequence[tuple[Any, ...]]]:
-        """Return the collected effects, in pieces of a bounded size, and drop them here."""
+        """Return the collected effects, in pieces of a bounded size, and begin anew without effects."""
         rows, ends = self._rows, [*self._ends, len(self._rows)]
         self._rows, self._ends, self._full, self.size = [], [], PIECE_BYTES, 0
         return [rows[start:end] for start, end in pairwise([0, *ends]) if start < end]
@@ -76,17 +76,17 @@ class Effects:
 
     def __init__(self) -> None:
         self.egress: defaultdict[str, EffectRows] = defaultdict(EffectRows)
-        """Records by their egress."""
+        """The records, by the typename of their egress."""
         self.messages = EffectRows()
         self.buckets: set[int] = set()
-        """The timer buckets among the targets of the messages."""
+        """The numbers of the timer buckets to which some of the messages go."""
 
     def __bool__(self) -> bool:
         return bool(self.messages) or any(self.egress.values())
 
     @property
     def size(self) -> int:
-        """Bytes of all columns so far."""
+        """The bytes of all columns of the collected effects."""
         total = self.messages.size
         for rows in self.egress.values():
             total += rows.size
@@ -94,7 +94,7 @@ class Effects:
 
 
 def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
-    """Return a record as an effect: the fields of an egress record."""
+    """Return an egress record as an effect: a tuple with the fields of :class:`EgressRecord`."""
     return (
         message.topic,
         message.key,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies failure policies to messages that were not handled.
+"""Applies failure policies to messages on which functions fail, and to records that no function can receive.
 
-A dead letter is the original message in the dead-letter topic: key, value and headers of the
-record it came from, and further headers that begin with ``statefun-`` and describe the
-failure. It is published like all egress records.
+A dead letter is a record of the dead-letter topic that holds the original message: the key, value and
+headers of the ingress record that became the message, and further headers that begin with ``statefun-``
+and describe the failure. A dead letter is published like all egress records.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from statefun.sdk.printable import printable
 from statefun.sdk.times import in_milliseconds
 
 RETRY = "statefun.failures/retry"
-"""The type of a retry envelope, which carries the original message."""
+"""The type of a retry envelope: it carries a message that waits or is tried again, and its attempts so far."""
 
 _MESSAGE_LENGTH = 10_000
-"""Characters of an error's text; longer texts are cut, as an exception may quote a record."""
+"""The largest number of characters of an error's text; an exception may quote a record, so texts are cut."""
 _MOST_KINDS = 100
-"""How many kinds of failures a task distinguishes; all further kinds count as one."""
+"""How many kinds of failures a task counts separately; all further kinds count as one."""
 _OTHERS = "others"
 _PLACE = re.compile(r'^ +File (".*", line \d+)', re.MULTILINE)
 
 
 class DispatchError(Exception):
-    """Dispatching stopped at a message; the driver reports ``error``."""
+    """Dispatching has stopped, as the failure policy of a message says; the driver reports ``error``."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
@@ -53,14 +53,14 @@ class DispatchError(Exception):
 
 
 class FailedMessage(NamedTuple):
-    """A message that was not handled."""
+    """A message on which a function has failed, or that no function can receive."""
 
     target: bytes
     caller: bytes | None
     typename: str
     value: bytes | None
     record: RecordOrigin | None
-    """The origin of the message, if it is an ingress record."""
+    """The origin of the ingress record that became the message; None for a message of a function."""
     error: StatefunError
     cause: str
     """The class name of the exception."""
@@ -68,28 +68,28 @@ class FailedMessage(NamedTuple):
     traceback: str = ""
     trace: str | None = None
     is_encoded: bool = False
-    """Whether the value is that of a record, which no deserializer has decoded yet."""
+    """Whether the value is that of a record that no deserializer has decoded yet."""
 
     @property
     def kind(self) -> str:
-        """The function, the type of error and the place where it was raised."""
+        """The kind of failure, by which failures are counted: function, exception and line of code, as text."""
         places = _PLACE.findall(self.traceback)
         return f"{typename_of(self.target)} {self.cause} {places[-1] if places else ''}"
 
     @property
     def text(self) -> str:
-        """Why it was not handled, and where it came from."""
+        """The error's text, and where the message came from."""
         origin = origin_text(self.record, address_of(self.caller) if self.caller else None)
         return f"{self.error.message} ({origin})"
 
 
 class FailureCounts:
-    """Counts messages that were not handled, and keeps an example of each kind for the log."""
+    """Counts failed messages, and keeps the first failure of each kind as an example for the log."""
 
     def __init__(self) -> None:
         self._counts = Outcome()
         self._examples: dict[tuple[str, str], Outcome.Example] = {}
-        """By the kind of the failure, and by what happened to the messages."""
+        """The first failure of each kind, by its kind and by what has become of its message."""
 
     def retried(self, failed: FailedMessage) -> None:
         """Count a message that is tried again."""
@@ -107,12 +107,12 @@ class FailureCounts:
         self._note(failed, "to the dead-letter topic")
 
     def note(self, kind: str, what: str, text: str) -> None:
-        """Keep an example for the log.
+        """Count a failure by its kind, and keep the first failure of each kind as an example for the log.
 
         Args:
-            kind: the function, the type of error and the place where it was raised.
-            what: what happened to the message.
-            text: about the message; the first text of each kind is logged.
+            kind: the kind of failure: function, exception and line of code.
+            what: what has become of the message, such as "skipped".
+            text: describes the failure; the first text of each kind is logged.
         """
         example = self._examples.get((kind, what))
         if example is None:
@@ -122,7 +122,7 @@ class FailureCounts:
         example.count += 1
 
     def summary(self) -> Outcome:
-        """Return the counts, with the examples."""
+        """Return the counts of failed messages, with an example of each kind of failure."""
         self._counts.examples.extend(self._examples.values())
         return self._counts
 
@@ -134,10 +134,10 @@ class Failures:
     """Applies policies to failed messages.
 
     Args:
-        policies: the policies.
-        clock: the present time, from which a retry's pause counts.
-        sequence: numbers delayed messages in their order.
-        counts: counts the messages by what happened to them.
+        policies: the policies of the application as a whole.
+        clock: the present time, at which the pause before a retry begins.
+        sequence: ascending numbers for delayed messages.
+        counts: counts the messages by what has become of them.
     """
 
     def __init__(
@@ -149,10 +149,16 @@ class Failures:
         self._counts = counts
 
     def handle(self, failed: FailedMessage, policy: FailurePolicy | None, effects: Effects) -> None:
-        """Apply a policy to a failed message.
+        """Retry, skip or bury a failed message, or stop the application, as a failure policy says.
+
+        Args:
+            failed: the message.
+            policy: the policy; None for the application's default.
+            effects: collects the retried message, or the dead letter.
 
         Raises:
-            DispatchError: if the policy is to fail.
+            DispatchError: if the policy is to stop, or a dead letter would lose a part that exists nowhere
+                else.
         """
         if isinstance(policy, Retry) and failed.attempts < policy.attempts:
             self._try_later(failed, policy, effects)
@@ -185,7 +191,9 @@ class Failures:
 
     def _bury(self, failed: FailedMessage, effects: Effects) -> None:
         if self.policies.dead_letters is None:
-            raise AssertionError("a policy without its topic does not pass the binding check")
+            raise AssertionError(
+                "a dead letter needs a topic, but no dead-letter topic is declared"
+            )
         place = self.policies.dead_letters
         headers = [
             (header.key, header.value if header.HasField("value") else None)
@@ -193,17 +201,17 @@ class Failures:
         ]
         key, (id_, _, _) = _key(failed), failed.target.rpartition(SEPARATOR)
         original = Original(key, failed.value, headers)
-        # A replay goes to the id that the target has, unless that is the key.
+        # A replay needs the whole target, unless the key of the letter is the target's id.
         whole = () if key == id_ else ("target",)
         letter, left_out = place.letter(original, self._facts(failed), whole)
         if left_out and failed.record is None:
-            # The message is nowhere else, while a record still is in its topic.
+            # A record is still in its topic, but a message of a function would be lost.
             text = place.too_large(failed.text)
             raise DispatchError(type(failed.error)(text), failed.traceback)
         effects.egress[place.egress].append(letter)
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
-        """Yield the facts about a failure, by header names without their prefix."""
+        """Yield the facts about a failure: names (of headers, without ``statefun-``) and values."""
         target, record = address_of(failed.target), failed.record
         return facts(
             failed.error,
@@ -220,7 +228,7 @@ class Failures:
 
 
 def _key(failed: FailedMessage) -> bytes | None:
-    """Return the key of the message's record, or else the target's id."""
+    """Return the key of the dead letter: that of the message's record, or else the target's id."""
     id_, _, typename = failed.target.rpartition(SEPARATOR)
     key = None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
     return key if failed.record is None else key_of(failed.record, key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages and the state of one address, in the form that dispatching uses."""
+"""The messages and the state of one address in a micro-batch, in the form that the dispatcher uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
 OWN_PREFIX = "statefun."
-"""The typename prefix of the runtime's own messages."""
+"""The prefix of the typenames of the engine's own messages, such as wake-ups."""
 
 _NEVER = -2
 _make_value = partial(tuple.__new__, TypedValue)
@@ -26,19 +26,19 @@ _make_invocation = partial(tuple.__new__, Invocation)
 
 
 COLUMNS = ("caller", "typename", "value", "trace", "flags")
-"""The columns that are read for every row."""
+"""The columns that the dispatcher reads for every row; see :class:`Columns`."""
 
 
 class Columns:
-    """Rows of ``envelope.ROW_SCHEMA``, column by column.
+    """Messages as rows of ``envelope.ROW_SCHEMA``, column by column.
 
     Args:
-        caller: the keys of the addresses that have sent the messages; None for records.
+        caller: the keys of the addresses that have sent the messages; None for ingress records.
         typename: the typenames of the values.
         value: the values; None for a record without a value, which no function gets.
         trace: the trace-context headers, or None.
         flags: bits of ``row_flags``.
-        cell: looks up a row in one of the other columns.
+        cell: returns the cell of a further column, given the name of the column and the row.
     """
 
     def __init__(  # noqa: PLR0913 - a row has so many
@@ -59,14 +59,15 @@ class Columns:
         self.cell = cell
         self._invocations: list[Invocation] | None = None
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
-        """Whether one of the rows is a message of the runtime itself."""
+        """Whether one of the rows is one of the engine's own messages."""
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
         """Whether one of the rows is a record whose value is not decoded yet."""
 
     def invocations(self) -> list[Invocation]:
-        """Return the messages of all rows.
+        """Return the messages in all rows as invocations.
 
-        All are made at once, by functions of C: a loop in Python would take several times as long.
+        All are made at once, by functions that are written in C: a loop in Python would take several times
+        as long.
         """
         if self._invocations is None:
             self._invocations = self._new_invocations()
@@ -84,11 +85,11 @@ class Columns:
         return bool(self.flags[row] & ENCODED)
 
     def record(self, row: int) -> RecordOrigin | None:
-        """Return the origin of a row that is an ingress record; None for other rows."""
+        """Return the origin of the ingress record in a row; None if the row is another message."""
         topic = self.cell("topic", row)
         if topic is None:
             return None
-        # pandas turns a column of integers that has nulls into one of floats.
+        # pandas converts a column of integers with nulls to floats.
         origin = RecordOrigin(
             topic=topic,
             partition=int(self.cell("partition", row)),
@@ -106,14 +107,14 @@ class Columns:
 
 
 class Group(NamedTuple):
-    """The messages of one address, and its state."""
+    """The messages of one address in a micro-batch, and the state of the address."""
 
     key: bytes
     columns: Columns
     start: int
-    """The first of its rows in ``columns``."""
+    """The index of the group's first row in ``columns``."""
     end: int
-    """The row after its last one."""
+    """The index after that of the group's last row."""
     values: AddressValues
     last: bool = True
-    """Whether these are the address's last rows in this micro-batch."""
+    """Whether the address gets no further rows in this micro-batch."""

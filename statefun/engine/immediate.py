@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are delivered in the micro-batch that sends them, as they need no other address's state.
+"""Immediate messages: they are delivered in the micro-batch that sends them.
 
 An address's messages to itself are, and those of a function with state to plain functions without. The order
 per sender and target forbids more. A plain function without state that is invoked here, because a group's
@@ -23,14 +23,14 @@ from statefun.sdk.types import TypedValue
 
 
 class ImmediateMessages:
-    """The immediate messages of the addresses of one task.
+    """Decides which messages of one task are immediate, and makes the calls that deliver them.
 
     Args:
         functions: the functions of the application.
         batch: the number of the micro-batch.
-        delivered_up_to: the newest micro-batch up to which all messages were delivered before; None while
-            messages of an earlier run are on their way.
-        limit: how many messages of an address may be immediate.
+        delivered_up_to: all messages of micro-batches up to this one were delivered before the present
+            micro-batch; None while messages of an earlier run are on their way.
+        limit: how many messages of one address may be immediate in a micro-batch.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ImmediateMessages:
         if call.key != call.group.key:
             return False
         if row.target == call.key:
-            if values.chunks:  # then no later message of this micro-batch may overtake it
+            if values.chunks:  # they hold earlier messages, which no immediate message may overtake
                 values.immediate_count = self._limit
             stays = values.immediate_count < self._limit
         elif runs_anywhere and call.function.specs:
@@ -66,9 +66,9 @@ class ImmediateMessages:
         return stays
 
     def next_call(self, group: Group) -> Call | None:
-        """Return the call for the first immediate messages, up to another target; None without any.
+        """Return the call for the first immediate messages of a group, up to one with another target.
 
-        They come after all rows of the address, the last of which need not have caused a call.
+        None: there are no immediate messages, or the address gets further rows, which come first.
         """
         values = group.values
         messages, sender = values.immediate, address_of(group.key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way in which the engine calls functions; the test kit has a subclass that checks results."""
+"""Calls users' functions for the engine; the test kit has a subclass that checks the results."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from statefun.sdk.stateful_function import StatefulFunction
 
 
 class Invoker:
-    """Calls functions."""
+    """Calls functions with invocation batches."""
 
     def invoke(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a plain function over a batch; see :func:`statefun.sdk.invocation.invoke`."""
+        """Call a plain function with the messages of a batch; see :func:`statefun.sdk.invocation.invoke`."""
         return invoke(function, batch, prepare)
 
     async def invoke_async(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a coroutine function, or a function that a transport invokes, over a batch."""
+        """Call a coroutine function, or a function behind an endpoint, with the messages of a batch."""
         return await invoke_async(function, batch, prepare)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that have left their micro-batches: what their addresses keep, and what their results do.
+"""Handles long calls: calls that have left their micro-batches, and the results of such calls.
 
-The messages of such a call become part of the address's state, and all later messages wait. The
-result comes as a message of the runtime's own, and has the effects that it would have had in the
-micro-batch that the call has left. A call whose process has ended, or whose run has, is made again
-from the state: so a function may be called twice, but the effects of one call count.
+The messages of a long call are kept in the state of its address, and all later messages of the address wait.
+The result comes to the address as one of the engine's own messages, and has the effects that it would have
+had in the micro-batch that the call has left. If the process or the run in which the call was made ends
+before the result has come, the call is made again from the state: so a function may be called twice with a
+message, but only the effects of one call count.
 """
 
 from __future__ import annotations
@@ -37,37 +38,37 @@ logger = logging.getLogger("statefun")
 
 CALLS_NAMESPACE = "statefun.calls"
 RESULT = f"{CALLS_NAMESPACE}/result"
-"""The type of the message that has the result of a call: a ``CallResult``."""
+"""The type of the message that brings the result of a long call to its address; its value is a ``CallResult``."""
 LOST = f"{CALLS_NAMESPACE}/lost"
 """The type of the message that names a call whose process has ended."""
 MOST_RESULT_BYTES = 256 * 1024 * 1024
 """The largest result of a call that has left, in bytes."""
 _WATCH = timedelta(seconds=15)
-"""How often an address looks whether the run that has made its call is still the present one."""
+"""How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
-"""How many messages the first request to a function takes: nobody knows how long they take."""
+"""The limit of messages of a call behind an endpoint as long as the time per message is unknown."""
 _MOST_LOST = 3
-"""How often the process may end that makes the call of one message: then the message fails."""
+"""How many times in a row the process may end that calls a function with one message; then the message fails."""
 
 Invoke = Callable[[StatefulFunction, InvocationBatch], Awaitable[InvocationResult]]
-"""Calls a function."""
+"""Calls a function with the messages of a batch."""
 
 
 class Reactions(NamedTuple):
-    """What the dispatcher does with calls that have left their micro-batches."""
+    """Functions of the dispatcher for the results and failures of long calls."""
 
     apply: Callable[[Call, InvocationResult], None]
-    """Applies the result of a call."""
+    """Applies the result of a call to the state of its address, and collects its effects."""
     fail: Callable[[FailedMessage, StatefulFunction], None]
-    """Applies the failure policy to a message."""
+    """Applies the failure policy of a function to a failed message."""
 
 
 class LeftCalls:
-    """The calls that have left their micro-batches, as one task sees them.
+    """Handles the long calls of one task's addresses: calls that leave now, and results of earlier ones.
 
     Args:
         clock: the present time.
-        run: names the run of the application.
+        run: the name of the application's run.
         runner: runs the calls of this task.
         transports: keeps messages that wait.
     """
@@ -80,22 +81,23 @@ class LeftCalls:
         self._runner = runner
         self._transports = transports
         self._new: list[tuple[bytes, str]] = []
-        """The addresses whose calls have left in this task, and the names of the calls."""
+        """The keys of the addresses whose calls have left the micro-batch in this task, and the calls' names."""
 
     def limited(
         self, group: Group, function: StatefulFunction, rows: Sequence[int]
     ) -> Sequence[int]:
-        """Leave as many messages to the next call of a group as fit into its time.
+        """Limit the next call of a group to as many messages as fit into the time of a call.
 
-        The others wait for the next micro-batch.
+        Further messages wait for the next micro-batch.
 
         Returns:
-            The rows that the call takes besides the messages that wait.
+            The rows that the call takes in addition to the waiting messages of the address.
         """
         values = group.values
         most = 1 if values.lost else self._runner.most(_pace_name(group.key, function))
         if most is None:
-            # A call of a function here ends when its time is over; a request cannot be divided then.
+            # A function of this process is not called with further messages when the call's time is over.
+            # A request to an endpoint has been sent by then, with all of its messages.
             most = sys.maxsize if function.transport is None else _FIRST_REQUEST
         if len(values.waiting) + len(rows) <= most:
             return rows
@@ -105,10 +107,10 @@ class LeftCalls:
     async def run(
         self, call: Call, batch: InvocationBatch, invoke: Invoke, running: RunningCall
     ) -> tuple[Call, InvocationResult] | None:
-        """Run a call; if it leaves its micro-batch meanwhile, report its result.
+        """Run a call to its end; if it leaves its micro-batch before, report its result to the driver.
 
         Returns:
-            The call with its result; None if the call has left.
+            The call with its result; None if the call has left its micro-batch.
         """
         function, key = call.function, call.key
         running.take(call)
@@ -136,11 +138,11 @@ class LeftCalls:
         return running.call, result
 
     def leave(self, left: Left, effects: Effects) -> None:
-        """Keep the messages of a call that leaves in the state of its address."""
+        """Keep the messages of a call that leaves its micro-batch in the state of its address."""
         group = left.call.group
         values, now = group.values, self._clock.now()
         messages = (*postponed_messages(left.call, 0),)
-        # The call goes on with the values that it has.
+        # The call goes on with the present dictionary, which must not change any more.
         values.values = dict(values.values)
         values.under_way = UnderWay(self._run, left.attempt, messages, now)
         self._transports.add_bytes(values.under_way.size)
@@ -150,7 +152,7 @@ class LeftCalls:
         self._new.append((group.key, left.attempt))
 
     def watch(self, values: AddressValues) -> None:
-        """Let an address look, after some time, whether its call is still one of the present run."""
+        """Set when an address with a long call wakes up, to check whether the present run has made the call."""
         if values.under_way is not None and not values.waiting_until:
             values.waiting_until = self._clock.now() + in_milliseconds(_WATCH)
 
@@ -162,7 +164,7 @@ class LeftCalls:
         rows: Sequence[int],
         reactions: Reactions,
     ) -> Sequence[int]:
-        """Handle reports about the call of an address; return the rows that are no reports."""
+        """Handle the result or the loss of an address's long call, if the rows say so; return other rows."""
         results: dict[str, CallResult] = {}
         lost_attempts: set[str] = set()
         others = []
@@ -195,7 +197,7 @@ class LeftCalls:
         stored: CallResult,
         reactions: Reactions,
     ) -> None:
-        """Apply a result as if the call had ended in this micro-batch, before all other messages."""
+        """Apply the result of a long call as if it had ended in this micro-batch, before all other messages."""
         values = group.values
         messages = values.end_call()
         self._transports.add_bytes(-sum(map(len, messages)))
@@ -209,7 +211,7 @@ class LeftCalls:
             values.keep_waiting([*values.waiting, *queued])
 
     def _lose(self, group: Group, function: StatefulFunction, reactions: Reactions) -> None:
-        """Make a call again whose process has ended; let its message fail if that happens often."""
+        """Make a call again whose process has ended; if that happens too often with one message, it fails."""
         values = group.values
         values.lost += 1
         if function.transport is not None or values.lost < _MOST_LOST:
@@ -228,7 +230,7 @@ class LeftCalls:
         reactions.fail(failed_again(group, message, error), function)
 
     def report(self, counts: Outcome) -> None:
-        """Report the calls that have left in this task."""
+        """Add the calls that have left their micro-batch in this task to the outcome of the task."""
         for key, attempt in self._new:
             counts.detached.add(address=key, attempt=attempt, worker=self._runner.worker)
 
@@ -262,5 +264,5 @@ def _handled(batch: InvocationBatch, result: InvocationResult) -> int:
 
 
 def _pace_name(key: bytes, function: StatefulFunction) -> str:
-    """Return the name under which the times of a function's calls are kept."""
+    """Return the name under which the runner measures how long a function's calls take."""
     return typename_of(key) if function.transport is not None else str(function.typename)

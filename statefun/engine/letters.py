@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes dead letters as records that fit into the dead-letter topic.
 
-A dead letter is the original message or record. Besides the original headers it has headers that
-begin with ``statefun-`` and describe the failure. Long texts among them, such as ids and the
-messages of exceptions, are cut. If a letter is still larger than its egress
-takes, parts of the record are left out, and a header of the letter names them.
+A dead letter is the original message or record. In addition to the original headers it has headers that
+begin with ``statefun-`` and describe the failure. Long texts among these headers, such as the messages of
+exceptions, are cut. If a letter is still larger than its egress takes, parts of the record are left out, and
+a header of the letter names them.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
 
 HEADER_PREFIX = "statefun-"
-"""The prefix of a dead letter's headers about the failure; other headers are the record's."""
+"""The prefix of the headers that describe the failure; all other headers are those of the original record."""
 TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
 """The header with the typename of a dead letter's target function."""
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The header with the typename of a dead letter's value."""
 ENCODED_HEADER = f"{HEADER_PREFIX}encoded"
-"""The header of a letter whose value is that of a record, which no deserializer has decoded."""
+"""The header that marks a letter whose value is that of a record that no deserializer has decoded."""
 PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
-"""The header with which the reader of a connector says why a record has no key."""
+"""The header in which the reader of a connector says why a record has no key."""
 CUT = "cut"
-"""The header that names the texts that were cut."""
+"""The header that lists the headers whose texts were cut."""
 LEFT_OUT = "left-out"
-"""The header that names the parts of the record that were left out."""
+"""The header that lists the parts of the record that were left out."""
 _TEXT_BYTES = 2000
+"""The largest size of a header's text, in bytes."""
 _TRACEBACK = "traceback"
 _TRACEBACK_BYTES = 8000
-"""The limit of a traceback: its lines of users' code are worth more bytes than other texts."""
+"""The largest size of a traceback, in bytes: it is more useful than other texts."""
 _MARK = b"..."
 _RECORD_OVERHEAD = 200
 _HEADER_OVERHEAD = 10
 
 _PARTS: dict[str, Any] = {"value": None, "headers": (), "key": None}
-"""The parts that a letter loses, one by one, while it is too large, and their replacements."""
+"""The parts that are left out of a letter, one after another while it is too large, and their replacements."""
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 
@@ -57,12 +58,12 @@ class Original(NamedTuple):
 
 @attrs.frozen
 class DeadLetterTopic:
-    """The topic of dead letters, and its egress."""
+    """The topic of dead letters, and the egress that writes to it."""
 
     egress: str
     topic: str
     max_record_size: int
-    """The egress's limit of a record, in bytes."""
+    """The largest record that the egress takes, in bytes."""
 
     @classmethod
     def of(cls, egress: KafkaEgress | None) -> DeadLetterTopic | None:
@@ -72,10 +73,10 @@ class DeadLetterTopic:
         return cls(str(egress.id), egress.dead_letter_topic, egress.max_record_size)
 
     def too_large(self, text: str) -> str:
-        """Return a text about a failed message without a record, whose letter does not fit."""
+        """Return the error text for a failed message whose dead letter is too large; ``text`` is the failure."""
         return (
             f"{text}; its dead letter would be larger than egress {self.egress} takes "
-            f"({self.max_record_size:,} bytes): raise its property max.request.size, and "
+            f"({self.max_record_size:,} bytes): raise the egress's property max.request.size, and "
             f"max.message.bytes of topic {self.topic}"
         )
 
@@ -85,12 +86,12 @@ class DeadLetterTopic:
         about: Iterable[tuple[str, str]],
         whole: Container[str] = (),
     ) -> tuple[EgressRecord, list[str]]:
-        """Return a letter that is not too large, and the names of the parts that were left out.
+        """Return a letter that the egress takes, and the names of the parts that were left out of it.
 
         Args:
-            original: the message or record; headers of an earlier failure are dropped.
-            about: the facts about the failure, by header names without their prefix.
-            whole: the facts that are never cut.
+            original: the message or record; its headers of an earlier failure are dropped.
+            about: the facts about the failure: names of headers, without their prefix, and texts.
+            whole: the names of the facts whose texts are never cut.
         """
         texts, cut = [], []
         for name, text in about:
@@ -119,19 +120,24 @@ class RecordPlace(Protocol):
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """The topic of the record."""
 
     @property
     def partition(self) -> int:
-        """Its partition."""
+        """The partition of the record."""
 
     @property
     def offset(self) -> int:
-        """Its offset."""
+        """The offset of the record."""
 
 
 def origin_text(record: RecordPlace | None, caller: Address | None) -> str:
-    """Return where a message came from, for error texts."""
+    """Describe where a message came from, for error texts.
+
+    Args:
+        record: the ingress record that became the message; None if a function has sent it.
+        caller: the address that has sent the message, if it is known.
+    """
     if record is not None:
         return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
     return f"message from {caller}" if caller else "message"
@@ -150,7 +156,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
     target: Address | None,
     traceback: str,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facts about a failure, by header names without their prefix.
+    """Yield the facts about a failure: names of headers, without their prefix, and texts.
 
     Args:
         error: the error.
@@ -158,10 +164,10 @@ def facts(  # noqa: PLR0913 - a failure has so many
         attempts: how often the message was tried.
         time: the time of the failure, in milliseconds since the epoch.
         caller: the address that has sent the message; None if no function has.
-        origin: topic, partition, offset, timestamp and route of a message that is a record; else
-            empty.
+        origin: topic, partition, offset, timestamp and route of the ingress record that became the
+            message; empty for another message.
         typename: the type of the value.
-        is_encoded: whether the value is that of a record, which no deserializer has decoded.
+        is_encoded: whether the value is that of a record that no deserializer has decoded.
         target: the address of the message; None if no function can receive it.
         traceback: the traceback of the exception; empty if no code of users has raised.
     """

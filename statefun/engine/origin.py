@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first origin of a record, which travels in headers when the record is replayed.
+"""The origin of a record: its topic, partition, offset, timestamp and route.
 
-Functions, deserializers and dead letters see the original record, not its place in the topic
-of replays.
+When a dead letter is replayed, headers of the new record carry the origin of the first one. Functions,
+deserializers and dead letters get that first origin, and not the new record's place in the topic of replays.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ _KEY = f"{HEADER_PREFIX}key"
 
 
 def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
-    """Return a record's origin as facts, by header names without their prefix."""
+    """Return a record's origin as facts for a dead letter, by names of headers without their prefix."""
     return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
 
 
 def key_of(origin: RecordOrigin, id_: bytes | None) -> bytes | None:
-    """Return the key of a record: the id of its address, unless the origin holds another key.
+    """Return the key of a record; None if the record has no key.
 
-    None: the record has no key.
+    Args:
+        origin: the origin of the record, which holds the key if it is not the id of the record's target.
+        id_: the id of the record's target.
     """
     if origin.keyless:
         return None
@@ -45,7 +47,7 @@ def replay_headers(
     """Return the headers of a replayed record: its target, value type and origin.
 
     Args:
-        facts: the facts of its dead letter, by header names without their prefix.
+        facts: the facts of the dead letter, by names of headers without their prefix.
         key: the record's key.
         id_: the id of the target address.
     """
@@ -59,10 +61,10 @@ def replay_headers(
 
 
 def original(origin: RecordOrigin) -> RecordOrigin:
-    """Return the first origin of a replayed record.
+    """Return the origin that a replayed record had before it became a dead letter.
 
     Args:
-        origin: the place of the replayed record itself, and its headers.
+        origin: the origin of the replayed record itself, with its headers, which hold the first origin.
     """
     own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]
     facts = {header.key: header for header in origin.headers}
@@ -88,7 +90,7 @@ def original(origin: RecordOrigin) -> RecordOrigin:
 
 
 def headers_of(text: str | None) -> Iterator[tuple[str, bytes | None]]:
-    """Decode the headers in a row: names and values.
+    """Yield names and values of a record's headers from their form in a row: JSON with values in Base64.
 
     >>> list(headers_of('[{"key":"a","value":"YQ=="},{"key":"none"}]'))
     [('a', b'a'), ('none', None)]

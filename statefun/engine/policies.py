@@ -12,7 +12,7 @@ from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
 @attrs.frozen
 class Policies:
-    """The policies of an application as a whole."""
+    """The failure policies of an application as a whole."""
 
     dead_letters: DeadLetterTopic | None = None
     """The topic of dead letters, if there is one."""
@@ -21,14 +21,14 @@ class Policies:
 
     @classmethod
     def of(cls, module: Module, unregistered: OnFailure) -> Policies:
-        """Combine the policies of ``module`` with the one for messages to unregistered functions."""
+        """Return the policies of ``module``, with ``unregistered`` for messages to unregistered functions."""
         return cls(DeadLetterTopic.of(module.dead_letters), unregistered)
 
     @property
     def default(self) -> OnFailure:
-        """The default policy."""
+        """The policy where none is declared: dead letters if there is a topic for them, or else to stop."""
         return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
 
     def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
-        """Return the policy that applies after the last attempt."""
+        """Return the policy that applies when a message is not tried again, or not any more."""
         return (policy.then if isinstance(policy, Retry) else policy) or self.default

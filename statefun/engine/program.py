@@ -17,7 +17,7 @@ from statefun.sdk.functions import StatefulFunctions
 
 @attrs.frozen
 class Program:
-    """The parts of an application that a worker needs."""
+    """The parts of an application that a worker process needs."""
 
     functions: StatefulFunctions
     egresses: Mapping[str, Sink]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts keys of records to ids of addresses, and explains why no function can receive a record."""
+"""Converts the keys of records to ids of addresses, and explains rejections.
+
+A rejection is a record that no function can receive.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from statefun.engine.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.sdk.types import Type
 
 REJECTION_NAMESPACE = "statefun.rejected"
-"""The reserved namespace for records that no function can receive; each reason has a function type."""
+"""The reserved namespace to which rejections are sent; each reason is the name of a reserved function."""
 UNDECODABLE_KEY = "undecodable-key"
 UNTRANSFORMABLE = "untransformable"
 NULL_KEY = "null-key"
@@ -26,23 +29,23 @@ _REASONS = {
 
 
 def rejection(name: str) -> str:
-    """Explain why a record was rejected.
+    """Return the explanation why a record was rejected.
 
     Args:
-        name: the name of the reserved function that the record was sent to instead.
+        name: the name of the reserved function that the rejected record was sent to.
     """
     return _REASONS[name]
 
 
 def id_of_key(key: bytes, type_: Type[Any] | None) -> bytes:
-    """Return the id that a key stands for.
+    """Return the id of the address to which a record with a key is sent, in UTF-8.
 
     Args:
-        key: the key of a record.
-        type_: the type of the topic's keys, whose values as text are the ids; None if keys are texts.
+        key: the key of the record.
+        type_: the type of the topic's keys: the id is the decoded key as text; None if keys are texts.
 
     Raises:
-        Exception: whatever the type raises if the key is not one of its own.
+        Exception: whatever the type raises for bytes that are no value of the type.
     """
     id_ = key.decode() if type_ is None else str(type_.serializer().deserialize(key))
     return id_.encode()

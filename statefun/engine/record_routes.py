@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes by which records come to functions, by their numbers."""
+"""The routes by which records come to functions; rows name a route by its number."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NUMBER_BYTES = 6  # pandas converts a column of integers with nulls to floats, 
 def route_number(ingress: TypeName, route: TopicRoute) -> int:
     """Return the number of an ingress's route.
 
-    It is the same in every run, whatever else module files declare: records that wait in a
-    checkpoint find their route by it.
+    The number of a route is the same in every run, whatever else module files declare: records that wait
+    in a checkpoint find their route by the number.
     """
     name = f"{ingress} {route.topic} {route.is_pattern}"
     return int.from_bytes(blake2b(name.encode(), digest_size=_NUMBER_BYTES).digest(), "big")
@@ -36,11 +36,11 @@ class RecordRoutes:
     """The routes of all ingresses."""
 
     by_number: Mapping[int, TopicRoute] = attrs.field(factory=dict)
-    """The routes by number, each with its own failure policy, or else with that of its ingress."""
+    """The routes by number; a route without a failure policy has that of its ingress."""
     change_topics: bool = attrs.field(
         init=False, default=attrs.Factory(_changes_topics, takes_self=True)
     )
-    """Whether transforms change names of topics, so that functions see others than Kafka has."""
+    """Whether transforms rename topics, so that functions see other names than Kafka has."""
 
     @classmethod
     def of(cls, module: Module) -> RecordRoutes:
@@ -56,6 +56,9 @@ class RecordRoutes:
         )
 
     def route_of(self, origin: RecordOrigin) -> TopicRoute | None:
-        """Return the route of a record; if it is not declared any more, another route of the topic."""
+        """Return the route of a record; if it is not declared any more, another route of the record's topic.
+
+        None: no route of the topic is declared.
+        """
         route = self.by_number.get(origin.route)
         return route_of(self.by_number.values(), origin.topic) if route is None else route

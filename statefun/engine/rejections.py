@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of records that no function can receive."""
+"""Makes the errors of rejections: records that no function can receive."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def rejected(
     """Return the error of a record that was rejected.
 
     Args:
-        name: the name of the reserved function that the record was sent to instead: the kind of reason.
-        origin: the record's origin, with its key; None if nothing is known of it.
+        name: the name of the reserved function that the rejected record was sent to, which is the reason.
+        origin: the record's origin, with its key; None if the origin is unknown.
         value: the record's value.
-        routes: all routes.
+        routes: the routes of all ingresses.
     """
     if origin is None:
         return RecordError(rejection(name))
@@ -42,16 +42,16 @@ def rejected(
         _repeat(name, origin, value, routes.route_of(origin))
     except RecordError as error:
         return RecordError(f"{rejection(name)}: {error.message}")
-    except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
+    except Exception as error:  # noqa: BLE001 - users' code may raise any exception
         return RecordError(f"{rejection(name)}: {line_of(error)}")
     return RecordError(rejection(name))
 
 
 def _repeat(name: str, origin: RecordOrigin, value: bytes | None, route: TopicRoute | None) -> None:
-    """Repeat the conversion of a record that has failed.
+    """Repeat the conversion of a record's key or value that has failed, to get its exception.
 
     Raises:
-        Exception: the reason.
+        Exception: the one with which the conversion fails.
     """
     key = key_of(origin, None)
     if name == UNDECODABLE_KEY:

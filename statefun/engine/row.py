@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A message, as a row of ``MESSAGE_SCHEMA``."""
+    """A message to an address, as a row of ``MESSAGE_SCHEMA``."""
 
     target: bytes
+    """The key of the address that gets the message."""
     caller: bytes
+    """The key of the address that has sent the message."""
     typename: str
     value: bytes
     trace: str | None = None

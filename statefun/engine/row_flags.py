@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a row, as bits of its column ``flags``."""
+"""Facts about a row (a message in the columns that the dispatcher reads), as bits of the column ``flags``."""
 
 from __future__ import annotations
 
 KEYLESS = 1
-"""The record had no key, though its address has an id."""
+"""The record in the row had no key in its topic; the id of its target comes from a transform."""
 REPLAYED = 2
-"""The record was replayed: its headers have its first origin."""
+"""The record in the row is a replayed dead letter: its headers carry the origin of the first record."""
 ENCODED = 4
-"""The value is that of a record, which the deserializer of its route has not decoded yet."""
+"""The value is that of a record, and the deserializer of its route has not decoded it yet."""

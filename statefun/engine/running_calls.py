@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of coroutine functions that run side by side, and that may leave their micro-batch.
+"""Calls of coroutine functions, which run side by side and may leave their micro-batch.
 
-A call that leaves goes on, while its micro-batch is committed. What it comes to is reported later,
-and is a message to the called address.
+A call that takes long leaves: it goes on while its micro-batch is committed. Its result is reported to the
+driver later, and comes to the called address as a message.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ T = TypeVar("T")
 
 
 class Left:
-    """Stands for the outcome of a call that has left its micro-batch."""
+    """Stands for the result of a call that has left its micro-batch, until the call ends."""
 
     __slots__ = ("attempt", "call")
 
     def __init__(self, attempt: str, call: Call) -> None:
         self.attempt = attempt
-        """Names the call, whose result is reported under it."""
+        """The name of the call, under which its result is reported."""
         self.call = call
 
 
 class KeptRecords:
-    """Finds the ingress records of a call's messages, also when the rows that they came in are gone."""
+    """Finds the ingress records of a call's messages, also after the rows of the messages were dropped."""
 
     __slots__ = ("_count", "_find", "_kept")
 
@@ -46,24 +46,24 @@ class KeptRecords:
         self._kept: list[IngressRecord | None] = []
 
     def __call__(self, index: int) -> IngressRecord | None:
-        """Return the record of a message, by its number."""
+        """Return the record that became the message with an index; None for a message of a function."""
         return self._kept[index] if self._find is None else self._find(index)
 
     def keep(self) -> None:
-        """Keep the records themselves: an Arrow batch would stay as long as one of its calls."""
+        """Copy the records out of their rows: else a call would keep its Arrow batch in memory until it ends."""
         self._kept, self._find = [self(index) for index in range(self._count)], None
 
 
 class RunningCall:
-    """A call that runs."""
+    """A call of a coroutine function that runs, in its micro-batch or after it has left it."""
 
     __slots__ = ("_call", "_records", "attempt", "begun", "detach_after", "name", "patience")
 
     def __init__(self) -> None:
         self.attempt = ""
-        """The name of a call that has left its micro-batch; empty before."""
+        """The name of the call, which it gets when it leaves its micro-batch; empty before."""
         self.begun: int | None = None
-        """When the function was called, in ticks of the runner; None before that."""
+        """When the function was called, in ticks of the runner; None before it was called."""
         self.name = ""
         """The name of the function."""
         self.detach_after = timedelta(0)
@@ -74,24 +74,24 @@ class RunningCall:
         self._records: KeptRecords | None = None
 
     def take(self, call: Call) -> None:
-        """Keep a call until it ends or leaves."""
+        """Keep ``call``, with its rows and its state, until it ends or leaves its micro-batch."""
         self._call = call
 
     def records_of(self, batch: InvocationBatch) -> FindRecord | None:
-        """Return how to find the records of a batch, also when its call has left."""
+        """Return a function that finds the records of a batch, also after its call has left the micro-batch."""
         if batch.record is not None:
             self._records = KeptRecords(batch.record, len(batch.invocations))
         return self._records
 
     @property
     def call(self) -> Call:
-        """The call."""
+        """The call, with its rows and its state, as long as it has not left its micro-batch."""
         if self._call is None:
             raise AssertionError("the call has left")
         return self._call
 
     def leave(self, attempt: str) -> Left:
-        """Let the call go on under a name, without the rows and the state that it came with."""
+        """Name the call, which leaves its micro-batch, and release its rows and its state; return them."""
         left = Left(attempt, self.call)
         if self._records is not None:
             self._records.keep()
@@ -100,32 +100,42 @@ class RunningCall:
 
 
 Begin = Callable[[RunningCall], Coroutine[Any, Any, T]]
-"""Makes the coroutine that runs a call."""
+"""Returns the coroutine that runs a call, given the object that represents the running call."""
 
 
 class CallRunner(Protocol):
-    """Runs calls of a worker process."""
+    """Runs calls of coroutine functions in a worker process."""
 
     def end_of_time(self) -> IsOver | None:
-        """Return what says that a call leaves the rest of its messages to another one; None: it takes all."""
+        """Return a function that returns whether the time of a call that begins now is over.
+
+        Then the call handles no further message; another call gets the rest. None: the time has no limit.
+        """
 
     @property
     def worker(self) -> str:
-        """The name of the process."""
+        """The name under which the process reports to the driver."""
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run calls until each has ended or has left.
+        """Run calls until each has ended or has left the micro-batch.
 
         Args:
             calls: the calls, which begin in this order.
-            limit: how many run at a time, besides those that have left.
+            limit: how many run at a time, in addition to calls that have left their micro-batches.
+
+        Returns:
+            For each call its result, or the exception that it has raised, or a ``Left`` if it has left.
         """
 
     def most(self, name: str) -> int | None:
-        """Return how many messages a call of a function should take; None if that is not known yet."""
+        """Return how many messages one call of a function should take; None if the runner does not know yet.
+
+        Args:
+            name: the name of the function.
+        """
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
-        """Take note that a function is called now, so that its call may leave.
+        """Take note that a function is called now: from now on, the call may leave the micro-batch.
 
         Args:
             running: the call.
@@ -134,23 +144,28 @@ class CallRunner(Protocol):
         """
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Take note that a call has ended, which has handled so many messages; 0 if it has failed."""
+        """Take note that a call has ended.
+
+        Args:
+            running: the call.
+            messages: how many messages the call has handled; 0 if it has failed.
+        """
 
     def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Wait until one more call of a function may be made."""
+        """Return a context manager that waits until the function's limits allow one more call."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Report what a call that has left has come to.
+        """Report the result of a call that has left its micro-batch to the driver.
 
         Args:
             key: the key of the called address.
-            attempt: names the call.
-            result: the encoded result; None if the call has none and is to be made again.
+            attempt: the name of the call.
+            result: the encoded result; None if the call has no result and has to be made again.
         """
 
 
 class WaitingRunner:
-    """Runs calls to their ends: none leaves its micro-batch."""
+    """Runs each call to its end: no call leaves its micro-batch."""
 
     worker: str = ""
 
@@ -158,29 +173,29 @@ class WaitingRunner:
         self._limits = CallLimits()
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run calls to their ends."""
+        """Run each call to its end; return its result, or the exception that it has raised."""
         return [*await_all([begin(RunningCall()) for begin in calls], limit)]
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is the same for all
-        """Return a number that no call reaches."""
+        """Return a number that no call reaches: a call takes all messages of its address."""
         return sys.maxsize
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
         """Do nothing: the micro-batch waits for the call."""
 
     def end_of_time(self) -> IsOver | None:
-        """Return None: calls take all of their messages."""
+        """Return None: a call handles all of its messages, however long that takes."""
         return None
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Do nothing: calls may take as long as they do."""
+        """Do nothing: this runner does not measure how long calls take."""
 
     def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Wait until one more call of a function may be made."""
+        """Return a context manager that waits until the function's limits allow one more call."""
         return self._limits.place(function)
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Refuse: no call has left.
+        """Raise an error: a call of this runner cannot have left its micro-batch.
 
         Raises:
             AssertionError: always.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts what functions send to rows: messages, delayed messages and egress records."""
+"""Checks the messages and egress records that functions send, and converts messages to rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from statefun.sdk.times import in_milliseconds
 
 
 class _Target(NamedTuple):
-    """Facts about the addresses of a type."""
+    """Facts about the addresses of one function, to which messages are sent."""
 
     suffix: bytes
     """The part of their keys after the id."""
@@ -29,12 +29,12 @@ class _Target(NamedTuple):
 
 
 class Sender:
-    """Converts what the functions of a task send to rows.
+    """Checks what the functions of a task send, and converts their messages to rows.
 
     Args:
-        program: its functions and egresses.
+        program: the functions and egresses of the application.
         clock: the present time.
-        sequence: numbers of delayed messages, each larger than the one before.
+        sequence: ascending numbers for delayed messages.
     """
 
     def __init__(self, program: Program, clock: BatchClock, sequence: Iterator[int]) -> None:
@@ -49,10 +49,12 @@ class Sender:
         return self._targets[typename].runs_anywhere
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
-        """Return a message as it is, and a value for an egress as its record; None to send nothing.
+        """Check a message or a value for an egress; return the message, or the egress's record of the value.
+
+        None: the egress's serializer or transforms drop the value.
 
         Raises:
-            StatefunError: if there is no such function or egress, or the egress refuses the value.
+            StatefunError: if the function or egress does not exist, or the egress cannot take the value.
         """
         if isinstance(sent, Message):
             self._target_of(sent)
@@ -62,7 +64,7 @@ class Sender:
     def delay(
         self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
     ) -> None:
-        """Send delayed messages of an address, or cancel them."""
+        """Send the delayed messages of an address, and its cancellations of such messages."""
         now = self._clock.now()
         for each in delays.without_cancelled(delayed):
             token = each.cancellation_token
@@ -77,12 +79,12 @@ class Sender:
                 delays.send_at(due, row, effects)
 
     def row(self, caller: bytes, message: Message) -> Row:
-        """Return a message of an address as a row."""
+        """Return a message that the address with the key ``caller`` sends, as a row."""
         target = message.target_id.encode() + self._target_of(message).suffix
         return Row(target, caller, *message.typed_value, message.trace)
 
     def _target_of(self, message: Message) -> _Target:
-        """Return the facts about the type of the message's target.
+        """Return the facts about the function to which a message is sent.
 
         Raises:
             UnknownFunctionError: if there is no such function.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Egresses as functions see them: which messages they take, and which records these become."""
+"""Sinks: egresses as functions see them, which convert the values that functions send to records."""
 
 from __future__ import annotations
 
@@ -24,35 +24,37 @@ class EgressRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] | None
     partition: int | None = None
     timestamp: int | None = None
-    """Milliseconds since the epoch."""
+    """The time of the record, in milliseconds since the epoch; None for the time of its publication."""
 
 
 def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return the bytes of the names and values of headers."""
+    """Return how many bytes the names and values of headers have together."""
     if not headers:
         return 0
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
 Serializer = Callable[[Any], KafkaEgressMessage | None]
-"""Converts a value to a record; returns None to send nothing."""
+"""Converts a value that a function sends to a record; returns None to send nothing."""
 Convert = Callable[[EgressMessage], KafkaEgressMessage | None]
-"""Converts a message to a record; returns None to send nothing."""
+"""Converts a message of a function to a record; returns None to send nothing."""
 
-_KAFKA_CURE = "send less, or raise its property max.request.size and the topic's max.message.bytes"
+_KAFKA_CURE = (
+    "send less, or raise the egress's property max.request.size and the topic's max.message.bytes"
+)
 
 
 class Sink(NamedTuple):
-    """How an egress takes messages, and the size limit of its records."""
+    """How an egress converts messages to records, and the size limit of its records."""
 
     convert: Convert
-    """Returns the record of a message; None to send nothing."""
+    """Converts a message of a function to a record; returns None to send nothing."""
     max_record_size: int
-    """The limit of a record, in bytes: key, value and headers together."""
+    """The largest record that the egress takes, in bytes: key, value and headers together."""
     cure: str = "send less"
-    """What to do about a record that is too large, for the error text."""
+    """What users can do if a record is too large; the error text ends with it."""
     topics: Sequence[TransformedTopic] = ()
-    """The topics whose records are transformed."""
+    """The topics whose records are transformed, with their transforms."""
 
     @classmethod
     def for_kafka(
@@ -61,7 +63,7 @@ class Sink(NamedTuple):
         serializer: Serializer | None = None,
         topics: Sequence[TransformedTopic] = (),
     ) -> Sink:
-        """Return the sink of a Kafka egress; without a serializer it takes records alone."""
+        """Return the sink of a Kafka egress; without a serializer, the egress takes only Kafka records."""
         return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE, topics)
 
 
@@ -81,7 +83,7 @@ def sinks_of(module: Module) -> dict[str, Sink]:
 def egress_record(
     message: EgressMessage, egresses: Mapping[str, Sink], now: int
 ) -> KafkaEgressMessage | None:
-    """Return the record of ``message``; None if the egress's serializer drops it.
+    """Return the record that ``message`` becomes; None if the egress's serializer or transforms drop it.
 
     Args:
         message: a message that a function sends.
@@ -101,7 +103,7 @@ def egress_record(
     record = sink.convert(message)
     if not isinstance(record, KafkaEgressMessage | None):
         raise DefinitionError(
-            f"the kind of egress {message.typename} has returned {record!r:.200} for a message; it has to "
+            f"the connector of egress {message.typename} has returned {record!r:.200} for a message; it must "
             "return a KafkaEgressMessage, or None to send nothing"
         )
     if record is not None and sink.topics:
@@ -128,7 +130,7 @@ def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
     if size > sink.max_record_size:
         raise DefinitionError(
             f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
-            f"key and headers, and the egress takes {sink.max_record_size:,}; {sink.cure}"
+            f"key and headers, but the egress takes {sink.max_record_size:,} at most; {sink.cure}"
         )
 
 
@@ -150,7 +152,7 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
         record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
     ):
         raise DefinitionError(
-            f"the serializer of egress {egress} has returned {record!r:.200}; it has to return a "
+            f"the serializer of egress {egress} has returned {record!r:.200}; it must return a "
             "KafkaEgressMessage for that egress, or None to send nothing"
         )
     return record

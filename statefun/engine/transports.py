@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of functions that a transport invokes, and the messages that wait for such calls.
+"""Calls of functions behind endpoints, which a transport makes, and the messages that wait for such calls.
 
-A transport may refuse a call for now, or return before all of its messages are handled. Their address
-keeps these messages in its state until a later micro-batch calls the function again.
+A transport may refuse a call for now, or return before all messages of the call are handled. The address
+keeps messages that are not handled in its state until a later micro-batch calls the function again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PendingCall(NamedTuple):
 
 
 CallOutcome = tuple[Call, InvocationResult] | Postponed | None
-"""A finished call, or why it has to wait; None if none of its messages can be decoded."""
+"""A finished call with its result, or why the call has to wait; None if there is no result in this micro-batch."""
 
 
 class TransportCalls:
@@ -58,8 +58,9 @@ class TransportCalls:
 
     Args:
         clock: the present time.
-        counts: counts the answers that are no replies.
-        turn: the address that may be called alone in this micro-batch, if there is one.
+        counts: counts calls that have to be repeated, and keeps examples of their reasons for the log.
+        turn: the suspect that may be called in this micro-batch, in which its server is called for no other
+            address; None if there is none.
         immediate: the immediate messages of the task.
     """
 
@@ -75,29 +76,38 @@ class TransportCalls:
         self._counts = counts
         self._turn = turn
         self._transports: dict[TypeName, Transport] = {}
-        """The transports that were asked in this task, by the typename of their function."""
+        """The transports of the functions that this task has called, by the functions' typename."""
         self._postponed = 0
-        """How many messages were put off."""
+        """How many messages of this task have to wait for a later micro-batch."""
         self._suspects: list[tuple[bytes, str]] = []
-        """The keys of addresses that have to be called alone, each with its server."""
+        """The keys of the suspects (addresses that have to be called alone), each with its server."""
         self._waiting_bytes = 0
-        """By how many bytes the waiting messages have grown; negative if fewer wait than before."""
+        """By how many bytes the waiting messages have grown in this task; negative if fewer wait now."""
 
     async def admit(self, pending: PendingCall) -> Postponed | None:
-        """Ask the transport whether it takes a call now; return why not, or None."""
+        """Ask the transport whether it takes a call now; return why the call has to wait, or None."""
         function, trouble = pending.function, pending.group.values.trouble
         transport = self._transports[function.typename] = function.elsewhere
         return await transport.admit(pending.address, trouble, self._turn)
 
     def with_history(self, call: Call, batch: InvocationBatch) -> InvocationBatch:
-        """Add to a batch the trouble with earlier calls, and whether the address has its turn."""
+        """Return a batch with the failed calls of its address, and whether the address has its turn now."""
         is_alone = self._turn is not None and self._turn.address == batch.target
         return batch._replace(trouble=call.group.values.trouble, is_alone=is_alone)
 
     def postpone(
         self, group: Group, messages: Sequence[bytes], postponed: Postponed, effects: Effects
     ) -> None:
-        """Keep messages that have to wait, and hold the address back so that none overtakes them."""
+        """Keep messages that have to wait, and call their address no more in this micro-batch.
+
+        So no later message of the address overtakes them.
+
+        Args:
+            group: the address of the messages.
+            messages: the messages, each a serialized ``Retry``.
+            postponed: why and for how long they have to wait.
+            effects: collects messages to chunks, and the wake-up.
+        """
         group.values.is_held_back = True
         until = 0
         if postponed.wait:
@@ -114,13 +124,13 @@ class TransportCalls:
             delays.wake_up_at_once(group, effects)
 
     def wait(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
-        """Keep new messages after all others that wait, until a time.
+        """Keep new messages after all waiting messages of their address.
 
         Args:
             group: the address of the messages.
-            messages: each a ``Retry``.
-            until: when to call the function again, in milliseconds since the epoch.
-            effects: takes the messages for chunks, and the wake-up.
+            messages: the new messages, each a serialized ``Retry``.
+            until: when the function may be called again, in milliseconds since the epoch.
+            effects: collects messages to chunks, and the wake-up.
         """
         messages = [*messages, *self._immediate.give_up(group)]
         if group.values.chunks:
@@ -166,7 +176,7 @@ class TransportCalls:
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
     def add_bytes(self, size: int) -> None:
-        """Count how much more waits than before, in bytes; negative if less does."""
+        """Count ``size`` further bytes of waiting messages; a negative number if fewer bytes wait."""
         self._waiting_bytes += size
 
     def append(self, group: Group, messages: Sequence[bytes], effects: Effects) -> None:
@@ -175,7 +185,7 @@ class TransportCalls:
         chunks.append(group.values, group.key, messages, effects)
 
     def resume(self, group: Group) -> None:
-        """Count the messages in the state of an address as waiting no more."""
+        """Stop counting the messages in the state of an address as waiting: they are handled now."""
         self._waiting_bytes -= group.values.waiting_size
 
     def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
@@ -188,7 +198,7 @@ class TransportCalls:
         self._waiting_bytes += sum(map(len, messages))
 
     def report(self, counts: Outcome) -> None:
-        """Report the waiting messages, the suspects, and what the transports have found out."""
+        """Add the waiting messages, the suspects and the states of endpoints to the outcome of the task."""
         counts.postponed, counts.waiting_bytes = self._postponed, self._waiting_bytes
         for address, server in self._suspects:
             counts.suspects.add(address=address, server=server)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a call that has left its micro-batch, in the state of its address."""
+"""The call of an address that has left its micro-batch, as the state of the address holds it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class UnderWay:
     """A call that goes on while micro-batches are committed."""
 
     run: str
-    """The run of the application that has made the call: calls of earlier runs are made again."""
+    """The name of the application's run that has made the call: calls of earlier runs are made again."""
     attempt: str
-    """Names the call: a result counts only if it has this name."""
+    """The name of the call: a result with another name is ignored."""
     messages: Sequence[bytes]
-    """The messages of the call, in order, each a ``Retry``."""
+    """The messages of the call, in order, each a serialized ``Retry``."""
     since: int
     """When the call has left its micro-batch, in milliseconds since the epoch."""
 
     @property
     def size(self) -> int:
-        """The bytes of the messages."""
+        """The size of all messages, in bytes."""
         return sum(map(len, self.messages))
 
     def put(self, state: AddressState) -> None:
-        """Write the record into a state that is to be stored."""
+        """Write the call into a state that is to be stored."""
         stored = state.under_way
         stored.run, stored.attempt, stored.since = self.run, self.attempt, self.since
         stored.messages.extend(self.messages)
 
     @classmethod
     def of(cls, state: AddressState) -> UnderWay | None:
-        """Read the record out of a stored state; None if there is none."""
+        """Return the call in a stored state; None if the state has none."""
         if not state.HasField("under_way"):
             return None
         stored = state.under_way

@@ -8,8 +8,8 @@ in the folder ``timers`` of the checkpoint.
 
 The wheel is hierarchical, so that the number of buckets hardly depends on how long messages wait. A
 message that waits for long goes to a coarse bucket, whose tick comes somewhat before the message is due.
-The bucket then sends it to a finer bucket. A wake-up may be late, so its bucket is coarse as well, and it
-goes to no finer bucket.
+At its tick, the bucket sends the message to a finer bucket. A wake-up may come late, so it goes to a coarse
+bucket whose tick comes after its due time, and to no finer bucket.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ BUCKET = "bucket"
 CANCELLABLE = "cancellable"
 
 LATEST = 253_370_764_800_000
-"""The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
+"""The latest due time, in milliseconds since the epoch: the begin of the last year that Python's dates have."""
 _TICK = 250
-"""The interval between ticks, in milliseconds: by so much a timer may be late on purpose."""
+"""The interval between ticks, in milliseconds; a delayed message may be late by this interval."""
 _FINENESS = 256
-"""The wait of a message, divided by the longest interval between ticks of its buckets."""
+"""The shortest wait for which a bucket is coarse, as a multiple of the interval between its kind's ticks."""
 _SHARDS = 8
-"""The number of buckets of a tick, so that a million timers of a tick are not one state."""
+"""The number of buckets with the same tick, so that a million messages of a tick are not one state."""
 _CHUNK = 1 << 50
-"""Exceeds the numbers of buckets; chunk ``n`` adds ``n + 1`` times this to its bucket's."""
+"""Exceeds the numbers of buckets; the number of a bucket's chunk ``n`` is larger by ``n + 1`` times this."""
 CHUNKS = 4096
-"""The largest number of chunks of a bucket: the numbers of buckets have 63 bits."""
+"""The largest number of chunks of a bucket, as the numbers of buckets and chunks have 63 bits."""
 
 
 def bucket_for(due: int, target: bytes) -> int:
-    """Return the bucket of a message; messages to one target that are due together share it.
+    """Return the number of a message's bucket; messages to one target that are due at one tick share it.
 
     >>> tick_of(999), due_tick(bucket_for(1000, b"Ada")), tick_of(1000)
     (3, 4, 4)
@@ -50,11 +50,11 @@ def bucket_for(due: int, target: bytes) -> int:
 
 
 def bucket_before(due: int, now: int, target: bytes) -> int:
-    """Return the bucket in which a message waits next: a coarse one, unless it is due soon.
+    """Return the number of the bucket in which a message waits next: a coarse one, unless it is due soon.
 
-    The interval between ticks of such buckets is 1/256 of the wait at most, and more than half of that: so
-    there are some hundred buckets for each doubling of the wait. The bucket's tick is one or two intervals
-    before the message is due, and later than ``now``.
+    The interval between the ticks of coarse buckets is at most 1/256 of the time until the message is due,
+    and more than half of that: so there are some hundred buckets for each doubling of that time. The tick of
+    the bucket is one or two intervals before the message is due, and later than ``now``.
 
     >>> month = 30 * 24 * 3_600_000
     >>> due_tick(bucket_before(month, 0, b"Ada")), tick_of(month)
@@ -69,7 +69,9 @@ def bucket_before(due: int, now: int, target: bytes) -> int:
 
 
 def rounded_up(due: int, now: int) -> int:
-    """Return ``due`` rounded up by at most 1/256 of the wait, or a tick, so that many share the time.
+    """Return a due time rounded up by at most 1/256 of the time until then, or by a tick at most.
+
+    So many addresses wake up at the same time.
 
     >>> month = 30 * 24 * 3_600_000
     >>> rounded_up(month, 0) - month < month / 256
@@ -82,27 +84,27 @@ def rounded_up(due: int, now: int) -> int:
 
 
 def _coarseness(wait: int) -> int:
-    """Return the interval between ticks of the bucket for a message, in ticks; ``wait`` is in ms."""
+    """Return the interval between ticks of the buckets for a message that waits ``wait`` ms, in ticks."""
     return 1 << max(1, (max(0, wait) // _TICK // _FINENESS).bit_length()) - 1
 
 
 def due_tick(bucket: int) -> int:
-    """Return the tick of a bucket, or of a chunk of one."""
+    """Return the number of the tick at which a bucket, or a chunk of a bucket, is due."""
     return bucket % _CHUNK // _SHARDS
 
 
 def tick_of(now: int) -> int:
-    """Return the newest tick; buckets up to this tick are due."""
+    """Return the number of the newest tick at the time ``now``; buckets up to this tick are due."""
     return now // _TICK
 
 
 def time_of(tick: int) -> int:
-    """Return when a tick comes, in milliseconds since the epoch."""
+    """Return the time of a tick, in milliseconds since the epoch."""
     return tick * _TICK
 
 
 def date_of(tick: int) -> datetime:
-    """Return when a tick comes, as a date; later than the last date counts as the last one.
+    """Return the time of a tick as a date; for a time after ``LATEST``, the date of ``LATEST``.
 
     >>> date_of(tick_of(1_000_000_000_000)).isoformat()
     '2001-09-09T01:46:40+00:00'
@@ -111,7 +113,7 @@ def date_of(tick: int) -> datetime:
 
 
 def bucket_key(bucket: int) -> bytes:
-    r"""Return the key of a bucket's address, or of a chunk of one.
+    r"""Return the key of the address of a bucket, or of a chunk of a bucket.
 
     >>> bucket_key(17)
     b'17\x00statefun.timers/bucket'
@@ -124,7 +126,7 @@ def bucket_key(bucket: int) -> bytes:
 
 
 def bucket_of(key: bytes) -> int:
-    """Return the bucket of a key that belongs to no chunk.
+    """Return the number of the bucket whose address has a key, which must not be that of a chunk.
 
     >>> bucket_of(bucket_key(17))
     17
@@ -133,7 +135,7 @@ def bucket_of(key: bytes) -> int:
 
 
 def chunk_of(bucket: int, number: int) -> int:
-    """Return a chunk of a bucket, which is a bucket that is due at the same tick.
+    """Return the number of a bucket's chunk, which is a bucket that is due at the same tick.
 
     >>> due_tick(chunk_of(17, 5)) == due_tick(17)
     True
@@ -142,7 +144,7 @@ def chunk_of(bucket: int, number: int) -> int:
 
 
 def is_chunk(key: bytes) -> bool:
-    """Return whether a key belongs to a chunk of a bucket.
+    """Return whether a key is that of a chunk of a bucket.
 
     >>> is_chunk(bucket_key(17)), is_chunk(bucket_key(chunk_of(17, 5)))
     (False, True)
@@ -151,7 +153,7 @@ def is_chunk(key: bytes) -> bool:
 
 
 def token_key(sender: bytes, token: str) -> bytes:
-    r"""Return the key of the address that keeps the message with a token of a sender's id.
+    r"""Return the key of the address that keeps the cancellable message with a token and a sender's id.
 
     >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
     b'reminder\x00Ada\x00statefun.timers/cancellable'
@@ -162,16 +164,16 @@ def token_key(sender: bytes, token: str) -> bytes:
 
 
 class PendingBuckets:
-    """The buckets that may hold messages. An empty bucket ignores its tick.
+    """The buckets that may hold messages, as the driver knows them. An empty bucket ignores its tick.
 
-    The chunks of a bucket are numbered, so the last chunk stands for all of them.
+    The chunks of a bucket are numbered without gaps, so that their count is enough.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
-        """A heap of buckets, each after the tick at which it is due."""
+        """A heap of pairs: the tick at which a bucket is due, and the number of the bucket."""
         self._chunks: dict[int, int] = {}
-        """The number of chunks, by bucket."""
+        """How many chunks each bucket has, by the number of the bucket."""
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -181,7 +183,7 @@ class PendingBuckets:
         return self._chunks.get(whole, -1) >= chunks
 
     def add(self, buckets: Iterable[int]) -> None:
-        """Add buckets and chunks; a chunk adds its bucket, and all chunks before it."""
+        """Add buckets and chunks; a chunk also adds its bucket, and all earlier chunks of the bucket."""
         for bucket in buckets:
             if bucket not in self:
                 chunks, whole = divmod(bucket, _CHUNK)
@@ -190,11 +192,11 @@ class PendingBuckets:
                 self._chunks[whole] = chunks
 
     def next_tick(self) -> int | None:
-        """Return the first tick at which a bucket is due, or None if there are no buckets."""
+        """Return the number of the first tick at which a bucket is due; None if there are no buckets."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, tick: int) -> list[int]:
-        """Return the buckets that are due by ``tick``, with all chunks, in order."""
+        """Return the numbers of the buckets that are due by ``tick``, and of all their chunks, in order."""
         return sorted(
             whole + chunk * _CHUNK
             for whole in self._upto(tick)
@@ -202,16 +204,16 @@ class PendingBuckets:
         )
 
     def drop(self, tick: int) -> None:
-        """Remove the buckets that are due by ``tick``: they have got their ticks."""
+        """Remove the buckets that are due by ``tick``, as they have got their ticks."""
         while self._heap and self._heap[0][0] <= tick:
             del self._chunks[heapq.heappop(self._heap)[1]]
 
     def all(self) -> Collection[int]:
-        """Return all buckets, in no order: of a bucket that has chunks, the last chunk."""
+        """Return the numbers of all buckets, in any order; for a bucket with chunks, only its last chunk's."""
         return [whole + chunks * _CHUNK for whole, chunks in self._chunks.items()]
 
     def _upto(self, tick: int) -> Iterable[int]:
-        """Yield the due buckets by a walk down the heap; buckets that are not due cost nothing."""
+        """Yield the buckets that are due by ``tick``, without a look at all buckets that are not due."""
         todo = [0]
         for index in todo:
             if index < len(self._heap) and self._heap[index][0] <= tick:

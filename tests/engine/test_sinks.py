@@ -23,7 +23,9 @@ def record_of(result: Any) -> KafkaEgressMessage | None:
 @pytest.mark.parametrize("result", [b"1", True, False, MESSAGE])
 def test_the_result_of_an_egress_kind_is_checked(result: object) -> None:
     """A wrong result is a failure of the function that sends the message; nothing is sent."""
-    text = r"the kind of egress a/b has returned .* for a message; it has to return a KafkaEgressM"
+    text = (
+        r"the connector of egress a/b has returned .* for a message; it must return a KafkaEgressM"
+    )
     with pytest.raises(DefinitionError, match=text):
         record_of(result)
 
@@ -74,9 +76,9 @@ def test_a_serializer_makes_records_or_nothing() -> None:
     ("value", "typename", "text"),
     [
         ("fails", USER.typename, "the serializer of egress a/b failed: KeyError: 'fails'"),
-        (0, USER.typename, "the serializer of egress a/b has returned 0; it has to return a Kafka"),
+        (0, USER.typename, "the serializer of egress a/b has returned 0; it must return a Kafka"),
         ("x", "test.sinks/nobody", "no type named 'test.sinks/nobody' is registered, so the seri"),
-        ("x" * 101, USER.typename, "topic out, has 101 bytes with key and headers, and the egre"),
+        ("x" * 101, USER.typename, "topic out, has 101 bytes with key and headers, but the egre"),
     ],
 )
 def test_a_value_that_does_not_become_a_record_is_an_error(
