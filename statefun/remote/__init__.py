@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that run elsewhere: the calling side of the request-reply protocol over HTTP."""
+"""Calls functions behind endpoints: the client's side of the request-reply protocol over HTTP."""

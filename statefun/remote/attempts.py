@@ -20,75 +20,78 @@ _LONGEST_PAUSE = timedelta(seconds=5)
 _MOST_DOUBLINGS = 10
 _SHOWN_BYTES = 200
 BUSY = {HTTPStatus.TOO_MANY_REQUESTS, 420}
-"""The statuses of an overloaded server; some services answer 420, which is older than 429."""
+"""The HTTP statuses of an overloaded server; some services answer 420, which is older than 429."""
 _BROKEN = 499
-"""The status with which some proxies answer when a connection broke."""
+"""The HTTP status with which some proxies answer when the connection to the server broke."""
 AGAIN = {*BUSY, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, _BROKEN}
-"""The statuses below 500 after which a request is sent again."""
+"""The HTTP statuses below 500 after which a request is sent again."""
 NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""The statuses with which a proxy answers for a server that is down."""
+"""The HTTP statuses with which a proxy answers for a server that is down."""
 BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
-"""Those of them that a proxy also answers when the server has broken the connection, or went down."""
+"""The HTTP statuses with which a proxy also answers when its server goes down during a request."""
 
 
 class CallFailedError(Exception):
-    """A call has failed; the text continues "endpoint ..."."""
+    """A call has failed for good; its text continues the sentence "endpoint <URL> ..."."""
 
     def __init__(self, text: str, *, is_final: bool = True) -> None:
         super().__init__(text)
         self.is_final = is_final
-        """Whether the endpoint has answered; if not, the time was up."""
+        """Whether an answer of the endpoint is the reason; False if the time was up without an answer."""
 
 
 class LaterError(Exception):
-    """A call is to be tried again in a later micro-batch; the text continues "endpoint ..."."""
+    """A call has to be made again in a later micro-batch; its text continues "endpoint <URL> ..."."""
 
     def __init__(self, text: str, wait: timedelta) -> None:
         super().__init__(text)
         self.wait = wait
-        """After how long to try again."""
+        """How long to wait before the next attempt."""
 
 
 class OutageError(Exception):
-    """The endpoint went down during a request; the text continues "endpoint ..."."""
+    """The endpoint went down during a request; the error's text continues "endpoint <URL> ..."."""
 
 
 @attrs.define
 class Budget:
-    """The limits of one or several calls. The wait for a connection does not count."""
+    """The limits of a call of an endpoint, which may need several attempts (requests).
+
+    The wait for a connection does not count.
+    """
 
     seconds: float
-    """The time that remains."""
+    """The time that remains, in seconds."""
     most_attempts: int | None = None
-    """The limit of attempts for each call; None: only the time is limited."""
+    """The largest number of attempts; None: only the time is limited."""
     hold_until: float = math.inf
-    """Until when vain attempts may hold up other addresses, as ``time.monotonic`` counts."""
+    """Until when attempts without a reply may delay other addresses, on the clock ``time.monotonic``."""
     is_alone: bool = False
-    """Whether the call has one message, and its server is called for nothing else."""
+    """Whether the call has one message only, and its server is called for no other address meanwhile."""
     attempts: int = 0
-    """The number of attempts of the present call."""
+    """The number of attempts of the present call so far."""
     outage: str = ""
-    """How the endpoint went down during a request since its last reply; empty if it did not."""
+    """How the endpoint went down during a request since its last reply; empty if it did not go down."""
     was_away: bool = False
     """Whether the endpoint could not be reached during a part of the present call."""
 
     @classmethod
     def of(cls, duration: timedelta, most_attempts: int | None = None) -> Budget:
-        """Return an unused budget."""
+        """Return the budget of a call that begins now."""
         return cls(duration.total_seconds(), most_attempts)
 
 
 class VainAttempt(NamedTuple):
-    """An attempt that has brought no reply."""
+    """An attempt to call an endpoint that has brought no reply."""
 
     text: str
-    """The reason; it continues "endpoint ..."."""
+    """Why there is no reply; the text continues "endpoint <URL> ..."."""
     is_answer: bool
-    """Whether the endpoint has answered at all."""
+    """Whether the endpoint itself has answered, though with no reply of a function."""
     is_sent: bool = True
     """Whether the endpoint may have got the request."""
     is_broken: bool = False
@@ -100,10 +103,10 @@ class VainAttempt(NamedTuple):
 
 
 def pause_after(attempts: int) -> timedelta:
-    """Return the pause after a vain attempt.
+    """Return the pause after an attempt that has brought no reply; it grows with the number of attempts.
 
     Args:
-        attempts: the number of attempts before that one.
+        attempts: how many attempts there were before this one.
     """
     doublings = min(attempts, _MOST_DOUBLINGS)
     pause: timedelta = min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE)
@@ -116,9 +119,9 @@ def is_reply(answer: Answer) -> bool:
 
 
 def described(answer: Answer, url: str) -> str:
-    """Return an answer's status, type and first bytes; the text continues "endpoint ...".
+    """Return an answer's status, type and first bytes as text that continues "endpoint <URL> ...".
 
-    A server may quote its URL: secrets in it are removed.
+    The answer may quote the URL: secrets of the URL are removed.
     """
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
@@ -133,7 +136,7 @@ def described(answer: Answer, url: str) -> str:
 
 
 def requested_pause(answer: Answer) -> timedelta:
-    """Return the pause that the header Retry-After asks for, in seconds or until a date; else 0."""
+    """Return the pause that an answer's header Retry-After asks for, or zero; it has seconds or a date."""
     text = answer.retry_after or ""
     try:
         if text.strip().isdecimal():

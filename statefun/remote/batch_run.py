@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends an invocation batch to a function elsewhere, in one or several requests.
+"""Sends an invocation batch to a function behind an endpoint, in one or several requests.
 
-All messages for an address go in one request, up to the endpoint's limits; the next request has the
+All messages for an address are sent in one request, up to the endpoint's limits; the next request has the
 state after the reply to the request before it. When a request fails, its messages are sent again in
-ever smaller parts, so that one message that fails does not fail the others. Messages for which there is
-no time wait, and so do messages to an endpoint that is down: the next micro-batch continues with them.
+smaller and smaller parts, so that a message on which the function fails does not fail other messages.
+Messages wait for the next micro-batch if there is no time left, or if the endpoint is down.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _MOST_QUESTIONS = 4
-"""How often a function may ask for values before it takes its messages."""
+"""How many replies in a row may ask for values of the state before the call fails."""
 _ATTEMPTS_OF_PARTS = 3
-"""The limit of attempts for a part of a request that has failed."""
+"""The largest number of attempts to send a part of a request that has failed."""
 _MOST_ALONE = 3
-"""After how many outages with a message that is alone the message fails: one may be by chance."""
+"""After how many outages in turns of its address a message fails; a single outage may happen by chance."""
 _FIRST_REST = timedelta(seconds=2)
-"""How long a message that is alone waits after an outage; after each further one twice as long."""
+"""How long a message waits after the first outage in a turn of its address; later outages double the wait."""
 _HOLD = timedelta(seconds=1)
-"""How long vain attempts may hold up the other addresses of a micro-batch."""
+"""How long attempts without a reply may delay the other addresses of a micro-batch."""
 _MESSAGE_BYTES = 1024
-"""About how many bytes a message in a request has besides its value and a twentieth of it."""
+"""How many bytes a message in a request is assumed to have in addition to 21/20 of its value's."""
 
 
 class _OutOfTimeError(Exception):
-    """The remaining messages of a batch have to wait for the next micro-batch."""
+    """The time of a call is over: the remaining messages of its batch wait for the next micro-batch."""
 
 
 class BatchRun:
-    """One invocation batch, which is sent in one or several requests."""
+    """Sends one invocation batch in one or several requests, and collects the effects of the replies."""
 
     def __init__(
         self, client: EndpointClient, batch: InvocationBatch, prepare: PrepareMessage | None
@@ -81,14 +81,14 @@ class BatchRun:
         self._failures: list[FailedInvocation] = []
         self._expiring: tuple[Expiration, ...] = ()
         self._handled = 0
-        """How many messages were handled, or have failed."""
+        """How many messages of the batch were handled or have failed so far."""
         self._outages, self._alone, attempts, spent, self._most = batch.trouble
         self._limit = self._endpoint.timeouts.call
         self._begun = time.monotonic()
         self._budget = self._new_budget(attempts, spent)
 
     async def run(self) -> InvocationResult:
-        """Send the messages, and return the effects of the replies."""
+        """Send the messages; return the effects of the replies, and the messages that have to wait."""
         postponed = None
         try:
             while self._handled < len(self._batch.invocations):
@@ -126,7 +126,7 @@ class BatchRun:
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
     def _after_outage(self, outage: OutageError) -> Postponed | None:
-        """Let the message wait after an outage with it alone; after the last such outage it fails."""
+        """Count an outage in a turn of the address: its message waits, or fails after too many of them."""
         self._alone += 1
         self._budget.outage = ""
         rest = _FIRST_REST * 2 ** (self._alone - 1)
@@ -141,7 +141,7 @@ class BatchRun:
         return Postponed(self._handled, rest, problem=f"endpoint {self._described(outage)}")
 
     def _is_over(self) -> bool:
-        """Return whether the rest of the messages has to wait for another call."""
+        """Return whether the time of the call is over, so that the remaining messages wait for another call."""
         is_over = self._batch.is_over
         return self._has_lasted(self._limit) or (is_over is not None and is_over())
 
@@ -149,7 +149,7 @@ class BatchRun:
         return time.monotonic() - self._begun >= duration.total_seconds()
 
     def _next_part(self) -> range:
-        """Return the messages of the next request."""
+        """Return the indexes of the messages that the next request takes."""
         most = 1 if self._batch.is_alone else self._most or self._endpoint.max_batch
         start, size = self._handled, 0
         for index in range(start, len(self._batch.invocations)):
@@ -160,10 +160,10 @@ class BatchRun:
         return range(start, len(self._batch.invocations))
 
     def _new_budget(self, attempts: int = 0, spent: timedelta = timedelta(0)) -> Budget:
-        """Return the limits of a call, given its attempts and its time in earlier micro-batches.
+        """Return the limits of a call, given its number of attempts and its time in earlier micro-batches.
 
-        A continued call gets the time of an attempt, however little remains: the answers of earlier
-        micro-batches are not stored, so without a new answer the failure would have no reason.
+        A call that began in an earlier micro-batch gets time for an attempt in any case: answers of earlier
+        micro-batches are not stored, so without a new answer, the error could not say why the call failed.
         """
         hold = min(_HOLD, self._limit).total_seconds()
         return Budget(
@@ -175,7 +175,7 @@ class BatchRun:
         )
 
     async def _send(self, part: range) -> None:
-        """Send a request; if it fails, the next requests have half of its messages at most."""
+        """Send some messages in a request; if it fails, the next requests have at most half as many messages."""
         try:
             await self._call(part)
         except (EndpointDownError, LaterError, OutageError):
@@ -196,7 +196,7 @@ class BatchRun:
             self._budget = self._new_budget()
 
     async def _call(self, part: range) -> None:
-        """Send the messages of a part in one request, and collect the effects of the reply."""
+        """Send the messages with indexes in ``part`` in one request, and collect the effects of the reply."""
         target, facts = self._batch.target, self._facts
         invocations = self._batch.invocations[part.start : part.stop]
         trace = _common_trace(invocations)
@@ -209,7 +209,7 @@ class BatchRun:
             body = request_of(target, sent, self._state, invocations)
             if len(body) > self._endpoint.max_bytes:
                 raise CallFailedError(
-                    f"takes requests of {self._endpoint.max_bytes:,} bytes, and this one has "
+                    f"takes requests of {self._endpoint.max_bytes:,} bytes at most, but this request has "
                     f"{len(body):,}; raise payload_max_bytes"
                 )
             read = partial(self._read, sent, trace)
@@ -245,7 +245,7 @@ class BatchRun:
         if reply.HasField("incomplete_invocation_context"):
             missing = missing_values(reply)
             if not missing:
-                raise ReplyError("a question for no values")
+                raise ReplyError("a request for missing values that names no value")
             return missing
         return effects_of(reply, remote_values, self._prepare, trace)
 
@@ -275,7 +275,7 @@ class BatchRun:
         self._handled = part.stop
 
     def _way_out(self) -> str:
-        """Return how to drop such messages, for the error text; empty if a failure policy is declared."""
+        """Return how to skip failed messages, for the error text; empty if a failure policy is declared."""
         if self._endpoint.failure_policy is not None:
             return ""
         return (
@@ -294,6 +294,6 @@ class BatchRun:
 
 
 def _common_trace(invocations: Sequence[Invocation]) -> str | None:
-    """Return the trace of all messages of a request; None if they belong to several."""
+    """Return the trace-context headers of all messages of a request; None if the messages differ in them."""
     traces: set[Any] = {invocation.trace for invocation in invocations}
     return traces.pop() if len(traces) == 1 else None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of an endpoint: attempts with growing pauses, within the time that a call may take.
+"""Calls endpoints: makes attempts (requests) with growing pauses, within the time that a call may take.
 
-Stateful Functions 3.x tries again after errors of the connection and after the statuses below; the
-pauses between attempts begin at 10 ms and double. Here an answer that is no reply is tried again as well.
+Stateful Functions 3.x sends a request again after errors of the connection and after some HTTP statuses; the
+pauses between attempts begin at 10 ms and double. This module does the same, and also sends a request again
+after an answer with status 200 that is no reply of a function.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from statefun.sdk.shown_uris import shown_uri
 T = TypeVar("T")
 
 _FEW_ATTEMPTS = 3
-"""After how many attempts to ask whether the server has the function at all."""
+"""After how many attempts without a reply the caller asks whether the server has the function at all."""
 _PROBE_TIME = timedelta(seconds=5)
-"""The time limit of a request without messages that asks for an endpoint or a function."""
+"""The time limit of a probe: a request without messages, which asks for an endpoint or a function."""
 
 
 class Caller:
     """Calls one endpoint from this process.
 
     Raises:
-        ConfigurationError: if its certificates cannot be used.
+        ConfigurationError: if the endpoint's certificates cannot be used.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client = HttpClient(endpoint)
         self._circuits: dict[str, Circuit] = {}
-        """Circuits by URL: the functions of an endpoint may be on several servers."""
+        """The circuits by URL, as the functions of an endpoint may be on several servers."""
 
     async def call(  # noqa: PLR0913, PLR0917 - the parts of a call
         self,
@@ -66,7 +67,7 @@ class Caller:
         read: Callable[[bytes], T],
         is_unknown: Callable[[], Awaitable[bool]] | None = None,
     ) -> T:
-        """Send a request until there is a reply, and return what ``read`` makes of it.
+        """Send a request until a reply comes, and return the reply as ``read`` has decoded it.
 
         Args:
             url: the URL of the function.
@@ -75,13 +76,14 @@ class Caller:
             budget: the limits of the call.
             read: decodes a reply; it raises a ReplyError if the bytes are no reply. Any other exception
                 ends the call.
-            is_unknown: asks whether the server replies for other functions, but not for this one.
+            is_unknown: asks whether the server replies for another function, but not for this one.
 
         Raises:
-            CallFailedError: if the endpoint answers, but with no reply.
-            LaterError: if the call is to be repeated, and has held up other addresses for long enough.
-            OutageError: if the endpoint went down during a request with a message that is alone.
-            EndpointDownError: if the endpoint cannot be reached, or asks for more time than remains.
+            CallFailedError: if the endpoint answers, but not with a reply of a function.
+            LaterError: if the call has to be made again in a later micro-batch, as it has delayed other
+                addresses for long enough.
+            OutageError: if the endpoint went down during a call with ``budget.is_alone``.
+            EndpointDownError: if the endpoint cannot be reached, or asks for a longer pause than time remains.
         """
         circuit, probe = self._circuit(url), self._probe_of(url, empty)
         call = _Call(circuit, probe, budget, is_unknown)
@@ -102,7 +104,12 @@ class Caller:
             raise
 
     async def admit(self, url: str, empty: Callable[[], bytes], *, is_asked: bool) -> None:
-        """Return if a call may begin; ask the endpoint first if ``is_asked``.
+        """Admit a call, or raise an error.
+
+        Args:
+            url: the URL of the function.
+            empty: returns a request without messages.
+            is_asked: whether to ask the endpoint whether it can be reached, also if its circuit is closed.
 
         Raises:
             EndpointDownError: if the endpoint cannot be reached.
@@ -113,7 +120,7 @@ class Caller:
             raise circuit.down_error()
 
     async def replies(self, url: str, empty: bytes) -> bool:
-        """Return whether a request without messages gets a reply."""
+        """Send a request without messages; return whether the answer is a reply of a function."""
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
@@ -121,7 +128,7 @@ class Caller:
         return is_reply(answer)
 
     async def probe(self, url: str, empty: bytes) -> str | None:
-        """Ask whether the endpoint can be reached; return why not, or None."""
+        """Ask whether the endpoint can be reached; return why it cannot be, or None if it can."""
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError) as error:
@@ -129,7 +136,10 @@ class Caller:
         return described(answer, url) if answer.status in NOBODY_THERE else None
 
     async def false_success(self, url: str, empty: bytes) -> str | None:
-        """Ask for a function that does not exist; return the answer if it has status 200, but no reply."""
+        """Ask for a function that does not exist; return the answer if it has status 200 but is no reply.
+
+        None: there is no such answer. Proxies and web servers may answer so for any URL.
+        """
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
@@ -138,12 +148,12 @@ class Caller:
         return described(answer, url) if is_false else None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return the newest report of each circuit that has one."""
+        """Return the newest report of each circuit that has a new one; see :meth:`Circuit.take_report`."""
         reports = [circuit.take_report() for circuit in self._circuits.values()]
         return [report for report in reports if report is not None]
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the endpoint."""
         await self._client.close()
 
     def _probe_of(self, url: str, empty: Callable[[], bytes]) -> Probe:
@@ -186,10 +196,10 @@ class Caller:
         return self._refusal(answer, url)
 
     def _refusal(self, answer: Answer, url: str) -> VainAttempt:
-        """Return an answer without a reply as a vain attempt.
+        """Return the attempt that has brought an answer which is no reply.
 
         Raises:
-            CallFailedError: if another attempt would be in vain.
+            CallFailedError: if the answer means that another attempt cannot succeed.
         """
         if not answer.is_whole and answer.status == HTTPStatus.OK:
             text = f"has answered with more than {self._endpoint.max_bytes:,} bytes"
@@ -202,7 +212,7 @@ class Caller:
 
 
 class _Call:
-    """A call that has brought no reply yet."""
+    """Decides after each attempt without a reply how a call goes on."""
 
     def __init__(
         self,
@@ -216,9 +226,9 @@ class _Call:
         self._budget = budget
         self._is_unknown = is_unknown
         self._last_answer = ""
-        """The endpoint's last answer without a reply, as text; empty if there was none."""
+        """The endpoint's last answer that is no reply, as text; empty if it has not answered."""
         self._unanswered = ""
-        """How the last request got no answer, if the endpoint may still have that request; else empty."""
+        """Why the last request got no answer, if the endpoint may still be working on it; else empty."""
 
     async def go_on(self, vain: VainAttempt) -> None:
         """Wait until the next attempt, or end the call in this micro-batch.
@@ -247,10 +257,10 @@ class _Call:
             raise self._circuit.down_error()
 
     def record_down(self) -> None:
-        """Record that the endpoint is down now.
+        """Take note that the endpoint is down: if a request is unanswered, it went down during that request.
 
         Raises:
-            OutageError: if it went down during a request with a message that is alone.
+            OutageError: if the endpoint went down during a call with ``Budget.is_alone``.
         """
         if self._unanswered:
             self._went_down(f"{self._unanswered}, and is down since")
@@ -277,13 +287,13 @@ class _Call:
         return await self._is_unknown()
 
     async def _end(self, vain: VainAttempt, text: str, wait: timedelta) -> NoReturn:
-        """End a call whose time is up."""
+        """End a call that gets no further attempt in this micro-batch, with the error that fits."""
         if vain.is_answer and not vain.is_busy:
             raise CallFailedError(text)
         if vain.is_busy or vain.pause:
             self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
             raise self._circuit.down_error()
-        # An endpoint that does not answer at all is down, which is no failure of a message.
+        # If the endpoint does not even answer a probe, it is down, and no message has failed.
         if not await self._circuit.answers(self._probe):
             raise self._circuit.down_error()
         if self._budget.was_away and not self._last_answer:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circuits: an endpoint that is down gets no calls for a while, and then a request that asks for it.
+"""Circuits: an endpoint that is down gets no calls for a while, and then a probe (a request without messages).
 
-A circuit is closed as long as the endpoint can be reached. When several attempts in a row do not reach
-it, the circuit opens: calls are refused at once, and their messages wait. After a pause one request asks
-whether the endpoint can be reached, for all calls of the process.
+A circuit is closed as long as the endpoint can be reached. When several attempts in a row do not reach the
+endpoint, the circuit opens: calls are refused at once, and their messages wait. After a pause, one probe
+asks whether the endpoint can be reached; all calls of the process use its result.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from datetime import timedelta
 from statefun.sdk.invocation_batch import CircuitReport
 
 FEW_FAILURES = 5
-"""How many attempts in a row have to fail before a circuit opens."""
+"""How many attempts in a row must fail to reach the endpoint before its circuit opens."""
 PATIENCE = timedelta(seconds=2)
-"""For how long attempts have to fail, at least, before a circuit opens."""
+"""For how long attempts must fail to reach the endpoint, at least, before its circuit opens."""
 SHORTEST_PAUSE = timedelta(seconds=1)
 """The first pause of an open circuit; each later pause is twice as long."""
 LONGEST_PAUSE = timedelta(seconds=30)
+"""The longest pause of an open circuit."""
 LONGEST_REST = timedelta(hours=1)
-"""The longest time for which an endpoint may ask for no calls."""
+"""The longest time without calls that an endpoint may ask for; a longer time is shortened to this."""
 
 Probe = Callable[[], Awaitable[str | None]]
-"""Sends a request without messages; returns why the endpoint cannot be reached, or None."""
+"""Sends a request without messages; returns why the endpoint cannot be reached, or None if it can."""
 
 
 class EndpointDownError(Exception):
-    """An endpoint cannot be reached, or has asked for a rest; its messages wait."""
+    """An endpoint cannot be reached, or has asked for a time without calls; messages to it wait."""
 
     def __init__(self, wait: timedelta) -> None:
         super().__init__()
         self.wait = wait
-        """After how long to try again."""
+        """How long to wait before the endpoint is called again."""
 
 
 class Circuit:
     """The circuit of one endpoint in this process.
 
     Args:
-        endpoint: the endpoint's name in texts.
-        clock: the present time in seconds.
+        endpoint: the name of the endpoint in error and log texts.
+        clock: returns the present time, in seconds.
     """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,19 +56,20 @@ class Circuit:
         self._opened_until: float | None = None
         self._pause = SHORTEST_PAUSE
         self._resting_until = 0.0
-        """Until when the endpoint has asked for no calls."""
+        """Until when the endpoint wants no calls, as it has said."""
         self._question: asyncio.Task[bool] | None = None
+        """The probe that is on its way, or the last one; its result is whether the endpoint answers."""
         self._problem = ""
         """Why the endpoint could not be reached the last time."""
         self._is_known_to_answer = False
         self._report: CircuitReport | None = None
-        """The newest report that nobody has taken yet."""
+        """The newest report, until :meth:`take_report` returns it."""
 
     async def admit(self, probe: Probe) -> None:
-        """Admit a call; if the pause of an open circuit is over, ask first whether the endpoint answers.
+        """Admit a call; if the pause of an open circuit is over, send a probe first.
 
         Raises:
-            EndpointDownError: if the endpoint is down.
+            EndpointDownError: if the endpoint is down, or wants no calls now.
         """
         if self._clock() < self._resting_until:
             raise self.down_error()
@@ -77,20 +79,20 @@ class Circuit:
             raise self.down_error()
 
     async def answers(self, probe: Probe) -> bool:
-        """Ask whether the endpoint can be reached; calls that ask at the same time share a request."""
+        """Send a probe; return whether the endpoint can be reached. Calls at the same time share one probe."""
         if self._question is None or self._question.done():
             self._question = asyncio.ensure_future(self._ask(probe))
         return await asyncio.shield(self._question)
 
     def down_error(self) -> EndpointDownError:
-        """Return the error of a refused call, and make a report."""
+        """Return the error for a call that is refused, and make a report that the endpoint is down."""
         until = max(self._opened_until or 0, self._resting_until)
         wait = timedelta(seconds=max(until - self._clock(), 0))
         self._report = CircuitReport(self._endpoint, self._problem, wait)
         return EndpointDownError(wait)
 
     def reached(self) -> None:
-        """Take note that the endpoint has answered."""
+        """Take note that the endpoint has answered, and close the circuit."""
         self._failures = 0
         if not self._is_known_to_answer:
             self._is_known_to_answer = True
@@ -99,7 +101,7 @@ class Circuit:
             self._report = CircuitReport(self._endpoint, None)
 
     def not_reached(self, problem: str) -> None:
-        """Take note of an attempt that did not reach the endpoint."""
+        """Take note of an attempt that did not reach the endpoint; after several in a row, open the circuit."""
         if not self._failures:
             self._failing_since = self._clock()
         self._failures += 1
@@ -108,15 +110,15 @@ class Circuit:
             self._open(problem)
 
     def rest(self, time: timedelta, problem: str) -> None:
-        """Refuse calls for as long as the endpoint has asked for."""
+        """Refuse calls for the time for which the endpoint wants none, but for ``LONGEST_REST`` at most."""
         self._problem, self._is_known_to_answer = problem, False
         self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
 
     def take_report(self) -> CircuitReport | None:
         """Return the newest report since this method was called last; None if there is none.
 
-        Each refused call of an endpoint that is down makes a report, as the run that reads it may be
-        a new one. An endpoint that can be reached makes one, and no other until it was down again.
+        Each refused call makes a report that the endpoint is down, because the run that reads the report may
+        be a new one. An endpoint that can be reached again makes one report only.
         """
         report, self._report = self._report, None
         return report
@@ -124,7 +126,7 @@ class Circuit:
     async def _ask(self, probe: Probe) -> bool:
         try:
             problem = await probe()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the endpoint was not reached
+        except Exception as error:  # noqa: BLE001 - whatever is raised, the endpoint was not reached
             problem = f"cannot be asked: {type(error).__name__}: {error}"
         if problem is None:
             self.reached()
@@ -141,5 +143,5 @@ class Circuit:
             return  # another call has opened the circuit already
         else:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
-        # Workers are not to ask all at the same time.
+        # The pause is random, so that the workers do not all send their probes at the same time.
         self._opened_until = now + self._pause.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of one endpoint in a process: its URLs, its connections, and facts about functions."""
+"""The client of one endpoint in a process: URLs, connections, and what replies have said about functions."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
 _FACTS_COUNT_FOR = timedelta(minutes=5)
-"""How long facts about the values of a function count: its server may be replaced."""
+"""How long the list of a function's values is used: a new version of the server may have other values."""
 _QUESTION_TIME = timedelta(seconds=5)
 """The time limit of a request without messages."""
 _NOBODY = "statefun-nobody"
 """The name of a function that no server has."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-"""A part of a host's name (RFC 1123)."""
+"""A label of a host's name, that is, a part between dots (RFC 1123)."""
 
 
 @attrs.define
 class FunctionFacts:
-    """Facts about a function that its replies have shown."""
+    """What the replies of a function have said about the function."""
 
     values: Mapping[str, RemoteValue] = attrs.Factory(dict)
-    """The values that the function keeps, by name."""
+    """The values that the function keeps, by name; empty if they are unknown."""
     has_replied: bool = False
-    """Whether the function has ever replied."""
+    """Whether the function has ever replied to this process."""
     until: float = 0
-    """Until when ``values`` counts, as ``time.monotonic`` counts."""
+    """Until when ``values`` is used, on the clock ``time.monotonic``."""
 
 
 class EndpointClient:
-    """The client of one endpoint: its connections, and facts about the functions."""
+    """The client of one endpoint: its connections, and what is known of its functions."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._facts: dict[str, FunctionFacts] = {}
-        """Facts about functions, by typename."""
+        """What is known of the functions, by typename."""
         self._replied: dict[str, Address] = {}
-        """The address that has replied last, by server."""
+        """The address that has replied last on each server."""
         self._caller: Caller | None = None
 
     async def probe(self, target: Address) -> str | None:
-        """Ask whether the endpoint can be reached; return why not, or None."""
+        """Ask whether the endpoint can be reached; return why it cannot be, or None if it can."""
         problem = await self.caller().probe(self.url_of(target), request_of(target, {}, {}, ()))
         return None if problem is None else self._of_endpoint(target, problem)
 
     async def ask(self, target: Address) -> str | None:
-        """Ask the endpoint for a function, without a message; return the problem, or None."""
+        """Ask the endpoint for a function, by a request without messages; return the problem, or None."""
         try:
             await self.request(target)
         except (CallFailedError, LaterError) as error:
@@ -71,7 +71,7 @@ class EndpointClient:
         return None
 
     async def request(self, target: Address) -> None:
-        """Ask the endpoint for a function, without a message.
+        """Ask the endpoint for a function, by a request without messages; return if the function replies.
 
         Raises:
             Exception: as :meth:`Caller.call` does.
@@ -81,7 +81,7 @@ class EndpointClient:
         await self.caller().call(self.url_of(target), empty, lambda: empty, budget, reply_of)
 
     async def false_success(self, target: Address) -> str | None:
-        """Ask for a function that no server has; return the answer if it looks like a success."""
+        """Ask for a function that no server has; return the answer if it has the status of a success."""
         nobody = Address(f"{target.namespace}/{_NOBODY}", target.id)
         empty = request_of(nobody, {}, {}, ())
         problem = await self.caller().false_success(self.url_of(target), empty)
@@ -91,7 +91,7 @@ class EndpointClient:
         return f"function {target.typename}: endpoint {shown_uri(self.url_of(target))} {problem}"
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the endpoint."""
         if self._caller is not None:
             await self._caller.close()
 
@@ -99,7 +99,8 @@ class EndpointClient:
         """Return the URL of a function.
 
         Raises:
-            EndpointError: if the URL with the function's name would be that of something else.
+            EndpointError: if the function's name cannot be inserted into the URL without changing its host
+                or the rest of its path.
         """
         template, name = self.endpoint.url_template, target.name
         if FUNCTION_NAME not in template:
@@ -120,7 +121,7 @@ class EndpointClient:
         return socket_file(url) or "/".join(url.split("/", 3)[:3])
 
     def facts_of(self, target: Address) -> FunctionFacts:
-        """Return the facts about a function."""
+        """Return what is known of a function; its values are unknown again after some minutes."""
         facts = self._facts.get(target.typename)
         if facts is None:
             facts = self._facts[target.typename] = FunctionFacts()
@@ -129,7 +130,7 @@ class EndpointClient:
         return facts
 
     def learn(self, facts: FunctionFacts, values: Mapping[str, RemoteValue]) -> None:
-        """Add values that a function keeps to the facts about it."""
+        """Add values that a function keeps, as its reply has said, to what is known of the function."""
         if not facts.values:
             facts.until = time.monotonic() + _FACTS_COUNT_FOR.total_seconds()
         facts.values = {**facts.values, **values}
@@ -140,10 +141,10 @@ class EndpointClient:
         self.facts_of(target).has_replied = True
 
     async def lacks(self, target: Address) -> bool:
-        """Return whether the server replies for another function, and for this one never did.
+        """Return whether the server replies for another function, but never has for this one.
 
-        Both are asked without messages, so that no function is called: a server that has the
-        function replies then, whatever the function would do with a message.
+        Both functions are asked for by requests without messages, so no function is called: a server that
+        has the function replies to such a request, whatever the function would do with a message.
         """
         other = self._replied.get(self.server_of(target))
         if other is None or self.facts_of(target).has_replied:
@@ -155,11 +156,11 @@ class EndpointClient:
         return await self.caller().replies(self.url_of(target), empty)
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return what calls of the endpoint have found out since this method was called last."""
+        """Return the changed states of the endpoint's servers since this method was called last."""
         return [] if self._caller is None else self._caller.take_circuit_reports()
 
     def caller(self) -> Caller:
-        """Return the caller, which is made when it is first needed."""
+        """Return the object that makes the calls; it is created when it is first needed."""
         if self._caller is None:
             self._caller = Caller(self.endpoint)
         return self._caller

@@ -25,7 +25,7 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
     """Return the functions of a program together with those of a module's endpoints.
 
     Raises:
-        BindingError: if one is in both.
+        BindingError: if a function is both in the program and behind an endpoint.
         ConfigurationError: if certificates of an endpoint cannot be used.
         PlatformError: if aiohttp is not installed, which endpoints need.
     """
@@ -66,17 +66,17 @@ class Checked(NamedTuple):
     """The result of a check of an endpoint."""
 
     problems: Sequence[str]
-    """Why functions cannot be called."""
+    """Why functions of the endpoint cannot be called; empty if all can."""
     warning: str | None = None
-    """The answer for a function that does not exist, if it looks like a success; else None."""
+    """The answer for a function that does not exist, if it has the status of a success; else None."""
 
 
 async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
-    """Ask the endpoint of a function for functions, and how it answers for one that does not exist.
+    """Ask an endpoint for functions, and for one that does not exist, by requests without messages.
 
     Args:
-        function: the function that stands for the endpoint.
-        names: the typenames to ask for; without any, ask only whether the endpoint can be reached.
+        function: the function that represents the endpoint.
+        names: the typenames to ask for; if empty, ask only whether the endpoint can be reached.
     """
     remote = cast("RemoteFunctions", function.transport).client
     targets = [Address(name, _ID) for name in names]
@@ -99,9 +99,14 @@ async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
 
 
 async def lacks(function: StatefulFunction, typename: str) -> str | None:
-    """Ask the endpoint of a namespace for a function; return its answer if it lacks the function.
+    """Ask the endpoint of a namespace for a function; return an error text if it lacks the function.
 
-    None: the endpoint has the function, or cannot be reached now.
+    Args:
+        function: the function that represents the endpoint.
+        typename: the typename to ask for.
+
+    Returns:
+        The error text; None if the endpoint has the function, or cannot be reached now.
     """
     from statefun.remote.attempts import (  # noqa: PLC0415 - an extra
         CallFailedError,
@@ -126,7 +131,7 @@ async def lacks(function: StatefulFunction, typename: str) -> str | None:
 
 
 def taken_names(functions: StatefulFunctions, module: Module) -> Iterator[Finding]:
-    """Find the functions that are both registered and behind an endpoint."""
+    """Yield a problem for each function that is both registered in the program and behind an endpoint."""
     registered = {function.typename for function in functions}
     for endpoint in module.endpoints:
         if endpoint.functions in registered:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of the request-reply protocol, as the runtime writes and reads them.
+"""Encodes requests and decodes replies of the request-reply protocol.
 
-From ``request-reply.proto`` of Stateful Functions 3.x. The first reply of a function names the values
-that it keeps, and each later request has these values.
+The protocol is that of ``request-reply.proto`` of Stateful Functions 3.x. The first reply of a function
+names the values that the function keeps, and each later request contains these values.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _MODIFY = FromFunction.PersistedValueMutation.MutationType.MODIFY
 
 
 class ReplyError(Exception):
-    """Bytes that are no reply of the protocol; the text continues "has answered with"."""
+    """An answer is no reply of the protocol; the error's text continues "has answered with ..."."""
 
 
 class StaleReplyError(Exception):
-    """A reply that changes values which the request did not have; the text continues as above."""
+    """A reply changes a value that the function has not declared; the text continues "has answered with ..."."""
 
 
 class RemoteValue(NamedTuple):
-    """A value that a function keeps, as a reply has declared it."""
+    """A value that a function behind an endpoint keeps, as a reply has declared it."""
 
     typename: str
     expiration: Expiration | None
@@ -55,12 +55,12 @@ def request_of(
 
     Args:
         target: the address to invoke.
-        remote_values: the values that its function keeps, by name: the request has these.
+        remote_values: the values that the address's function keeps, by name: the request contains these.
         state: the present values of the address, by name.
-        invocations: the messages for it.
+        invocations: the messages for the address.
 
     Raises:
-        StateDecodeError: if a stored value has another type than its function declares by now.
+        StateDecodeError: if a stored value has another type than its function declares now.
     """
     request = ToFunction()
     batch = request.invocation
@@ -86,10 +86,10 @@ def request_of(
 
 
 def reply_of(content: bytes) -> FromFunction:
-    """Decode a reply; an empty one has no effects.
+    """Decode the bytes of a reply; a reply without bytes has no effects.
 
     Raises:
-        ReplyError: if the bytes are no reply.
+        ReplyError: if the bytes are no reply of the protocol.
     """
     try:
         reply = FromFunction.FromString(content)
@@ -101,10 +101,10 @@ def reply_of(content: bytes) -> FromFunction:
 
 
 def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
-    """Return the values that a reply asks for, by name.
+    """Return the values that the next request must contain, as the reply says, by name.
 
     Raises:
-        ReplyError: if a value has no name, or a lifetime that is not positive.
+        ReplyError: if a value has no name, or a time of expiration that is not positive.
     """
     values = {}
     for spec in reply.incomplete_invocation_context.missing_values:
@@ -136,8 +136,8 @@ def effects_of(
     Args:
         reply: a reply that does not ask for values.
         remote_values: the values that the function keeps, by name.
-        prepare: converts each message and record before it is sent.
-        trace: the trace-context headers for its messages.
+        prepare: checks and converts each message and record before it is sent; None to send all as they are.
+        trace: the trace-context headers for the messages in the reply.
 
     Raises:
         ReplyError: if the reply is ill-formed.
@@ -212,7 +212,9 @@ def _milliseconds(number: int) -> timedelta:
 
 def _value(wire: WireValue) -> TypedValue:
     if not wire.has_value:
-        raise ReplyError(f"a value of type {wire.typename!r} that has none")
+        raise ReplyError(
+            f"a value of type {wire.typename!r} without content (has_value is not set)"
+        )
     return TypedValue(wire.typename, wire.value)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Posts requests to one endpoint over kept-alive connections, by aiohttp."""
+"""Posts HTTP requests to one endpoint by aiohttp, over connections that stay open between requests."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from statefun.sdk.shown_uris import without_secrets
 BYTES = "application/octet-stream"
 """The content type of requests and replies."""
 _BUFFERED = 64 * 1024
-"""Bytes that the buffers of a connection take at once."""
+"""How many bytes of a request the buffers of a connection take at once."""
 
 
 class NoConnectionError(Exception):
-    """The endpoint was not reached; the text continues "endpoint ..."."""
+    """The endpoint was not reached; the error's text continues "endpoint <URL> ..."."""
 
 
 class NoReplyError(Exception):
-    """The endpoint was reached and has not answered; the text continues "endpoint ..."."""
+    """The endpoint was reached, but has not answered; the error's text continues "endpoint <URL> ..."."""
 
     def __init__(self, text: str, *, is_broken: bool = False) -> None:
         super().__init__(text)
         self.is_broken = is_broken
-        """Whether the connection broke; if not, the time was up."""
+        """Whether the connection broke; False if the time was up."""
 
 
 class _Sending:
-    """Sends a large request in parts, and cancels its task when that takes too long.
+    """Sends a large request in parts, and cancels the task that sends it when that takes too long.
 
-    aiohttp has no limit for that. Small requests fit into the buffers of the connection.
+    aiohttp has no time limit for sending. Small requests need none: they fit into a connection's buffers.
     """
 
     def __init__(self, body: bytes, limit: timedelta) -> None:
@@ -57,7 +57,7 @@ class _Sending:
         self._end: asyncio.TimerHandle | None = None
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the request in parts; aiohttp asks for a part when it has sent the one before."""
+        """Yield the request in parts; aiohttp asks for a part when it has sent the part before."""
         loop = asyncio.get_running_loop()
         self._end = loop.call_later(self._limit.total_seconds(), self._give_up)
         for start in range(0, len(self._body), _BUFFERED):
@@ -65,12 +65,12 @@ class _Sending:
         self.end()
 
     def end(self) -> None:
-        """End the time limit."""
+        """Stop the time limit: the task is not cancelled any more."""
         if self._end is not None:
             self._end.cancel()
 
     def uncancel(self) -> None:
-        """Let the task continue after the cancellation; before Python 3.11 this needs no call."""
+        """Revoke the cancellation of the task; before Python 3.11, a task needs no call for that."""
         if self._task is not None and sys.version_info >= (3, 11):
             self._task.uncancel()
 
@@ -81,24 +81,24 @@ class _Sending:
 
 
 class Answer(NamedTuple):
-    """The answer of a server."""
+    """The HTTP answer of a server."""
 
     status: int
     content: bytes
-    """The body; empty if it is larger than the limit."""
+    """The body; empty if the body is larger than the endpoint's limit."""
     is_whole: bool
-    """Whether the body is within the limit."""
+    """Whether the body is within the endpoint's limit."""
     content_type: str
-    """The content type without parameters, in lower case; empty if there is none."""
+    """The content type without parameters, in lower case; empty if the answer names none."""
     retry_after: str | None
-    """The header ``Retry-After``."""
+    """The header ``Retry-After``; None if the answer lacks it."""
 
 
 class HttpClient:
-    """The connections of this process to an endpoint; they are made when they are needed.
+    """The connections of this process to an endpoint; they are opened when they are needed.
 
     Raises:
-        ConfigurationError: if its certificates cannot be used.
+        ConfigurationError: if the endpoint's certificates cannot be used.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -110,16 +110,16 @@ class HttpClient:
         self._at_exit: Callable[[], None] = _nothing
 
     async def post(self, url: str, body: bytes, seconds: float) -> Answer:
-        """Send a request and wait for its answer.
+        """Send an HTTP request and wait for its answer.
 
         Args:
             url: the URL, which may name a socket (``http+unix:///path/to.sock/path``).
-            body: the content.
-            seconds: how long request and answer may take.
+            body: the content of the request.
+            seconds: how many seconds request and answer may take together.
 
         Raises:
-            NoConnectionError: if there is no connection.
-            NoReplyError: if there is no answer.
+            NoConnectionError: if no connection to the server can be opened.
+            NoReplyError: if the server does not answer.
         """
         times = self._endpoint.timeouts
         timeout = aiohttp.ClientTimeout(
@@ -163,10 +163,10 @@ class HttpClient:
                 sending.end()
 
     def connection(self) -> asyncio.Semaphore:
-        """Return a semaphore for the requests, with as many permits as there may be connections.
+        """Return a semaphore that each request takes, with as many permits as there may be connections.
 
-        A request that waits for a connection inside of aiohttp has its timers already: each of a thousand
-        took 1.2 times the CPU. And its time has begun.
+        Without it, requests would wait for a connection inside of aiohttp, where the time limit of a
+        waiting request runs already, and where a thousand waiting requests take 1.2 times the CPU.
         """
         loop = asyncio.get_running_loop()
         if self._free is None or self._free[0] is not loop:
@@ -174,7 +174,7 @@ class HttpClient:
         return self._free[1]
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the endpoint."""
         if self._session is not None:
             await self._session.close()
             atexit.unregister(self._at_exit)
@@ -220,11 +220,11 @@ class HttpClient:
 
 
 def _nothing() -> None:
-    """Do nothing: there is no session."""
+    """Do nothing: the client has no session to close."""
 
 
 def _close_at_exit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the session of a process that ends: aiohttp would warn of an open one."""
+    """Close the session of a process that ends, as aiohttp would log a warning about an open session."""
     if not (session.closed or loop.is_closed() or loop.is_running()):
         loop.run_until_complete(session.close())
 
@@ -239,7 +239,7 @@ def _http_url(url: str) -> URL:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Return a context that trusts the given authorities, and shows the given certificate.
+    """Return a TLS context that trusts the given authorities, and presents the given client certificate.
 
     Raises:
         ConfigurationError: if the authorities or the certificate cannot be used.
@@ -254,7 +254,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
                 file.write_bytes(tls.certificate + b"\n" + tls.key)
                 context.load_cert_chain(file, password=tls.password or _no_password)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"its certificates cannot be used: {error}") from error
+        raise ConfigurationError(f"the endpoint's certificates cannot be used: {error}") from error
     return context
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions behind an endpoint, as one transport of the invocation batch.
+"""Sends invocation batches to the functions behind an endpoint.
 
-A server may go down because of a message that it was sent, or by chance. An address is a suspect when the
-server went down during requests with its messages several times in a row: it is called in its turn only,
-with one message at a time, while nothing else is called on that server. If the server goes down in each
-of these turns, the message is the cause.
+A server may go down because of a message that it gets, or by chance. If the server went down several times in
+a row during requests with messages of one address, that address is a suspect: it is called in its turn only,
+with one message at a time, while the server is called for no other address. If the server goes down in
+each of these turns, the message is the cause, and fails.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from statefun.sdk.invocation_batch import (
 )
 
 _MOST_OUTAGES = 5
-"""After how many outages in a row during requests of an address the address is a suspect."""
+"""An address is a suspect after this many outages in a row during requests with its messages."""
 _AFTER_TURN = timedelta(milliseconds=100)
-"""How long the other addresses wait for the end of a micro-batch that is one address's turn."""
+"""How long other addresses wait if their server is called for a suspect alone in a micro-batch."""
 _UNTIL_TURN = timedelta(seconds=1)
 """How long a suspect waits before it asks for its turn again."""
 
 
 class RemoteFunctions:
-    """The transport of an endpoint. It travels to the workers; each process has its own connections."""
+    """The transport of an endpoint. It can be pickled; each worker process has its own connections."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.client = EndpointClient(endpoint)
@@ -49,11 +49,11 @@ class RemoteFunctions:
     async def invoke(
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
-        """Send a batch to its function; see :class:`~statefun.sdk.invocation_batch.Transport`."""
+        """Send a batch to its function, and return the effects; see the protocol ``Transport``."""
         return await BatchRun(self.client, batch, prepare).run()
 
     async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Return why messages have to wait, or None; see ``Transport``."""
+        """Return why the messages of an address have to wait, or None; see the protocol ``Transport``."""
         try:
             url, server = self.client.url_of(target), self.client.server_of(target)
         except EndpointError:
@@ -72,5 +72,5 @@ class RemoteFunctions:
         return None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return what calls have found out about the endpoint's servers; see ``Transport``."""
+        """Return the changed states of the endpoint's servers; see the protocol ``Transport``."""
         return self.client.take_circuit_reports()

@@ -410,7 +410,7 @@ _NONSENSE = {
     "a message that is ill-formed": _reply(
         outgoing_messages={"target": {"namespace": "a", "type": "b"}, "argument": _VALUE}
     ),
-    "a value of type 'a/T' that has none": _reply(
+    "a value of type 'a/T' without content": _reply(
         outgoing_messages={
             "target": {"namespace": "a", "type": "b", "id": "c"},
             "argument": {"typename": "a/T"},
