@@ -14,22 +14,26 @@ T = TypeVar("T")
 
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
-    """Await all calls, at most ``limit`` at a time; a failed call does not disturb the others."""
+    """Await all calls, at most ``limit`` at a time; return the result of each, or its exception."""
     return run_to_end(lambda _: _side_by_side(calls, limit))
 
 
 def run_to_end(begin: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end on the worker process's loop, which ``begin`` gets."""
+    """Run a coroutine to its end on the worker process's loop; return its result.
+
+    Args:
+        begin: returns the coroutine, given the loop.
+    """
     return outside_of_loops(lambda: _run_to_end(begin))
 
 
 def keep(task: asyncio.Task[Any]) -> None:
-    """Let a task of the worker process's loop go on when :func:`run_to_end` has returned."""
+    """Let a task on the worker process's loop go on after :func:`run_to_end` has returned."""
     _keeper.keep(task)
 
 
 def wait_for_kept() -> None:
-    """Wait until all kept tasks have ended; not to be called in the loop."""
+    """Wait until all tasks that were given to :func:`keep` have ended; must not be called in the loop."""
     _keeper.wait()
 
 
@@ -41,14 +45,14 @@ def _run_to_end(begin: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any,
             try:
                 return loop.run_until_complete(task)
             except (SystemExit, KeyboardInterrupt, RuntimeError):
-                # A task of users' code has asked for the end of the process, or stopped the loop:
-                # this concerns only the call that awaits the task, and not the loop.
+                # A task of users' code has tried to end the process, or has stopped the loop. Only the
+                # call that awaits this task fails, so the loop runs again.
                 if task.done() or loop.is_running() or loop.is_closed():
                     raise
 
 
 def outside_of_loops(run: Callable[[], T]) -> T:
-    """Call a function that runs an event loop: in another thread, if this one runs a loop already."""
+    """Call a function that runs an event loop; use another thread if this thread already runs a loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -58,16 +62,16 @@ def outside_of_loops(run: Callable[[], T]) -> T:
 
 
 def _worker_loop() -> asyncio.AbstractEventLoop:
-    """Return the worker process's loop; users' clients can stay with it."""
+    """Return the worker process's loop, always the same one, so that users' clients can be used again."""
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
     return _loops[0]
 
 
 _loops: list[asyncio.AbstractEventLoop] = []
-"""The worker process's loop; it is not Python's current loop, which any code may close."""
+"""The worker process's loop, once it exists; it is not Python's current loop, which any code may close."""
 _keeper = LoopKeeper()
-"""Runs the loop while nothing is awaited."""
+"""Runs the loop between calls of :func:`run_to_end`."""
 
 
 async def _side_by_side(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invokes one address with a batch of messages: the only implementation of "invoke".
+"""Invokes one address with a batch of messages: the only implementation of an invocation.
 
-The engine, the request-reply protocol and tests call it.
+The engine, the server of the request-reply protocol and the test kit use it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PLACED: Sequence[type[InvocationError]] = (
     UnknownFunctionError,
     ValueDecodeError,
 )
-"""The errors whose texts have the address already."""
+"""The errors whose texts already name the address."""
 _NOTHING_SENT = Sent().counts()
 _NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
 
@@ -64,11 +64,16 @@ def invoke(
     *,
     served: bool = False,
 ) -> InvocationResult:
-    """Run a plain function over a batch, one message after another.
+    """Call a plain function with each message of a batch, one after another; return the effects.
 
-    ``served`` is for a server of a runtime that calls functions remotely: the function's first
-    exception ends the batch, and is raised, unless its policy is to skip such messages. Exceptions
-    that end the process are raised in any case. Coroutines run in the task of the caller.
+    Args:
+        function: the function.
+        batch: the messages, and the state of their address.
+        prepare: checks and converts each message and record before it is sent; None to send all as they are.
+        served: whether a server of functions calls, on behalf of a remote runtime. Then the function's
+            first exception ends the batch, and is raised, unless the function's failure policy is to skip
+            such messages. Exceptions that end the process are raised in any case. Coroutines run in the
+            task of the caller.
     """
     run = _Run(function, batch, prepare, served=served)
     call, context = function.call, run.context
@@ -85,7 +90,7 @@ def invoke(
                 finally:
                     alarm.end()
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                alarm.end()  # the interruption may have come before the end in ``finally``
+                alarm.end()  # an interruption may have skipped the call in ``finally``
                 run.take_back(index, error)
         current_address.set(None)
     return run.result()
@@ -98,7 +103,10 @@ async def invoke_async(
     *,
     served: bool = False,
 ) -> InvocationResult:
-    """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
+    """Call a coroutine function with the messages of a batch, as :func:`invoke` calls a plain one.
+
+    A function behind an endpoint is called by its transport.
+    """
     if function.transport is not None:
         return await function.transport.invoke(batch, prepare)
     current_address.set(batch.target)  # of this task alone
@@ -131,7 +139,7 @@ async def invoke_async(
 async def _call_async(
     function: StatefulFunction, context: Context, message: Message
 ) -> BaseException | None:
-    """Call a coroutine function; return the exception that it raised."""
+    """Call a coroutine function with a message; return the exception that it has raised, or None."""
     try:
         await function.call(context, message)
     except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
@@ -140,7 +148,7 @@ async def _call_async(
 
 
 class _Run:
-    """Runs the invocations of a batch in one context, and takes back the failed ones."""
+    """Handles the invocations of a batch in one context, and takes back the effects of failed ones."""
 
     __slots__ = (
         "_batch",
@@ -188,7 +196,7 @@ class _Run:
         return Context(self._batch.target, self._values, self._sent, self._prepare)
 
     def leave_context(self) -> None:
-        """Go on with a copy of the context: an abandoned call may still use the old one."""
+        """Continue with a copy of the context, as a call that has timed out may still use the old context."""
         self._sent = self._sent.copy()
         self._values = self._values.copy()
         self.context = self._new_context()
@@ -219,11 +227,11 @@ class _Run:
 def _failed(
     function: StatefulFunction, target: Address, index: int, error: BaseException
 ) -> FailedInvocation:
-    # The first frames are of the loop that calls the function, and of its handlers.
+    # The first frames are those of this module and of the dispatch to handlers.
     text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))
     if type(error) is CallTimeoutError:  # isinstance would ask users' classes
         error = _timeout_error(function)
-    if type(error) is StateDecodeError:  # the value's name alone would not find it
+    if type(error) is StateDecodeError:  # its text names the value, but not the address
         where = f"function {target.typename} at address {target}: {text_of(error.message)}"
         return FailedInvocation(index, StateDecodeError(where), StateDecodeError.__name__, text)
     for placed in _PLACED:

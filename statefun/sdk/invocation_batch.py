@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input and the output of an invocation batch.
+"""The input and the output of an invocation: a batch of messages with state, and its effects.
 
-Both mirror the request-reply protocol's ``InvocationBatchRequest`` and
-``InvocationResponse``.
+They correspond to ``InvocationBatchRequest`` and ``InvocationResponse`` of the request-reply protocol.
 """
 
 from __future__ import annotations
@@ -23,50 +22,53 @@ from statefun.sdk.value_spec import Expiration
 
 
 class Invocation(NamedTuple):
-    """One message for the target of a batch."""
+    """One message to the target of a batch."""
 
     caller: Address | None
+    """The address that has sent the message; None for a message from outside, such as a record."""
     argument: TypedValue
+    """The value of the message."""
     trace: str | None = None
     """The trace-context headers of the message: ``name=value``, one per line."""
 
 
 class Trouble(NamedTuple):
-    """The failed attempts to call an address behind an endpoint, as its next call has to know them."""
+    """The failed attempts to call an address behind an endpoint, which its next call has to know."""
 
     outages: int = 0
-    """How many times in a row the endpoint went down during requests of the address."""
+    """How many times in a row the endpoint went down during requests with messages of the address."""
     alone: int = 0
-    """How many times it went down with the first message, while it was called for no other address."""
+    """How many times in a row it went down so while its server was called for no other address."""
     attempts: int = 0
-    """How many times the present call was tried."""
+    """How many requests of the present call have brought no reply."""
     spent: timedelta = timedelta(0)
-    """The time that the present call has taken so far."""
+    """The time that the present call has taken in earlier micro-batches."""
     most: int = 0
     """The largest number of messages per request; 0 for the endpoint's own limit."""
 
 
 NO_TROUBLE = Trouble()
+"""The value for an address without failed attempts."""
 
 
 IsOver = Callable[[], bool]
-"""Returns whether some time is over."""
+"""Returns whether the time of a call is over."""
 
 
 class InvocationBatch(NamedTuple):
-    """All messages for one address, in order, with the state that it has before them."""
+    """All messages to one address, in order, with the state of the address before these messages."""
 
     target: Address
     state: Mapping[str, TypedValue]
     invocations: Sequence[Invocation]
     record: FindRecord | None = None
-    """Looks up an invocation's ingress record by its index; None: there are no records."""
+    """Returns the ingress record of an invocation by its index; None: no invocation has a record."""
     trouble: Trouble = NO_TROUBLE
     """The failed attempts to call the address before this batch."""
     is_alone: bool = False
-    """Whether the server is called for no other address in this micro-batch."""
+    """Whether the function's server is called for no other address in this micro-batch."""
     is_over: IsOver | None = None
-    """Whether the time of the batch is over: then no further invocation begins. None: all are made."""
+    """Returns whether the time of the batch is over: then no further invocation begins. None: no limit."""
 
 
 @attrs.frozen
@@ -74,38 +76,41 @@ class FailedInvocation:
     """An invocation that has failed; all its effects were taken back."""
 
     index: int
-    """The place of the invocation in the batch."""
+    """The index of the invocation in the batch."""
     error: InvocationError
+    """The failure, with a text for users."""
     cause: str
-    """The class name of the exception."""
+    """The class name of the exception that the function has raised."""
     traceback: str
     """The traceback, with all frames of users' code and some of libraries; empty if there is none."""
 
 
 class Turn(NamedTuple):
-    """The right of one address to be called while its server is called for nothing else."""
+    """The turn of a suspect: in one micro-batch, its server is called for no other address."""
 
     address: Address
+    """The suspect, whose messages may have crashed the server."""
     server: str
+    """The server, as URL without path, or as file of a socket."""
 
 
 class Postponed(NamedTuple):
-    """The last invocations of a batch, which have to wait: their endpoint cannot handle them now."""
+    """The last invocations of a batch, which have to wait for a later call: they cannot be handled now."""
 
     first: int
-    """The place of its first invocation in the batch."""
+    """The index, in the batch, of the first invocation that has to wait."""
     wait: timedelta
-    """The wait before the next attempt."""
+    """How long the invocations have to wait; zero: until the next micro-batch."""
     is_down: bool = False
-    """Whether the endpoint cannot be reached."""
+    """Whether the reason is that the endpoint cannot be reached."""
     problem: str = ""
-    """Why the call has to be repeated, for the log; empty if the log needs no line about it."""
+    """Why the call has to be made again, for the log; empty if nothing is logged."""
     suspect_of: str = ""
-    """The server that may be called for the address only in its turn; empty if there is none."""
+    """The server that the address may have crashed, so that it has to wait for its turn; else empty."""
 
 
 class CircuitReport(NamedTuple):
-    """The state of an endpoint as a process has found it: reachable or not."""
+    """Whether an endpoint can be reached, as the calls of a process have shown."""
 
     endpoint: str
     """The URL of the endpoint, without its secrets."""
@@ -116,45 +121,50 @@ class CircuitReport(NamedTuple):
 
 
 class InvocationResult(NamedTuple):
-    """The effects of a batch."""
+    """The effects of an invocation batch."""
 
     state_mutations: Mapping[str, TypedValue | None]
     """New values by name; None deletes a value."""
     messages: Sequence[Message]
     """Messages to functions, in the order they were sent."""
     delayed: Sequence[DelayedMessage | Cancellation]
-    """Messages to functions with a delay, and cancellations of such, in order."""
+    """Delayed messages to functions, and cancellations of delayed messages, in the order they were sent."""
     egress_messages: Sequence[EgressMessage]
     """Records for egresses, in the order they were sent."""
     failures: Sequence[FailedInvocation]
-    """The invocations that failed; all other effects are as if these messages had never come."""
+    """The invocations that have failed; their effects were taken back."""
     expiring: Sequence[Expiration] = ()
-    """When values of the address expire."""
+    """Which values of the address expire, and after which time."""
     postponed: Postponed | None = None
-    """The invocations that were not handled yet, if any."""
+    """The invocations that have to wait for a later call; None if all were handled or have failed."""
     trouble: Trouble = NO_TROUBLE
-    """The failed attempts to call the address, for its next batch."""
+    """The failed attempts to call the address, which its next call has to know."""
 
 
 class Transport(Protocol):
-    """Invokes functions behind endpoints."""
+    """Calls functions behind endpoints."""
 
     async def invoke(
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
-        """Run a function over a batch, and return its effects."""
-
-    async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Return the wait of messages that cannot be sent now, before they are decoded; None if they can.
+        """Call a function with the messages of a batch, and return the effects.
 
         Args:
-            target: the address that has messages.
-            trouble: the failed attempts to call it.
-            turn: the address that may be called alone in this micro-batch, if there is one.
+            batch: the messages, and the state of their address.
+            prepare: checks and converts each message and record before it is sent; None to send all as they are.
+        """
+
+    async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
+        """Return why the messages of an address have to wait, before they are decoded; None if they need not.
+
+        Args:
+            target: the address.
+            trouble: the failed attempts to call the address.
+            turn: the suspect that has its turn in this micro-batch; None if no address has one.
         """
 
     def take_circuit_reports(self) -> Sequence[CircuitReport]:
         """Return the states of endpoints that have changed since the last call of this method.
 
-        A report that no task has taken, because it failed, waits for the next task of the process.
+        If a task fails before it calls this method, the next task of the process gets its reports.
         """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the event loop of a worker process between micro-batches.
+"""Runs the event loop of a worker process between micro-batches, for calls that have left theirs.
 
-While a micro-batch's functions are called, the worker's main thread runs the loop: there, calls that
-block are interrupted by their alarms. Between micro-batches the keeper's thread runs the same loop, as
-long as there are tasks that go on. The two take turns.
+While a micro-batch's functions are called, the worker's main thread runs the loop: in the main thread, alarms
+can interrupt calls that block. Between micro-batches, a thread of the keeper runs the same loop, as long as
+some calls go on. Only one of the two threads runs the loop at a time.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 logger = logging.getLogger("statefun")
 
 _BLOCKED = 10.0
-"""Seconds after which a task that blocks the loop is logged."""
+"""For how many seconds a task may block the loop before a warning is logged."""
 
 
 class LoopKeeper:
-    """Runs the loop while the main thread does not, as long as there are calls that have left."""
+    """Runs the event loop in a thread of its own while the main thread does not, as long as tasks go on."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lock = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop that the keeper is to run; None while the main thread does."""
+        """The loop that the keeper has to run; None while the main thread runs it, or no task goes on."""
         self._is_running = False
         self._thread: threading.Thread | None = None
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Run a task to its end, also when nobody else runs the loop."""
+        """Let a task go on to its end: the keeper runs the loop while the main thread does not."""
         self._tasks.add(task)
         task.add_done_callback(self._forget)
 
@@ -47,13 +47,13 @@ class LoopKeeper:
             self._lock.notify_all()
 
     def wait(self) -> None:
-        """Wait until all kept tasks have ended."""
+        """Wait until all tasks that were given to :meth:`keep` have ended."""
         with self._lock:
             self._lock.wait_for(lambda: not self._tasks)
 
     @contextmanager
     def away(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Keep the keeper from running the loop."""
+        """Stop the keeper's thread from running the loop, so that the caller can run it meanwhile."""
         self._stop()
         try:
             yield
@@ -94,7 +94,7 @@ class LoopKeeper:
                 self._is_running = True
             if loop is None:
                 raise AssertionError
-            # What users' coroutines raise to end the process ends their calls alone.
+            # An exception of a user's coroutine that would end the process ends only its own call.
             with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                 loop.run_forever()
             with self._lock:

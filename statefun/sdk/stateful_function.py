@@ -19,21 +19,22 @@ from statefun.sdk.message import Message
 from statefun.sdk.value_spec import Expiration, ValueSpec
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
-"""How long a call of a function may take, unless its registration sets another timeout."""
+"""How long a function may take for a message, unless its registration sets another timeout."""
 DETACH_AFTER = timedelta(seconds=1)
-"""How long a micro-batch waits for a call, unless the function's registration says otherwise."""
+"""How long a micro-batch waits for a call, unless the function's registration sets another time."""
 
 
 class StorageSpec(NamedTuple):
-    """The values that a function keeps per address."""
+    """The declarations of the values that a function keeps per address."""
 
     names: frozenset[str]
+    """The names of the values."""
     specs: list[ValueSpec]
-    """In the order of their declaration."""
+    """The declarations, in their order."""
 
     @classmethod
     def of(cls, specs: Mapping[str, ValueSpec]) -> StorageSpec:
-        """Return the values of these specs, by name."""
+        """Return the storage spec with declarations that are given by name."""
         return cls(frozenset(specs), list(specs.values()))
 
 
@@ -42,31 +43,33 @@ class StatefulFunction:
     """A registered function."""
 
     typename: TypeName
-    """The type of the function; the name ``*`` stands for every function of the namespace."""
+    """The typename of the function; the name ``*`` stands for every function of the namespace."""
     handlers: tuple[Handler, ...]
-    """The user's functions for its messages: one, and those for values of further types."""
+    """The user's Python functions: the first one, and others that handle values of further types."""
     specs: Mapping[str, ValueSpec]
-    """The values that it stores, by name."""
+    """The declarations of the values that the function stores, by name."""
     on_failure: FailurePolicy | None = None
-    """The policy for messages that it fails to handle; None: the runtime's default."""
+    """The policy for messages on which the function fails; None: the application's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
-    """How long a call may take; None for any time."""
+    """How long the function may take for a message, or its endpoint for a call; None for any time."""
     declared: tuple[ValueSpec, ...] = ()
-    """The values of the registration itself, without those of the handlers' state classes."""
+    """The values that the registration itself declares, without those of the handlers' state classes."""
     detach_after: timedelta = DETACH_AFTER
-    """How long a micro-batch waits for a call of a coroutine function."""
+    """How long a micro-batch waits for a call of a coroutine function before the call leaves it."""
     max_in_flight: int | None = None
-    """How many calls a worker process runs at a time; None for any number."""
+    """How many calls of the function a worker process runs at a time; None for any number."""
     rate_limit: RateLimit | None = None
-    """How many calls a worker process may begin within a time; None for any number."""
+    """How many calls of the function a worker process may begin within a time; None for any number."""
     transport: Transport | None = None
-    """Calls a function behind an endpoint, which has no handlers and declares its values in replies."""
+    """Calls the function if it is behind an endpoint; None for a function of the program.
+
+    A function behind an endpoint has no handlers here, and declares its values in replies."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
-    """Handles a message."""
+    """Handles a message in a context."""
     is_async: bool = attrs.field(init=False)
-    """Whether ``call`` returns an awaitable."""
+    """Whether ``call`` returns an awaitable, or a transport calls the function."""
     expiring: tuple[Expiration, ...] = attrs.field(init=False)
-    """When values expire."""
+    """Which values expire, and after which time."""
 
     @is_async.default
     def _has_coroutine(self) -> bool:
@@ -89,9 +92,9 @@ class StatefulFunction:
 
     @property
     def elsewhere(self) -> Transport:
-        """The transport of a function that is known to be behind an endpoint."""
+        """The transport of the function, which must be behind an endpoint."""
         if self.transport is None:
-            raise AssertionError(f"{self.typename} runs in this process")
+            raise AssertionError(f"function {self.typename} is not behind an endpoint")
         return self.transport
 
     @property
@@ -101,16 +104,16 @@ class StatefulFunction:
 
     @property
     def fun(self) -> Callable[..., Any]:
-        """The user's function."""
+        """The user's Python function, or the first one if there are several."""
         return self.handlers[0].fun
 
     @property
     def is_typed(self) -> bool:
-        """Whether one of its handlers declares the type of its values, or a state."""
+        """Whether a handler declares the type of the values that it handles, or a class of state."""
         return isinstance(self.call, Handlers)
 
     def takes(self, typename: str) -> bool:
-        """Return whether one of its handlers takes values of that type.
+        """Return whether one of the function's handlers takes values of a type.
 
         Raises:
             DefinitionError: if two handlers take the same type.
@@ -118,14 +121,14 @@ class StatefulFunction:
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
     def decode(self, typename: str, content: bytes) -> Any:
-        """Decode a value for the handler that takes it; return the bytes if no handler needs more."""
+        """Decode a value as the handler that takes it needs; return the bytes if no handler has a type."""
         return self.call.decode(typename, content) if isinstance(self.call, Handlers) else content
 
     @property
     def storage_spec(self) -> StorageSpec:
-        """The values that it stores."""
+        """The declarations of the values that the function stores."""
         return StorageSpec.of(self.specs)
 
 
 def _call_elsewhere(_context: Context, _message: Message) -> None:
-    raise AssertionError("a function that runs elsewhere is called by its transport")
+    raise AssertionError("a function behind an endpoint must be called by its transport")

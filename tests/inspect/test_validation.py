@@ -107,7 +107,9 @@ def test_all_ill_formed_functions_are_reported_at_once(
 
     first, second, third, file, last = capsys.readouterr().out.splitlines()
     assert first.startswith("error: app.py:3:1: [SF200] one (app.py:3): typename 'no-namespace'")
-    assert second.startswith("error: app.py:10:5: [SF200] two (app.py:10): a timeout is a positive")
+    assert second.startswith(
+        "error: app.py:10:5: [SF200] two (app.py:10): a timeout must be a positive"
+    )
     assert third.startswith(
         "error: app.py:16:1: [SF200] again (app.py:16): three (app.py:13) handles"
     )

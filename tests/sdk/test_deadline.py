@@ -300,7 +300,9 @@ def test_a_timer_that_a_function_takes_away_is_set_again() -> None:
 @pytest.mark.parametrize("timeout", [0, 5, timedelta(0), timedelta(-1), "1s"])
 def test_other_timeouts_are_refused(timeout: Any) -> None:
     """The error names the function."""
-    with pytest.raises(DefinitionError, match=r"_wait .*a timeout is a positive timedelta or None"):
+    with pytest.raises(
+        DefinitionError, match=r"_wait .*a timeout must be a positive timedelta or None"
+    ):
         StatefulFunctions().register("t/f", _wait, timeout=timeout)
 
 
