@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that wait for a micro-batch: those of one sender to one target stay in their order."""
+"""Channels: messages that wait for a micro-batch of a test, in order for each sender and target."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from random import Random
 from statefun.testing.message_rows import MessageRow
 
 _ALL = 0.5
-"""How often a micro-batch takes all messages that wait."""
+"""The probability that a micro-batch takes all messages that wait."""
 
 
 class Channels:
-    """The messages that wait, by the key of their target and by sender.
+    """The messages that wait for a micro-batch, by the key of their target and by sender.
 
     Args:
-        random: decides what the runtime may order as it likes.
+        random: decides which messages a micro-batch takes, and the order where the runtime guarantees none.
     """
 
     def __init__(self, random: Random) -> None:
@@ -28,12 +28,15 @@ class Channels:
         return bool(self._channels)
 
     def add(self, sender: Hashable, message: MessageRow) -> None:
-        """Add a message after those of its sender to its target."""
+        """Add a message after all earlier messages of its sender to its target."""
         channels = self._channels.setdefault(message.target, {})
         channels.setdefault(sender, deque()).append(message)
 
     def take(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
-        """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
+        """Choose the messages of a micro-batch, remove them here, and return them by target and sender.
+
+        Of the messages of each chosen sender to each chosen target, the first ones are taken.
+        """
         chosen = self._random
         everything = len(self._channels) <= 1 or chosen.random() < _ALL
         keys = list(self._channels)
@@ -54,7 +57,7 @@ class Channels:
         return messages
 
     def merged(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
-        """Return messages to one address in an order that keeps each sender's."""
+        """Return the messages to one address in a random order in which each sender's keep their order."""
         if len(channels) == 1:
             return list(*channels.values())
         turns = [sender for sender, messages in channels.items() for _ in messages]
@@ -63,7 +66,7 @@ class Channels:
         return [next(iterators[sender]) for sender in turns]
 
     def put_back(self, taken: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
-        """Let the messages of a micro-batch wait again, before all others, as after a restart."""
+        """Put the messages of a failed micro-batch back before all other messages, as after a restart."""
         for key, channels in taken.items():
             waiting = self._channels.setdefault(key, {})
             for sender, messages in channels.items():

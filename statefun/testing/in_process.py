@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application in this process: its functions, module files and policies, without Spark and Kafka.
+"""Runs an application under test in this process, without Spark and Kafka.
 
 A seed decides the order of messages where the runtime guarantees none. The runtime's guarantees hold:
 messages of one sender to one target, and records of one key in a topic, come in their order; the
-effects of a micro-batch become visible together. Timers come at their time, to the
+effects of a micro-batch become visible together. Delayed messages come at their due time, to the
 millisecond; on Spark they come up to a quarter of a second later.
 """
 
@@ -59,11 +59,11 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time when an application under test begins."""
 
 _KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
-"""The namespaces of the engine's addresses that store waiting messages."""
+"""The namespaces of the reserved addresses that store waiting messages: buckets, tokens and chunks."""
 _LEAVE = 0.3
-"""How often a call leaves its micro-batch where crashes are tried."""
+"""The probability that a call leaves its micro-batch in tests that try crashes."""
 _LOST = 2
-"""How often in a row the process of an address's call is lost; once more would be the message's fault."""
+"""How often in a row the call of an address may be lost in tests; once more would fail its message."""
 _ALL = 0.5
 """The probability that a micro-batch takes all waiting messages."""
 
@@ -102,16 +102,16 @@ class InProcessApplication(TestedApplication):
         """Load an application.
 
         Args:
-            program: its file, such as ``app.py``; not needed if its functions are imported.
-            module: its module file, or several; ``module.yaml`` in the program's folder if not given.
-            functions: the registry; the program's, or that of ``@function``, if not given.
+            program: the file of the program, such as ``app.py``; not needed if its functions are imported.
+            module: one or several module files; ``module.yaml`` in the program's folder if not given.
+            functions: the registry of functions; the program's, or that of ``@function``, if not given.
             components: ingresses and egresses that are declared in Python.
             seed: decides the order of messages where the runtime guarantees none.
             twice: whether each function is called twice with the same messages and state, to
-                check that both calls do the same.
+                check that both calls have the same effects.
 
         Raises:
-            StatefunError: if its parts cannot be loaded, or do not fit.
+            StatefunError: if the parts of the application cannot be loaded, or do not fit together.
         """
         self._begin(loaded(program, module, functions, components), seed, twice=twice)
 
@@ -124,7 +124,7 @@ class InProcessApplication(TestedApplication):
         twice: bool = False,
         crashes: Decide | None = None,
     ) -> InProcessApplication:
-        """Start a loaded application anew."""
+        """Start a loaded application without any state; ``crashes`` decides where it crashes."""
         application = object.__new__(cls)
         application._begin(program, seed, twice=twice)
         application._crashes_now = crashes
@@ -139,7 +139,7 @@ class InProcessApplication(TestedApplication):
             Program.of(self._registry, program.module), twice=twice, runner=runner
         )
         self._reports: list[Report] = []
-        """What calls have come to that have left, until their addresses get it."""
+        """Results of calls that have left their micro-batches, until the called addresses get them."""
         self._semantics = {
             **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
             **{
@@ -154,9 +154,9 @@ class InProcessApplication(TestedApplication):
         self._ready = Channels(self._random)
         """The messages that wait for a micro-batch."""
         self._reserved: list[MessageRow] = []
-        """Messages to the engine's addresses that store waiting messages."""
+        """The messages that wait for the reserved addresses in ``_KEEPERS``."""
         self._unrouted = deque[tuple[TypeName, KafkaRecord, TopicRoute]]()
-        """Records whose ids were not computed yet, with ingress and route."""
+        """The records whose target ids are not computed yet, with their ingress and route."""
         self._due_times = DueTimes()
         self._states: dict[bytes, bytes] = {}
         """The encoded states of addresses, by key."""
@@ -164,16 +164,16 @@ class InProcessApplication(TestedApplication):
         self._offsets: defaultdict[str, int] = defaultdict(int)
         self._batch = 0
         self.skipped: list[str] = []
-        """Texts about the messages that a failure policy has skipped."""
+        """The error texts of the messages that a failure policy has skipped."""
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """The present time of the application, in UTC; only :meth:`advance` changes it."""
         return self._now
 
     @property
     def module(self) -> Module:
-        """The components of the application."""
+        """The content of the application's module files."""
         return self._module
 
     def send(
@@ -227,13 +227,13 @@ class InProcessApplication(TestedApplication):
             self._unrouted.popleft()
 
     def _route(self, ingress: TypeName, record: KafkaRecord, route: TopicRoute) -> None:
-        """Send a record that an ingress has read to its targets."""
+        """Add the messages that a record of an ingress becomes to those that wait for a micro-batch."""
         for row in rows_of_record(ingress, record, route):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
             self._ready.add((ingress, record.topic, None if is_rejected else record.key), row)
 
     def drain(self) -> None:
-        """Process what there is; see :meth:`TestedApplication.drain`."""
+        """Process all records and messages that wait; see :meth:`TestedApplication.drain`."""
         self._read()
         self._settle()
         while self._ready or self._reports:
@@ -250,7 +250,7 @@ class InProcessApplication(TestedApplication):
         return list(self._published[topic]) if topic in self._published else []
 
     def state(self, address: Address) -> dict[str, Any]:
-        """Return the values of an address, decoded, by name."""
+        """Return the decoded values of an address, by name."""
         specs = self._registry.for_typename(address.typename).specs
         values = AddressValues(self._states.get(address_key(address)))
         values.expire(StoppedClock(self._milliseconds))
@@ -260,14 +260,14 @@ class InProcessApplication(TestedApplication):
         }
 
     def addresses(self) -> set[Address]:
-        """Return the addresses that have a value."""
+        """Return the addresses of functions that have a value."""
         addresses = (address_of(key) for key in self._states)
         users = [each for each in addresses if each.namespace not in _KEEPERS]
         return {address for address in users if self.state(address)}
 
     @property
     def next_timer(self) -> datetime | None:
-        """When the next delayed message is due; None if none waits."""
+        """When the next delayed message is due; None if no delayed message waits."""
         if self._reserved:  # a failure policy has stopped the application while messages were due
             return self._now
         due = self._due_times.next()
@@ -275,11 +275,11 @@ class InProcessApplication(TestedApplication):
 
     @property
     def _milliseconds(self) -> int:
-        """The time, in milliseconds since the epoch."""
+        """The present time of the application, in milliseconds since the epoch."""
         return to_epoch_millis(self._now)
 
     def _settle(self) -> None:
-        """Run the engine's addresses that store waiting messages, until they have no messages."""
+        """Send due ticks, and handle the messages to the reserved addresses until none is left."""
         self._tick()
         while self._reserved:
             rows, self._reserved = self._reserved, []
@@ -295,14 +295,14 @@ class InProcessApplication(TestedApplication):
             self._tick()
 
     def _tick(self) -> None:
-        """Send a tick to each bucket in which something is due."""
+        """Send a tick to each bucket that holds a due message."""
         now = self._milliseconds
         self._reserved += [
             MessageRow(key, None, TICK, b"%d" % now) for key in self._due_times.take(now)
         ]
 
     def _run_batch(self) -> None:
-        """Run a micro-batch, until it is committed."""
+        """Run a micro-batch, again after each crash, until it is committed."""
         self._batch += 1
         taken = self._ready.take()
         groups = [(key, self._ready.merged(channels)) for key, channels in taken.items()]
@@ -328,11 +328,14 @@ class InProcessApplication(TestedApplication):
         return self._random.randint(1, 3)
 
     def _is_short(self) -> bool:
-        """Choose whether the next call leaves all messages but its first to another one."""
+        """Choose whether the time of the next call is over after its first message."""
         return self._crashes_now is not None and self._random.random() < _LEAVE
 
     def _deliver_reports(self) -> None:
-        """Deliver some of the reports about calls that have left, in any order; some are lost first."""
+        """Deliver some results of calls that have left their micro-batches, in any order.
+
+        In tests that try crashes, some of the calls are lost: their addresses get no result.
+        """
         everything = not self._ready
         for report in list(self._reports):
             if not everything and self._random.random() < _ALL:
@@ -343,7 +346,7 @@ class InProcessApplication(TestedApplication):
             place = f"micro-batch {self._batch + 1}, a call is lost"
             if value is None or (may_be_lost and self._crashes(place)):
                 typename, value = LOST, report.attempt.encode()
-            # A report that comes twice must not count twice.
+            # A result that comes twice must not have effects twice.
             for _ in range(self._random.choice([1, 1, 2])):
                 self._ready.add(object(), MessageRow(report.key, None, typename, value))
 
@@ -363,14 +366,14 @@ class InProcessApplication(TestedApplication):
             if address_of(message.target).namespace in _KEEPERS:
                 self._reserved.append(message)
             else:
-                # What is tried again comes in any order.
+                # Retried messages come in any order.
                 self._ready.add(object() if message.typename == RETRY else message.caller, message)
         self.skipped += done.skipped
         self._reports += done.reports
         self._publish(done.records)
 
     def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
-        """Publish the records of a micro-batch, each egress by its semantic."""
+        """Publish the records of a micro-batch, those of each egress with its delivery semantic."""
         by_egress: defaultdict[str, list[EgressRecord]] = defaultdict(list)
         for egress, record in records:
             by_egress[egress].append(record)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that leave their micro-batches under test: whether one leaves is chosen, and takes no time."""
+"""Runs calls in tests: a chosen call leaves its micro-batch, although no time has passed."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ T = TypeVar("T")
 
 
 class Report(NamedTuple):
-    """What a call that has left has come to."""
+    """The result of a call that has left its micro-batch."""
 
     key: bytes
     """The key of the called address."""
     attempt: str
-    """Names the call."""
+    """The name of the call."""
     result: bytes | None
-    """The encoded result, if there is one."""
+    """The encoded result; None if the call has none and has to be made again."""
 
 
 class ChoosingRunner:
-    """Runs calls to their ends, and lets chosen ones leave nevertheless: their results come later.
+    """Runs each call to its end at once, but lets chosen calls leave their micro-batch: their results come later.
 
     Args:
-        leaves: decides whether a call leaves.
-        most: returns how many messages a call takes.
-        is_short: decides whether a call leaves all messages but its first to another one.
+        leaves: decides whether a call leaves its micro-batch.
+        most: returns how many messages the next call takes.
+        is_short: decides whether the time of a call is over after its first message.
     """
 
     worker: str = "test"
@@ -55,7 +55,7 @@ class ChoosingRunner:
         self._reports: list[Report] = []
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run calls to their ends; return what became of those that have not left."""
+        """Run each call to its end; return its result, its exception, or a ``Left`` if it was chosen to leave."""
         running = [RunningCall() for _ in calls]
         begun = [begin(own) for begin, own in zip(calls, running, strict=True)]
         outcomes: list[T | BaseException | Left] = [*await_all(begun, limit)]
@@ -69,26 +69,26 @@ class ChoosingRunner:
         return self._most()
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes
-        """Choose whether a call leaves."""
+        """Choose whether a call leaves its micro-batch."""
         if self._leaves():
             self._left[running] = running.leave(f"{self.worker}-{next(self._numbers)}")
 
     def end_of_time(self) -> IsOver | None:
-        """Choose whether a call is over after its first message."""
+        """Choose whether the time of a call is over after its first message; None: it never is."""
         return (lambda: True) if self._is_short() else None
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Do nothing: no time has passed."""
+        """Do nothing: this runner does not measure how long calls take."""
 
     def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Wait until one more call of a function may be made."""
+        """Return a context manager that waits until the function's limits allow one more call."""
         return self._limits.place(function)
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Keep a report."""
+        """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""
         self._reports.append(Report(key, attempt, result))
 
     def take(self) -> list[Report]:
-        """Return the reports since this method was called last."""
+        """Return the results that were reported since this method was called last."""
         reports, self._reports = self._reports, []
         return reports

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one micro-batch of the engine in this process, and collects its effects.
+"""Runs micro-batches of the engine in this process for tests, and returns their effects.
 
-The effects are returned and not applied: a micro-batch that is not committed leaves no trace.
+The effects are not applied here: the caller commits them, or drops them as after a crash.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from statefun.testing.remote_calls import call_until_answered
 from statefun.testing.twice import check_same
 
 RUN = "test"
-"""The name of the run."""
+"""The name of the run in tests."""
 _SIDE_BY_SIDE = 1000
-"""How many coroutines of different addresses run at a time: the default of a worker."""
+"""How many calls of coroutine functions run at a time, as by default in a worker."""
 
 
 @attrs.frozen
 class StoppedClock:
-    """A clock that shows one time."""
+    """A clock that always shows the same time."""
 
     time: int
-    """In milliseconds since the epoch."""
+    """The time that the clock shows, in milliseconds since the epoch."""
 
     def now(self) -> int:
-        """Return the time."""
+        """Return the time that the clock shows."""
         return self.time
 
     def monotonic(self) -> int:
-        """Return a fixed moment: no time passes."""
+        """Return always the same number, as no time passes."""
         return 0
 
 
@@ -58,22 +58,22 @@ class BatchEffects:
     """The effects of a micro-batch."""
 
     states: dict[bytes, bytes | None] = attrs.field(factory=dict)
-    """The states that have changed, by key; None if a state has no content any more."""
+    """The states that have changed, by the key of their address; None for a state without content."""
     messages: list[MessageRow] = attrs.field(factory=list)
-    """The messages that were sent, in order."""
+    """The messages that were sent, in order, including the messages to buckets in ``waiting``."""
     released: list[MessageRow] = attrs.field(factory=list)
-    """Delayed messages whose time has come, in the order in which they were due."""
+    """Delayed messages that are due, in the order of their due times."""
     waiting: list[tuple[bytes, bytes]] = attrs.field(factory=list)
-    """Delayed messages for a bucket: the bucket's key, and the messages in encoded form."""
+    """Delayed messages that buckets get: the key of the bucket, and the encoded messages."""
     records: list[tuple[str, EgressRecord]] = attrs.field(factory=list)
-    """The records for egresses, with the egress's typename."""
+    """The records for egresses, each after the typename of its egress."""
     skipped: list[str] = attrs.field(factory=list)
-    """Texts about messages that a failure policy has skipped."""
+    """The error texts of messages that a failure policy has skipped."""
     reports: list[Report] = attrs.field(factory=list)
-    """What calls have come to that have left."""
+    """The results of calls that have left their micro-batches and have ended."""
 
     def take(self, effects: Effects) -> None:
-        """Add the effects that the engine has collected."""
+        """Move the effects that the engine has collected to this object."""
         released = []
         for row in (row for piece in effects.messages.take() for row in piece):
             message = MessageRow(*row)
@@ -93,7 +93,7 @@ class BatchEffects:
 
 
 class _Invoker(Invoker):
-    """Calls functions, twice on demand; functions behind endpoints until they have answered."""
+    """Calls functions for tests: twice, if so demanded, and behind endpoints until they have answered."""
 
     def __init__(self, *, twice: bool) -> None:
         self._twice = twice
@@ -101,7 +101,7 @@ class _Invoker(Invoker):
     def invoke(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a plain function."""
+        """Call a plain function with the messages of a batch."""
         result = super().invoke(function, batch, prepare)
         if self._twice:
             check_same(batch.target, result, super().invoke(function, batch, prepare))
@@ -110,7 +110,7 @@ class _Invoker(Invoker):
     async def invoke_async(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a coroutine function, or one elsewhere."""
+        """Call a coroutine function, or a function behind an endpoint, with the messages of a batch."""
         call = super().invoke_async if function.transport is None else call_until_answered
         result = await call(function, batch, prepare)
         if self._twice:
@@ -119,14 +119,14 @@ class _Invoker(Invoker):
 
 
 class _Counts(FailureCounts):
-    """Keeps the texts of all skipped messages."""
+    """Counts failed messages, and collects the error texts of messages that a failure policy skips."""
 
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
 
     def skipped(self, failed: FailedMessage) -> None:
-        """Keep the text of a message."""
+        """Count a skipped message, and keep its error text."""
         super().skipped(failed)
         self.texts.append(failed.text)
 
@@ -135,9 +135,9 @@ class MicroBatches:
     """Runs micro-batches of a program.
 
     Args:
-        program: its functions, egresses and policies.
-        twice: whether each function is called twice, to find out whether it does the same.
-        runner: runs coroutine functions; the micro-batches wait for all calls if not given.
+        program: the functions, egresses, failure policies and routes of the application.
+        twice: whether each function is called twice, to check that both calls have the same effects.
+        runner: runs calls of coroutine functions; if not given, micro-batches wait for all calls.
     """
 
     def __init__(
@@ -154,17 +154,17 @@ class MicroBatches:
         states: Mapping[bytes, bytes],
         now: int,
     ) -> BatchEffects:
-        """Call the function of each address with its messages, and return the effects.
+        """Run a micro-batch: call the function of each address with its messages, and return the effects.
 
         Args:
-            groups: messages by the key of their address.
-            states: the states of all addresses, by key.
+            groups: the key of each address, with the messages to the address.
+            states: the states of all addresses, by the key of the address.
             now: the time, in milliseconds since the epoch.
 
         Raises:
             StatefunError: if a failure policy stops the application.
             PlatformError: if the endpoint of a function cannot be reached.
-            NotDeterministicError: if functions are called twice, and two calls differ.
+            NotDeterministicError: if functions are called twice, and two calls have different effects.
         """
         self._number += 1
         done, effects, counts = BatchEffects(), Effects(), _Counts()
@@ -195,8 +195,10 @@ class MicroBatches:
             problems = [
                 f"endpoint {each.endpoint} {each.problem}" for each in circuits if each.problem
             ]
-            reason = "; ".join(problems) or "its endpoint is not to be called now"
-            raise PlatformError(f"messages to {waiting_addresses[0]} would wait: {reason}")
+            reason = "; ".join(problems) or "its endpoint must not be called now"
+            raise PlatformError(
+                f"messages to {waiting_addresses[0]} would wait, but a test does not wait: {reason}"
+            )
         done.take(effects)
         done.skipped = counts.texts
         done.reports = self._runner.take() if self._runner else []
