@@ -96,7 +96,7 @@ class AddressValues:
         self.lost = 0
         """How many times in a row the process of such a call has ended before the call had a result."""
         self._overflowed_in = _NEVER
-        """The newest micro-batch whose messages to functions without state went through the outbox.
+        """The newest micro-batch with messages that had no room as immediate ones; they went through the outbox.
 
         ``_NEVER`` if all such messages are delivered."""
         self._expiries: dict[str, int] = {}
@@ -162,11 +162,11 @@ class AddressValues:
         self.expire(clock)
 
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
-        """Return whether a message to a function without state may be delivered in this micro-batch.
+        """Return whether a message to a plain function without state may be delivered in this micro-batch.
 
-        If it may not, it goes through the outbox. Then all later messages of the address to functions
-        without state do the same, until the outbox has delivered all messages of this micro-batch:
-        otherwise a later message could overtake an earlier one of the same sender to the same target.
+        If it may not, it goes through the outbox. Then all later messages of the address to such functions
+        do the same, until the outbox has delivered all messages of this micro-batch: otherwise a later
+        message could overtake an earlier one of the same sender to the same target.
 
         Args:
             batch: this micro-batch.
@@ -182,7 +182,7 @@ class AddressValues:
         return False
 
     def expire(self, clock: Clock) -> None:
-        """Delete the values that have expired; none expires while a call that has left goes on with it."""
+        """Delete the values whose time of expiration has come, unless a call that has left goes on with them."""
         if not self._expiries or self.under_way is not None:
             return
         now = clock.now()

@@ -34,7 +34,7 @@ class CallReporter(Protocol):
         """The name under which this process reports."""
 
     def open(self) -> bool:
-        """Connect to the driver if necessary; return whether reports can be sent."""
+        """Return whether results can be sent to the driver; begin to connect to the driver if they cannot."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
@@ -72,7 +72,7 @@ class LeavingCalls:
         return pace.most if pace.is_known else None
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
-        """Take note that a function is called now."""
+        """Take note that a function is called now: from now on, the time of the call counts."""
         running.name, running.detach_after = name, detach_after
         running.patience = self._paces.of(name).patience(detach_after)
         running.begun = self._ticks.count
@@ -206,7 +206,7 @@ class _Batch(Generic[T]):
                 self._end.set_result(None)
 
     def _take(self, task: asyncio.Task[T]) -> None:
-        """Take the outcome of a call that has ended."""
+        """Keep the result or exception of a call that has ended in this micro-batch, and begin other calls."""
         index, _ = self._running.pop(task)
         self._outcomes[index] = outcome_of(task)
         self._begin_others()
@@ -214,10 +214,12 @@ class _Batch(Generic[T]):
     def _look(self) -> None:
         """Let calls that have taken too long leave the micro-batch, and check again after a tick."""
         for task, (index, running) in list(self._running.items()):
-            # A call that has ended just now has an outcome, which nobody would report.
+            # If a call has ended just now, its result is used in this micro-batch, and is not reported.
             is_late = self._leaving.is_late(running) and not task.done()
             if is_late and self._leaving.has_room():
-                task.remove_done_callback(self._take)  # which keeps all outcomes of the micro-batch
+                task.remove_done_callback(
+                    self._take
+                )  # it would keep all results of the micro-batch
                 self._outcomes[index] = self._leaving.leave(task, running)
                 del self._running[task]
         self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)

@@ -37,10 +37,10 @@ class Pace:
         """Count a call that has ended.
 
         Args:
-            seconds: how long it took.
-            messages: how many messages it has handled, one at least.
-            has_left: whether it has left its micro-batch, and would have if that had waited as long as
-                for a function that mostly answers in time.
+            seconds: how long the call took.
+            messages: how many messages the call has handled, at least one.
+            has_left: whether the call has left its micro-batch, and would also have left a micro-batch that
+                waits for it as long as for a function whose calls mostly end in time.
         """
         weight = _WEIGHT if self.is_known else 1.0
         self._seconds += weight * (seconds / messages - self._seconds)

@@ -139,11 +139,11 @@ class Dispatcher:
             async_calls = next_calls
 
     def _settled(self, group: Group, effects: Effects) -> Group:
-        """Move messages that wait to chunks, or ask for those of chunks if the function can be called."""
+        """Return a handled group: move its waiting messages to chunks, or ask chunks for messages."""
         values = group.values
         if values.later:
             self._transports.finish(group, effects)
-        if values.waiting:  # all of them, in their order
+        if values.waiting:  # they are complete and in order only now
             chunks.settle_chunks(values, group.key, effects)
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
@@ -201,7 +201,7 @@ class Dispatcher:
     def _run_plain(
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
-        """Run a call and the group's later calls, up to a call that has to be awaited: return that."""
+        """Run a call and later calls of the group while they are plain; return the first one to be awaited."""
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
@@ -229,7 +229,7 @@ class Dispatcher:
             messages = [waiting_row(group, row) for row in rows]
             self._transports.append(group, messages, effects)
             rows = ()
-        # Before the messages of chunks come, only a transport is asked whether it takes a call.
+        # While all messages are in chunks, a call is made only to ask its transport whether it takes calls.
         is_asked = values.chunks and function is not None and function.transport is not None
         if not (rows or values.waiting or is_asked):
             return None
@@ -312,7 +312,7 @@ class Dispatcher:
             self._transports.postpone(group, [*messages], result.postponed, effects)
 
     def _immediate_call(self, group: Group) -> Call | None:
-        """Return the call for the next immediate messages; None without any."""
+        """Return the call for the next immediate messages of a group; None if there are none."""
         values = group.values
         if values.later or values.is_not_admitted:
             # Messages in `later` come before those that the address has sent itself.

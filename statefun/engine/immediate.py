@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Immediate messages: they are delivered in the micro-batch that sends them.
 
-An address's messages to itself are, and those of a function with state to plain functions without. The order
-per sender and target forbids more. A plain function without state that is invoked here, because a group's
-address has messaged it, may be invoked in another task at the same time: so the messages that it sends go
-through the outbox. So do the messages that it sends when it is invoked for its own group, except messages
-to itself: such a message comes after earlier ones that went through the outbox. The messages of a coroutine
-function wait in the state of its address while one of its calls goes on: none may overtake them.
+Two kinds of messages are immediate, because their delivery needs no other address's state: the messages of
+an address to itself, and the messages of a function with state to plain functions without state. All others
+go through the outbox. Messages to coroutine functions do so, too: while a call of an address goes on, its
+messages wait in its state, and an immediate message would overtake them.
+
+A plain function without state that is called with an immediate message may be called in another task at the
+same time. All messages that it sends then go through the outbox: otherwise its messages to one target could
+overtake each other. When it is called with the rows of its own group, its messages to itself are immediate:
+they come after all rows, and so after its earlier messages that went through the outbox.
 """
 
 from __future__ import annotations
@@ -42,12 +45,12 @@ class ImmediateMessages:
         self._limit = limit
 
     def take(self, call: Call, row: Row, *, runs_anywhere: bool) -> bool:
-        """Keep a message for this micro-batch, if it may be immediate; return whether.
+        """Keep a message for delivery in this micro-batch if it may be immediate; return whether it is kept.
 
         Args:
             call: the call that has sent the message.
             row: the message.
-            runs_anywhere: whether calls of its target's function need no state.
+            runs_anywhere: whether the function of the message's target is a plain one without state.
         """
         values = call.group.values
         if call.key != call.group.key:
@@ -85,10 +88,14 @@ class ImmediateMessages:
         return Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
     def give_up(self, group: Group) -> list[bytes]:
-        """Return the immediate messages of an address to itself, as messages that wait.
+        """Take back the immediate messages of an address to itself, which have to wait for its function.
 
-        They come after the rows of the address: so there are none before the last rows. Its messages to
-        others are delivered in this micro-batch, as they do not need the state of the address.
+        Its immediate messages to other addresses are still delivered in this micro-batch, as their calls do
+        not need the state of the address.
+
+        Returns:
+            The messages of the address to itself, in the form in which messages wait; none if the address
+            gets further rows in this micro-batch, because the messages come after these rows.
         """
         values = group.values
         if not (group.last and values.immediate):

@@ -40,9 +40,9 @@ CALLS_NAMESPACE = "statefun.calls"
 RESULT = f"{CALLS_NAMESPACE}/result"
 """The type of the message that brings the result of a long call to its address; its value is a ``CallResult``."""
 LOST = f"{CALLS_NAMESPACE}/lost"
-"""The type of the message that names a call whose process has ended."""
+"""The type of the message to an address whose long call has no result; its value is the name of the call."""
 MOST_RESULT_BYTES = 256 * 1024 * 1024
-"""The largest result of a call that has left, in bytes."""
+"""The largest encoded result of a long call, in bytes."""
 _WATCH = timedelta(seconds=15)
 """How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
@@ -114,7 +114,9 @@ class LeftCalls:
         """
         function, key = call.function, call.key
         running.take(call)
-        if not batch.is_alone:  # else the server must not be called for others before it ends
+        if (
+            not batch.is_alone
+        ):  # in a turn, the server must be called for no other address until the call ends
             self._runner.begin(running, _pace_name(key, function), function.detach_after)
         is_over = self._runner.end_of_time()
         if is_over is not None:
@@ -207,7 +209,7 @@ class LeftCalls:
         call = call_for_waiting(group, address, function, messages)
         reactions.apply(call, decoded_result(stored, self._clock.now()))
         values.expire(self._clock)
-        if queued:  # they come after messages of the call that are not handled yet
+        if queued:  # they come after messages that the call has not handled
             values.keep_waiting([*values.waiting, *queued])
 
     def _lose(self, group: Group, function: StatefulFunction, reactions: Reactions) -> None:
@@ -238,16 +240,17 @@ class LeftCalls:
 def _reported(
     attempt: str, batch: InvocationBatch, result: InvocationResult, now: int
 ) -> bytes | None:
-    """Return what is reported about a call that has left; None if the call is to be made again.
+    """Return the encoded result of a long call, or a failure if the result cannot be reported.
 
-    If its result cannot be reported, its messages are called one by one, and the one at fault fails.
+    None: the result of a call with several messages cannot be reported. Then the call is made again with one
+    message at a time, so that only the message at fault fails.
     """
     try:
         content = encoded_result(attempt, result, now)
         if len(content) <= MOST_RESULT_BYTES:
             return content
         problem = f"has effects of {len(content):,} bytes, more than {MOST_RESULT_BYTES:,}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, the address would wait for ever
+    except Exception as error:  # noqa: BLE001 - without any report, the address would wait for ever
         problem = f"has effects that cannot be encoded ({type(error).__name__}: {error})"
     place = f"function {batch.target.typename} failed at address {batch.target}"
     text = f"{place}: a call that has left its micro-batch {problem}"

@@ -67,7 +67,7 @@ class RunningCall:
         self.name = ""
         """The name of the function."""
         self.detach_after = timedelta(0)
-        """How long micro-batches wait for calls of the function, unless these mostly leave."""
+        """How long micro-batches wait for a call of the function, as long as its calls mostly end in time."""
         self.patience = timedelta(0)
         """How long the micro-batch waits for the call."""
         self._call: Call | None = None

@@ -24,8 +24,9 @@ class _Target(NamedTuple):
     """Facts about the addresses of one function, to which messages are sent."""
 
     suffix: bytes
-    """The part of their keys after the id."""
+    """The part of the addresses' keys after the id."""
     runs_anywhere: bool
+    """Whether the function is a plain one without state."""
 
 
 class Sender:
@@ -45,7 +46,7 @@ class Sender:
         self._sequence = sequence
 
     def runs_anywhere(self, typename: str) -> bool:
-        """Return whether calls of a function need no state; it is the target of a message that was checked."""
+        """Return whether a function is a plain one without state; :meth:`check` must have checked a message to it."""
         return self._targets[typename].runs_anywhere
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:

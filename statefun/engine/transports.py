@@ -161,7 +161,7 @@ class TransportCalls:
         values.is_held_back = True
 
     def leave_own(self, group: Group) -> None:
-        """Leave the messages that an address has sent itself to the next micro-batch."""
+        """Leave the immediate messages of an address to itself to the next micro-batch; see ``give_up``."""
         own_messages = self._immediate.give_up(group)
         self._count(own_messages)
         group.values.later += own_messages

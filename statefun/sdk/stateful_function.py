@@ -99,7 +99,7 @@ class StatefulFunction:
 
     @property
     def runs_anywhere(self) -> bool:
-        """Whether its calls need no state: it stores no values, and none of its calls leaves a micro-batch."""
+        """Whether this is a plain function without state, so that each task can call it for any address."""
         return not self.specs and not self.is_async
 
     @property
