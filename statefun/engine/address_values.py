@@ -82,9 +82,9 @@ class AddressValues:
         self.trouble = NO_TROUBLE
         """The failed calls of the address, if its function is behind an endpoint."""
         self.is_held_back = False
-        """Whether the address is not called any more in this micro-batch, as a call was postponed."""
+        """Whether the address is not called again in this micro-batch, as messages were postponed."""
         self.is_not_admitted = False
-        """Whether messages of the address to itself need a transport that has not admitted a call yet."""
+        """Whether messages of the address to itself have to wait, as its transport has not admitted a call."""
         self.waiting_size = 0
         """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0
@@ -249,7 +249,7 @@ class AddressValues:
         self.waiting_until = 0
 
     def count_lost(self, lost: int) -> None:
-        """Set how often the process of the address's call has ended before it had answered, in a row."""
+        """Set how many times in a row the process of the address's long call has ended before its result."""
         self.changed = self.changed or lost != self.lost
         self.lost = lost
 

@@ -217,9 +217,8 @@ class _Batch(Generic[T]):
             # If a call has ended just now, its result is used in this micro-batch, and is not reported.
             is_late = self._leaving.is_late(running) and not task.done()
             if is_late and self._leaving.has_room():
-                task.remove_done_callback(
-                    self._take
-                )  # it would keep all results of the micro-batch
+                # The callback would keep all results of the micro-batch in memory.
+                task.remove_done_callback(self._take)
                 self._outcomes[index] = self._leaving.leave(task, running)
                 del self._running[task]
         self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)

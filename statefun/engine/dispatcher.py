@@ -300,7 +300,9 @@ class Dispatcher:
             self._handle(failed_message(failed, call), call.function, effects)
         group, values = call.group, call.group.values
         if call.key == group.key:
-            values.count_lost(0)  # the first message is another one from now on
+            values.count_lost(
+                0
+            )  # lost calls are counted for the first message, which is another one now
             values.apply(result.state_mutations)
             if result.expiring:
                 values.renew(result.expiring, result.state_mutations, self._clock.now())
@@ -315,7 +317,7 @@ class Dispatcher:
         """Return the call for the next immediate messages of a group; None if there are none."""
         values = group.values
         if values.later or values.is_not_admitted:
-            # Messages in `later` come before those that the address has sent itself.
+            # Messages in ``later`` come before the messages that the address has sent to itself.
             self._transports.leave_own(group)
         if not values.immediate:
             return None

@@ -114,9 +114,8 @@ class LeftCalls:
         """
         function, key = call.function, call.key
         running.take(call)
-        if (
-            not batch.is_alone
-        ):  # in a turn, the server must be called for no other address until the call ends
+        # In a turn, the server must be called for no other address until the call ends.
+        if not batch.is_alone:
             self._runner.begin(running, _pace_name(key, function), function.detach_after)
         is_over = self._runner.end_of_time()
         if is_over is not None:

@@ -143,14 +143,14 @@ class TransportCalls:
         self._keep(group, messages, until, effects)
 
     def divide(self, group: Group, rows: Sequence[int], most: int) -> None:
-        """Leave the first messages of a group to its next call, and the others to another one.
+        """Limit the next call of a group to its first messages; further ones wait for another call.
 
         The other call is made in the next micro-batch, unless the address has to wait.
 
         Args:
             group: the group.
-            rows: its new messages, which come after those that wait.
-            most: how many messages the next call takes.
+            rows: the rows with its new messages, which come after its waiting messages.
+            most: how many messages the next call takes, waiting ones first.
         """
         values = group.values
         new_messages = [waiting_row(group, row) for row in rows]
@@ -167,7 +167,7 @@ class TransportCalls:
         group.values.later += own_messages
 
     def finish(self, group: Group, effects: Effects) -> None:
-        """Let the messages wait that are left to the next micro-batch, or until the address can be called."""
+        """Add the messages that are left to a later micro-batch to the waiting messages of their address."""
         values = group.values
         values.wait(values.later, values.waiting_until)
         values.later = []
