@@ -70,8 +70,10 @@ def _value(
 ) -> TypedValue | None:
     """Return the decoded value of a record; None to drop the record."""
     if origin is None or route is None or route.deserializer is None:
-        content = "the message" if origin is None else f"records of topic {origin.topic}"
-        raise ValueDecodeError(f"no ingress has a deserializer any more that could read {content}")
+        undecodable = "the message" if origin is None else f"records of topic {origin.topic}"
+        raise ValueDecodeError(
+            f"no ingress has a deserializer any more that could read {undecodable}"
+        )
     _, content = call.batch.invocations[index].argument
     value = route.deserializer.read(_kafka_record(call, origin, content))
     return None if value is None else encoded(value, route.deserializer.value_type)
