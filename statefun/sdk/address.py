@@ -15,7 +15,8 @@ from statefun.sdk.errors import DefinitionError
 class TypeName:
     """A ``namespace/name`` pair that names a function type, an egress or a value type.
 
-    The last ``/`` separates: ``type.googleapis.com/a.B`` has the namespace ``type.googleapis.com``.
+    The last ``/`` separates namespace and name: ``type.googleapis.com/a.B`` has the namespace
+    ``type.googleapis.com``.
 
     >>> TypeName.parse("com.example.fns/greeter")
     TypeName(namespace='com.example.fns', name='greeter')
@@ -26,16 +27,16 @@ class TypeName:
 
     @classmethod
     def parse(cls, typename: str) -> TypeName:
-        """Split ``namespace/name``.
+        """Split a typename, ``namespace/name``, into its namespace and its name.
 
         Raises:
-            DefinitionError: if either half is missing or holds a NUL character, or the name cannot
-                be encoded in UTF-8, or begins with ``statefun.`` or ``statefun/``, which names the
-                runtime's own functions and types.
+            DefinitionError: if the namespace or the name is missing, if the typename contains a NUL
+                character or cannot be encoded in UTF-8, or if it begins with ``statefun.`` or
+                ``statefun/``, which the runtime reserves for its own functions and types.
         """
         if not isinstance(typename, str):
             raise DefinitionError(
-                f"a typename is a string such as 'com.example/greeter', not {typename!r}"
+                f"a typename must be a string such as 'com.example/greeter', not {typename!r}"
             )
         namespace, slash, name = typename.strip().rpartition("/")
         if not (slash and namespace and name) or "\0" in typename:
@@ -44,7 +45,9 @@ class TypeName:
                 "such as 'com.example.fns/greeter'"
             )
         if not is_unicode(typename):
-            raise DefinitionError(f"typename {typename!r} holds a lone surrogate")
+            raise DefinitionError(
+                f"typename {typename!r} contains a lone surrogate, which UTF-8 cannot encode"
+            )
         if is_reserved(namespace):
             raise DefinitionError(f"typename {typename!r} {RESERVED}")
         return cls(namespace, name)
@@ -55,7 +58,7 @@ class TypeName:
 
 @lru_cache
 def checked_typename(typename: str) -> str:
-    """Check a typename and return it; the results are cached, as messages repeat typenames.
+    """Check a typename and return it; results are cached, as many messages have the same typename.
 
     Raises:
         DefinitionError: as for :meth:`TypeName.parse`.
@@ -64,10 +67,10 @@ def checked_typename(typename: str) -> str:
 
 
 RESERVED = (
-    "is in the namespace statefun, or in one below it, which the runtime reserves; use another "
-    "one, such as 'com.example.fns'"
+    "is in the namespace statefun or in a namespace below it, which the runtime reserves for itself; "
+    "use another namespace, such as 'com.example.fns'"
 )
-"""The error text for a typename that :func:`is_reserved`."""
+"""The end of the error text about a typename for which :func:`is_reserved` returns True."""
 
 
 def is_reserved(typename: str) -> bool:
@@ -80,7 +83,7 @@ def is_reserved(typename: str) -> bool:
 
 
 def is_unicode(text: object) -> bool:
-    """Return whether ``text`` is a string that UTF-8 can encode: no lone surrogates."""
+    """Return whether ``text`` is a string that UTF-8 can encode: a string without lone surrogates."""
     try:
         return isinstance(text, str) and (text.isascii() or text.encode() is not None)
     except UnicodeEncodeError:
@@ -96,9 +99,10 @@ class _AddressParts(NamedTuple):
 
 
 class Address(_AddressParts):
-    """Where one function instance lives: its type (``namespace/name``) and its ``id``.
+    """The address of one function instance: its type (``namespace/name``) and its ``id``.
 
-    It is a tuple, which is quick to make: each micro-batch makes one for each of its addresses.
+    An address is a tuple, since Python creates tuples quickly: each micro-batch creates an
+    ``Address`` for each of its groups.
 
     >>> Address("com.example.fns", "greeter", "Ada").typename
     'com.example.fns/greeter'
@@ -127,19 +131,22 @@ class Address(_AddressParts):
         id: str | None = None,  # noqa: A002 - as above
         typename: str | None = None,
     ) -> Address:
-        """Make the address, of a typename and an id, or of namespace, name and id.
+        """Make an address from a typename and an id, or from a namespace, a name and an id.
 
-        Only a typename is checked.
+        A typename is checked; a namespace and a name are not.
 
         Raises:
-            DefinitionError: if the typename is ill-formed, or of another function.
+            DefinitionError: if the typename is ill-formed, or if namespace and name are given as
+                well and differ from those of the typename.
         """
         if id is None:
             typename, id = checked_typename(namespace), name  # noqa: A001 - as above
             namespace, _, name = typename.rpartition("/")
         own = f"{namespace}/{name}"
         if typename is not None and typename != own:
-            raise DefinitionError(f"an address of {own} has this typename, and not {typename!r}")
+            raise DefinitionError(
+                f"the typename of an address of {own} must be {own!r}, not {typename!r}"
+            )
         return cls._make((namespace, name, id, own))
 
     def __getnewargs__(self) -> tuple[str, str, str, str]:

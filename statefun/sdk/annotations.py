@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds types of values by the annotations of handlers and states."""
+"""Finds the types that encode and decode values, by the annotations of handlers and states."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
 NAMESPACE = "io.statefun.python"
-"""The namespace of types that no program has named."""
+"""The namespace of automatic types: statefun makes one for an annotation without a registered type."""
 _ANY_JSON = "json"
-"""The name of automatic types whose values have no class with fields."""
+"""The name of automatic types for annotations that are not a class with fields: ``list[int]``."""
 _automatic: dict[Any, Type[Any]] = {}
-"""The automatic types that exist, by their annotations."""
+"""The automatic types that this process has made so far, by annotation."""
 
 
 def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Evaluate a parameter's annotation; return ``Any`` if there is none.
+    """Return the annotation of a parameter, evaluated; ``Any`` if the parameter has none.
 
     Raises:
-        NameError: if it has a name that does not exist where the function was defined.
+        NameError: if the annotation contains a name that does not exist where the function was defined.
     """
     raw = parameter.annotation
     if raw is inspect.Parameter.empty:
@@ -48,7 +48,10 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
 
 
 def plain(annotation: Any) -> Any:
-    """Return an annotation without ``Annotated`` and ``NewType``, or the type that a note gives."""
+    """Remove ``Annotated`` and ``NewType`` from an annotation; return the annotation inside.
+
+    If ``Annotated`` has a :class:`Type` among its metadata, that type is returned instead.
+    """
     while True:
         if annotation is None:
             return type(None)
@@ -64,7 +67,7 @@ def plain(annotation: Any) -> Any:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or another annotation alone; all in their plain form.
+    """Return the members of a union, or the annotation itself if it is not a union; all ``plain``.
 
     >>> alternatives(Annotated[int | None, "how many"])
     (<class 'int'>, <class 'NoneType'>)
@@ -77,10 +80,10 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def types_of(annotation: Any) -> tuple[Type[Any], ...]:
-    """Return the types with which values of an annotation are decoded; the first encodes them.
+    """Return the types that decode values of an annotation; the first one also encodes the values.
 
     Raises:
-        DefinitionError: if there is no way to encode such values.
+        DefinitionError: if no type can encode values of the annotation.
     """
     annotation = plain(annotation)
     if isinstance(annotation, Type):
@@ -94,7 +97,7 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
 
 
 def automatic_type(annotation: Any) -> Type[Any]:
-    """Return the JSON type of an annotation for which no program has named a type.
+    """Return the type that encodes the values of an annotation without a registered type in JSON.
 
     >>> automatic_type(list[int])
     StructuredType('io.statefun.python/json')
@@ -108,7 +111,10 @@ def automatic_type(annotation: Any) -> Type[Any]:
 
 
 def is_unnamed(annotation: Any) -> bool:
-    """Return whether a class has fields, and only an automatic type, which has the class's name."""
+    """Return whether an annotation is a class with fields for which no type is registered.
+
+    The automatic type of such a class has the name of the class.
+    """
     return (
         has_fields(annotation)
         and not issubclass(annotation, ProtobufMessage)
@@ -117,7 +123,7 @@ def is_unnamed(annotation: Any) -> bool:
 
 
 def automatic_types(typename: str) -> Iterator[Type[Any]]:
-    """Yield the automatic types with a typename, as far as they exist."""
+    """Yield the automatic types that have a given typename and that this process has made."""
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.
@@ -125,10 +131,10 @@ def automatic_types(typename: str) -> Iterator[Type[Any]]:
 
 
 def type_of_value(value: Any) -> Type[Any]:
-    """Return the type with which a value is sent.
+    """Return the type that encodes a value which is sent without a type.
 
     Raises:
-        DefinitionError: if there is no way to encode it.
+        DefinitionError: if no type can encode the value.
 
     >>> type_of_value("Ada")
     SimpleType('io.statefun.types/string')
@@ -138,7 +144,7 @@ def type_of_value(value: Any) -> Type[Any]:
     if types:
         return types[0]
     if value is None:
-        raise DefinitionError("None is no value that can be sent")
+        raise DefinitionError("None cannot be sent as a value")
     if has_fields(class_) or issubclass(class_, ProtobufMessage):
         return types_of(class_)[0]
     # A date has one form in JSON. The classes of a list's items are only in its receiver's

@@ -24,31 +24,31 @@ class DelayedMessage(NamedTuple):
     """A message with a delay before its delivery."""
 
     delay: timedelta
-    """From the end of the invocation that sends it; not negative."""
+    """The time from the end of the invocation that sends the message to its delivery; not negative."""
     message: Message
     cancellation_token: str
     """The token that cancels the message; empty if nobody can cancel it."""
 
 
 class Cancellation(NamedTuple):
-    """Asks that a delayed message be not delivered."""
+    """The cancellation of a delayed message, which its token names."""
 
     cancellation_token: str
 
 
 def token_in_use(sender: Address, token: str) -> FunctionError:
-    """Return the error of a delayed message whose token a pending message of the same id has."""
+    """Return the error for a delayed message with the token of another pending message of its id."""
     return FunctionError(
         f"function {sender.typename} at address {sender} has sent a delayed message with the "
-        f"cancellation token {token!r}, which the id {sender.id} already uses for one that "
-        "is still pending; cancel that one first, or use another token"
+        f"cancellation token {token!r}, which the id {sender.id} already uses for a delayed message "
+        "that is still pending; cancel that message first, or use another token"
     )
 
 
 PrepareMessage = Callable[[Any], Any]
-"""Converts a message before it is sent; None means that nothing is sent.
+"""A function that converts a message before it is sent, or returns None to send nothing.
 
-Raises a StatefunError if it cannot be sent: there is no such function or egress.
+It raises a StatefunError if the message cannot be sent, as its function or egress does not exist.
 """
 
 
@@ -59,25 +59,25 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        """To functions."""
+        """Messages to functions."""
         self.delayed: list[DelayedMessage | Cancellation] = []
-        """To functions with a delay; and cancellations."""
+        """Messages to functions with a delay, and cancellations of such messages."""
         self.egress_messages: list[EgressMessage] = []
-        """To egresses."""
+        """Records for egresses."""
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the number of messages of each kind, for :meth:`take_back`."""
+        """Return the lengths of the three lists; :meth:`take_back` shortens them to these lengths."""
         return len(self.messages), len(self.delayed), len(self.egress_messages)
 
     def take_back(self, counts: tuple[int, int, int]) -> None:
-        """Forget the messages that were sent after :meth:`counts` returned these numbers."""
+        """Remove the messages that were sent after :meth:`counts` returned ``counts``."""
         messages, delayed, egress_messages = counts
         del self.messages[messages:]
         del self.delayed[delayed:]
         del self.egress_messages[egress_messages:]
 
     def copy(self) -> Sent:
-        """Return a copy, to which messages can be added apart from this."""
+        """Return a copy; messages that are added to the copy are not added to this object."""
         copied = Sent()
         copied.messages += self.messages
         copied.delayed += self.delayed
@@ -149,15 +149,17 @@ class Context:
         Args:
             message: the message or record; or the address that a value is sent to.
             value: the value that is sent to an address.
-            value_type: its type; if not given, that of its class: ``StringType`` for a string,
-                ``LongType`` or ``DoubleType`` for a number. Another class has the type that
-                :func:`~statefun.make_json_type` or its siblings have registered, or else JSON
-                under the name of the class.
+            value_type: the type that encodes the value. If not given, the value's class decides:
+                ``StringType`` for a string, ``LongType`` or ``DoubleType`` for a number. A value of
+                another class is encoded by the type that :func:`~statefun.make_json_type` or a
+                similar function has registered for the class, or else as JSON under the name of
+                the class.
 
         Raises:
-            DefinitionError: if it is neither; a builder still needs its ``.build()``. Also if its
-                value has more than 64 MiB, or cannot be encoded.
-            InvocationError: if there is no such function or egress, or it cannot take the message.
+            DefinitionError: if ``message`` is not a message, a record or an address (of a builder,
+                pass the result of ``.build()``), or if the value cannot be encoded or has more than
+                64 MiB.
+            InvocationError: if the function or egress does not exist, or cannot take the message.
 
         >>> from statefun import Address
         >>> def login(ctx, message):
@@ -214,9 +216,9 @@ class Context:
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
-        It is never delivered early. How late it is depends on the tick of timers and on the duration
-        of micro-batches. It survives restarts: a message that became due meanwhile is delivered at
-        once.
+        The message is never delivered early. How late it is delivered depends on the tick of timers
+        and on the duration of micro-batches. Delayed messages survive restarts: a message that became
+        due meanwhile is delivered at once.
 
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
@@ -224,12 +226,13 @@ class Context:
                 a value is sent to.
             value: the value that is sent to an address.
             cancellation_token: lets this address, and addresses of other types with the same id,
-                cancel the message. As long as it is pending, the id cannot use the token again.
+                cancel the message. As long as the message is pending, addresses with this id cannot
+                use the token for another message.
             value_type: the type of the value, as :meth:`send` takes it.
 
         Raises:
-            DefinitionError: if an argument is not as above.
-            InvocationError: if there is no such function.
+            DefinitionError: if an argument is not as described above.
+            InvocationError: if the function does not exist.
 
         >>> from datetime import timedelta
         >>> from statefun import message_builder
@@ -252,30 +255,32 @@ class Context:
             )
         cancellation_token = cancellation_token or ""
         if not is_unicode(cancellation_token):
-            raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
+            raise DefinitionError(
+                f"a cancellation token must be a string, not {cancellation_token!r}"
+            )
         check_value(message.typed_value)
         ready = self._ready(message)
         self._sent.delayed.append(DelayedMessage(duration, ready, cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:
-        """Cancel the delayed message that this id has sent with ``cancellation_token``.
+        """Cancel the delayed message that an address with this id sent with ``cancellation_token``.
 
         The message is never delivered if it is cancelled before it is due. A message that is already
-        due may be delivered nevertheless, without an error. If there is no such message, the call
-        has no effect.
+        due may be delivered nevertheless, without an error. If no pending message has the
+        token, the call has no effect.
 
         Raises:
             DefinitionError: if the token is empty.
         """
         if not (is_unicode(cancellation_token) and cancellation_token):
             raise DefinitionError(
-                f"a message is cancelled by its token, a text that is not empty, and not by "
+                "the token of the message to cancel must be a string that is not empty, not "
                 f"{cancellation_token!r}"
             )
         self._sent.delayed.append(Cancellation(cancellation_token))
 
     def _ready(self, message: Any) -> Any:
-        """Return ``message`` in the form that is sent; None if nothing is sent."""
+        """Convert a message to the form in which it is sent; return None if nothing is to be sent."""
         if self._prepare is not None:
             try:
                 message = self._prepare(message)
@@ -293,7 +298,7 @@ class Context:
 def begin_message(
     context: Context, message: Message, caller: Address | None, trace: str | None
 ) -> None:
-    """Point the context at its next message, which may be part of a trace."""
+    """Point the context at its next message; ``trace`` has the trace headers of the message."""
     context.caller = caller
     context._message = message  # noqa: SLF001 - no part of the API
     context._trace = trace  # noqa: SLF001 - as above

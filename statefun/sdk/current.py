@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address whose function is called at present, for log records."""
+"""Remembers the address whose function is called at present, so that log records can name it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """The time limit of a call of a user's function: a call that takes longer is interrupted.
 
 A plain function is interrupted by an exception that a signal handler raises in it, which works in
-the main thread of a process, where Spark's workers run functions. So is a coroutine that blocks its
-event loop. A coroutine that waits is cancelled by the loop's watchdog.
+the main thread of a process, where Spark's workers run functions. A coroutine that blocks its event
+loop is interrupted in the same way. A coroutine that waits is cancelled by the loop's watchdog.
 
 The exception may come while Python runs a finalizer (``__del__``, or the callback of a weak
 reference), which cannot raise. Then Python ignores the exception, and the alarm rings again.
@@ -31,9 +31,9 @@ from statefun.sdk.address import Address
 logger = logging.getLogger("statefun")
 
 _ROUNDING = 0.001
-"""Seconds that each timer gets in addition: timers may ring early, and 0 would mean no timer."""
+"""Seconds that are added to each timer: it may ring a little early, and with 0 it never rings."""
 _LONGEST = 1e8
-"""The longest timer in seconds, three years; an alarm that rings too early sets it again."""
+"""The longest timer in seconds (three years). For a longer timeout, the timer is set repeatedly."""
 
 
 class CallTimeoutError(BaseException):
@@ -41,10 +41,11 @@ class CallTimeoutError(BaseException):
 
 
 class HeldTimer:
-    """Holds handler and timer of alarms between calls: setting both for each call costs too much.
+    """Keeps the signal handler and the timer of alarms between calls.
 
-    At the end, the former handler and timer are set again. If a function sets its own meanwhile,
-    the alarms of later calls set theirs again.
+    Setting both for each call would take too long. :meth:`end` restores the former handler and
+    timer. If a function sets a handler or timer of its own meanwhile, the alarm of the next call
+    replaces it.
     """
 
     __slots__ = ("_setup",)
@@ -53,13 +54,13 @@ class HeldTimer:
         self._setup: _Setup | None = None
 
     def begin(self) -> None:
-        """Take over handler and timer, unless another object holds them."""
+        """Set the signal handler and the timer of alarms, unless another HeldTimer has set them."""
         if not _holders and _is_main_thread():
             self._setup = _take_over(0)
             _holders.append(threading.get_ident())
 
     def end(self) -> None:
-        """Give handler and timer back, if this object holds them."""
+        """Restore the former signal handler and timer, if this object has replaced them."""
         if self._setup is not None:
             _holders.pop()
             _give_back(self._setup)
@@ -68,7 +69,7 @@ class HeldTimer:
 
 @contextmanager
 def standby() -> Iterator[None]:
-    """Hold the timer of alarms for many calls."""
+    """Keep the signal handler and the timer of alarms during the block, which makes many calls."""
     timer = HeldTimer()
     timer.begin()
     try:
@@ -80,7 +81,7 @@ def standby() -> Iterator[None]:
 class Alarm:
     """Interrupts calls that take too long; a context manager around calls of a plain function.
 
-    Outside of the main thread, and without a timeout, it does nothing.
+    An alarm does nothing outside of the main thread, or if it has no timeout.
 
     Args:
         timeout: the timeout of each call; None for no limit.
@@ -120,20 +121,20 @@ class Alarm:
                 self._setup = None
 
     def begin(self) -> None:
-        """Start the time of a call."""
+        """Start to measure the time of a call."""
         self._has_warned = False
         self._beginning = time.monotonic()
 
     def resume(self) -> None:
-        """Start the time of a coroutine's stretch, which lasts until the coroutine waits again."""
+        """Start to measure a stretch of a coroutine, which lasts until the coroutine waits again."""
         self._beginning = time.monotonic()
 
     def end(self) -> None:
-        """End the call or stretch: from now on nothing is interrupted."""
+        """Stop to measure the time of the call or stretch, which the alarm no longer interrupts."""
         self._beginning = None
 
     def ring(self) -> None:
-        """Interrupt the present call if its timeout is over, or warn if half of the timeout is.
+        """Interrupt the present call if its timeout is over; log a warning if half of it is over.
 
         Raises:
             CallTimeoutError: inside the user's function.
@@ -151,21 +152,21 @@ class Alarm:
             self.warn()
 
     def warn(self) -> None:
-        """Log, once per call, that half of the timeout is over."""
+        """Log a warning, once per call, that half of the call's timeout is over."""
         if not self._has_warned:
             self._has_warned = True
             _warn(self._target, self.seconds or 0.0)
 
 
 _alarms: list[Alarm] = []
-"""The alarms that are on; the last one counts."""
+"""The alarms that are switched on, outermost first; the signal handler rings the last one."""
 _holders: list[int] = []
-"""The main thread's identity while a :class:`HeldTimer` holds the timer; else empty."""
+"""The main thread's identity while a :class:`HeldTimer` has set the timer; otherwise empty."""
 _Hook = Callable[["sys.UnraisableHookArgs"], Any]
 _hooks: list[_Hook] = []
-"""The hooks of ignored exceptions that were set before the alarms' own."""
+"""The former values of ``sys.unraisablehook``, which alarms replace by a hook of their own."""
 _Setup = tuple[Any, tuple[float, float], _Hook]
-"""What to set again: the signal handler, if any, the timer, and the hook of ignored exceptions."""
+"""The settings to restore: signal handler (None: restore none), timer and ``sys.unraisablehook``."""
 
 
 def _is_main_thread() -> bool:
@@ -173,7 +174,7 @@ def _is_main_thread() -> bool:
 
 
 def _take_over(seconds: float) -> _Setup:
-    """Set handler and timer, or no timer for 0 seconds; return the former setting."""
+    """Set the signal handler and the timer (0 seconds: switch it off); return the former settings."""
     handler = getsignal(signal.SIGALRM)
     if handler is not _on_alarm:
         signal.signal(signal.SIGALRM, _on_alarm)
@@ -199,7 +200,7 @@ def _give_back(setup: _Setup) -> None:
 
 
 def _ring_in(seconds: float) -> tuple[float, float]:
-    """Set the timer; return its former delay and interval."""
+    """Let the timer ring after ``seconds``; return the timer's former delay and interval."""
     return signal.setitimer(ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
@@ -209,7 +210,7 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
-    """Report ignored exceptions to the hook that was set before, except for timeouts."""
+    """Pass an exception that Python ignores on to the former hook, unless it is a call's timeout."""
     if not isinstance(ignored.exc_value, CallTimeoutError):
         (_hooks[-1] if _hooks else sys.__unraisablehook__)(ignored)
 
@@ -217,7 +218,7 @@ def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
 def _warn(target: Address, seconds: float) -> None:
     with suppress(RuntimeError):  # the handler of a signal may interrupt the same stream's output
         logger.warning(
-            "function %s at address %s has taken half of its timeout of %s",
+            "function %s at address %s has taken half of its timeout of %s, at which it is interrupted",
             target.typename,
             target,
             timedelta(seconds=seconds),

@@ -12,10 +12,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorated(Protocol[P, R_co]):
-    """A registered function: the user's function with the attribute ``on``."""
+    """A registered function: the user's function with the attribute ``on``, which adds handlers."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function."""
 
     def on(self, *takes: Any) -> Callable[[F], F]:
-        """Return a decorator for the handler of values of these types."""
+        """Return a decorator that adds a function as the handler for values of the types ``takes``."""

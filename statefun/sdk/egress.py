@@ -20,29 +20,29 @@ from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
 
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SHOWN = 300
-"""Error messages quote so many characters of a wrong topic name."""
+"""The largest number of characters of an invalid topic name that error texts quote."""
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
 
 
 @lru_cache
 def topic_problem(topic: str) -> str:
-    """Return why Kafka cannot have a topic of that name; empty if it can.
+    """Return why a name is not a valid name of a Kafka topic; empty if the name is valid.
 
     >>> topic_problem("user-events.v1_2")
     ''
     >>> topic_problem("no such/topic!")
-    "'no such/topic!' is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ and -"
+    "'no such/topic!' is not a name of a topic: it must have 1 to 249 of the characters a-z, A-Z, 0-9, ., _ and -"
     """
     if _TOPIC.fullmatch(topic):
         return ""
     return (
-        f"{shortened(topic, _TOPIC_SHOWN)!r} is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ "
-        "and -"
+        f"{shortened(topic, _TOPIC_SHOWN)!r} is not a name of a topic: it must have 1 to 249 of the "
+        "characters a-z, A-Z, 0-9, ., _ and -"
     )
 
 
 class EgressMessage:
-    """A typed value for the egress named ``typename``; the egress accepts values by their type.
+    """A typed value for the egress ``typename``; the value's type decides whether it is accepted.
 
     >>> message = EgressMessage("com.example/out", TypedValue("com.example/Order", b"{}"))
     >>> message.value_typename(), message.raw_value()
@@ -65,7 +65,7 @@ class EgressMessage:
         return self.typed_value.typename
 
     def raw_value(self) -> bytes:
-        """Return the value as it was encoded."""
+        """Return the encoded value: the bytes that its type has made of it."""
         return self.typed_value.value
 
 
@@ -85,9 +85,9 @@ class KafkaEgressMessage(EgressMessage):
     >>> by_steps.typed_value == by_keywords.typed_value
     True
 
-    A value is bytes as they are, a string in UTF-8, an int in 4 and a float in 8 big-endian
-    bytes; anything else needs its ``value_type``. None makes a tombstone: in a compacted topic
-    it deletes the key's earlier records.
+    Without a ``value_type``, bytes are written as they are, a string in UTF-8, an int in 4 and a
+    float in 8 big-endian bytes; a value of another class needs a ``value_type``. The value None
+    makes a tombstone, which in a compacted topic deletes the earlier records with its key.
 
     >>> deleted = KafkaEgressMessage(
     ...     "com.example/greets", topic="greetings", key="Ada", value=None, headers={"why": "asked"}
@@ -119,12 +119,14 @@ class KafkaEgressMessage(EgressMessage):
         Args:
             typename: the egress's id, ``namespace/name``.
             topic: the topic to write to.
-            value: the value; None, without a type, for a tombstone.
-            key: the key; records with equal keys go to one partition, records without a key to any.
-            value_type: how to encode the value.
+            value: the value; None, without a ``value_type``, makes a tombstone.
+            key: the key; records with equal keys go to one partition, records without a key to any
+                partition.
+            value_type: the type that encodes the value.
             headers: names and values; string values are encoded in UTF-8.
             partition: the partition to write to, regardless of the key.
-            timestamp: the record's time, with a time zone; without it, the time of writing.
+            timestamp: the record's time, with a time zone; if not given, the time at which the
+                record is written.
         """
         if not (isinstance(topic, str) and topic):
             raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
@@ -133,7 +135,7 @@ class KafkaEgressMessage(EgressMessage):
         if not (key is None or isinstance(key, str)):
             raise DefinitionError(
                 f"a record for egress {typename}, topic {topic}: "
-                f"its key is a string or None, not {key!r}"
+                f"its key must be a string or None, not {key!r}"
             )
         self.typename = checked_typename(typename)
         self.topic = topic
@@ -156,7 +158,7 @@ class KafkaEgressMessage(EgressMessage):
 
     @property
     def typed_value(self) -> TypedValue:
-        """The record in its wire form."""
+        """The record as an encoded ``KafkaProducerRecord``, the form in which functions send records."""
         record = KafkaProducerRecord(
             topic=self.topic,
             key=self.key or "",
@@ -171,12 +173,12 @@ class KafkaEgressMessage(EgressMessage):
 
     @property
     def timestamp_millis(self) -> int | None:
-        """The timestamp as Kafka has it: milliseconds since the epoch."""
+        """The timestamp in milliseconds since the epoch, as in Kafka; None if the record has none."""
         return None if self.timestamp is None else to_epoch_millis(self.timestamp)
 
     @classmethod
     def from_typed_value(cls, typename: str, typed_value: TypedValue) -> KafkaEgressMessage:
-        """Read a record from its wire form.
+        """Decode a record from a ``KafkaProducerRecord``, the form in which functions send records.
 
         Raises:
             DefinitionError: if the value is not a ``KafkaProducerRecord`` with a topic, or has an
@@ -184,8 +186,8 @@ class KafkaEgressMessage(EgressMessage):
         """
         if typed_value.typename != KAFKA_RECORD_TYPENAME:
             raise DefinitionError(
-                f"the Kafka egress {typename} takes {KAFKA_RECORD_TYPENAME}, "
-                f"not {typed_value.typename}; build the message with KafkaEgressMessage"
+                f"the Kafka egress {typename} takes values of type {KAFKA_RECORD_TYPENAME}, "
+                f"not of type {typed_value.typename}; build the message with KafkaEgressMessage"
             )
         try:
             record = KafkaProducerRecord.FromString(typed_value.value)
@@ -217,7 +219,7 @@ class KafkaEgressMessage(EgressMessage):
 
     @staticmethod
     def for_egress(typename: str) -> KafkaEgressMessageBuilder:
-        """Start building a record for the egress with that id, ``namespace/name``."""
+        """Return a builder of a record for the egress with the id ``typename``, ``namespace/name``."""
         return KafkaEgressMessageBuilder(checked_typename(typename))
 
     def __repr__(self) -> str:
@@ -241,7 +243,7 @@ class KafkaEgressMessageBuilder:
         return self._with(topic=topic)
 
     def with_key(self, key: str | None) -> KafkaEgressMessageBuilder:
-        """Set the record's key; without one, records are spread over the partitions."""
+        """Set the record's key; records without a key are spread over the partitions."""
         return self._with(key=key)
 
     def with_value(
@@ -259,7 +261,7 @@ class KafkaEgressMessageBuilder:
         return self._with(partition=partition)
 
     def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressMessageBuilder:
-        """Set the record's time, with a time zone; without it, the time of writing."""
+        """Set the record's time, with a time zone; the default is the time at which it is written."""
         return self._with(timestamp=timestamp)
 
     def build(self) -> KafkaEgressMessage:
@@ -285,15 +287,15 @@ def egress_message_builder(
 ) -> EgressMessage:
     """Build a message to an egress that accepts values of ``value_type``.
 
-    A Kafka egress accepts them if it was declared with a serializer.
+    A Kafka egress accepts such values if it was declared with a serializer.
 
     Args:
         target_typename: the egress's id, ``namespace/name``.
         value: the value to send.
-        value_type: the type that encodes it on its way to the egress.
+        value_type: the type that encodes the value.
 
     Raises:
-        DefinitionError: on an ill-formed id, or a value that the type cannot encode.
+        DefinitionError: if the id is ill-formed, or the type cannot encode the value.
 
     >>> from statefun import StringType
     >>> egress_message_builder("com.example/greets", "Hello", StringType).typed_value.typename
@@ -312,8 +314,8 @@ def kafka_egress_message(
     """Build a record for a Kafka egress: :class:`KafkaEgressMessage` under its older name.
 
     Raises:
-        DefinitionError: as for :class:`KafkaEgressMessage`, and without a value: a tombstone has
-            to be asked for by ``KafkaEgressMessage(..., value=None)``.
+        DefinitionError: as for :class:`KafkaEgressMessage`, and if the value is None: only
+            ``KafkaEgressMessage(..., value=None)`` makes a tombstone.
 
     >>> kafka_egress_message("com.example/greets", topic="greetings", key="Ada", value="Hello").value
     b'Hello'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that statefun raises on purpose.
+"""All errors that statefun raises on purpose.
 
 Every error has a stable ``code`` that messages start with and that programs may match on::
 
@@ -25,8 +25,8 @@ Every error has a stable ``code`` that messages start with and that programs may
      ├─ PlatformError            SF700  Java, jars or processes that are missing or fail
      └─ EngineError              SF900  Spark itself failed
 
-Some classes have further bases: the exceptions that Stateful Functions 3.x raises for the same
-reasons, and that programs written for it catch.
+Some classes are also subclasses of the exceptions that Stateful Functions 3.x raises for the same
+reasons, so that programs which catch those exceptions still work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StatefunError(Exception):
         self.details = ""
         """Further text for debugging, such as the traceback of a user's function; may be empty."""
         self.way_out = ""
-        """How an application that the error stops can go on; the text continues the message."""
+        """How a user can continue an application that the error has stopped; is shown after the message."""
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
@@ -62,14 +62,14 @@ class StatefunError(Exception):
 
 
 class ConfigurationError(StatefunError):
-    """A setting or file of the user's cannot be used as it is."""
+    """A setting or a file that the user has written cannot be used."""
 
     code = "SF100"
 
 
 @attrs.frozen
 class Problem:
-    """One finding in a module file; ``line`` and ``column`` count from 1."""
+    """One problem in a module file; ``line`` and ``column`` count from 1."""
 
     file: str
     line: int
@@ -85,7 +85,7 @@ class Problem:
 
 
 class ModuleError(ConfigurationError):
-    """Module files that cannot be used; ``problems`` has every finding, in file order."""
+    """Module files cannot be used; ``problems`` lists all problems, ordered by file and line."""
 
     code = "SF101"
 
@@ -114,17 +114,20 @@ class InvocationError(StatefunError):
 
 
 class FunctionError(InvocationError):
-    """A function has failed, or a service that it needs to decode values has not answered.
+    """A function has failed, or a service needed to decode its values has not answered.
 
-    If the error stops an application because the function has raised, ``details`` has the
-    traceback; elsewhere it is empty.
+    ``details`` has the traceback if the function has raised an exception that stops the
+    application; otherwise ``details`` is empty.
     """
 
     code = "SF301"
 
 
 class _UndecodableError(JSONDecodeError, DecodeError, TypeError):
-    """The exceptions that decoding raises in Stateful Functions 3.x."""
+    """A base of errors of decoding: subclass of the exceptions that Stateful Functions 3.x raises.
+
+    Programs that catch those exceptions still work.
+    """
 
     message: str
 
@@ -134,12 +137,12 @@ class _UndecodableError(JSONDecodeError, DecodeError, TypeError):
 
     @property
     def msg(self) -> str:  # type: ignore[override] # JSONDecodeError has an attribute
-        """The message, as a JSONDecodeError has it."""
+        """The error's message, under the name that the base class JSONDecodeError gives it."""
         return self.message
 
 
 class ValueDecodeError(InvocationError, _UndecodableError):
-    """The bytes of a message do not decode as the type they are read as."""
+    """The value of a message cannot be decoded as the type with which it is read."""
 
     code = "SF302"
 
@@ -157,13 +160,13 @@ class UnknownFunctionError(InvocationError, KeyError):
 
 
 class StateDecodeError(InvocationError, _UndecodableError):
-    """The bytes of a stored value do not decode as the type they are declared as."""
+    """A stored value cannot be decoded as the type with which it is declared."""
 
     code = "SF305"
 
 
 class RequestError(InvocationError, DecodeError):
-    """The bytes of a remote runtime are no request of the request-reply protocol."""
+    """A remote runtime has sent bytes that are not a request of the request-reply protocol."""
 
     code = "SF306"
 
@@ -205,7 +208,7 @@ class ConnectorError(StatefunError):
 
 
 class CheckpointError(StatefunError):
-    """A checkpoint cannot be used as asked."""
+    """A checkpoint cannot be used in the way that a run or a command wants to use it."""
 
     code = "SF600"
 
@@ -223,7 +226,7 @@ class EngineError(StatefunError):
 
 
 def by_code(code: str) -> type[StatefunError]:
-    """Return the class of errors with that code.
+    """Return the class of the errors with the code ``code``.
 
     >>> by_code("SF301")
     <class 'statefun.sdk.errors.FunctionError'>
@@ -237,7 +240,7 @@ def by_code(code: str) -> type[StatefunError]:
 
 
 def restored(code: str, message: str) -> StatefunError:
-    """Return the error that another process has reported by its code and message.
+    """Rebuild an error that another process has reported as a code and a message.
 
     >>> restored("SF301", "greet failed")
     FunctionError('greet failed')

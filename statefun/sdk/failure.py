@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failure policies: for messages that a function fails on, and records that none can receive."""
+"""Failure policies: for messages whose function fails, and for records that no function can receive."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from statefun.sdk.errors import DefinitionError
 
 
 class OnFailure(Enum):
-    """The action for a message that was not handled; its effects are always taken back.
+    """The action for a message that was not handled; the message's effects are always discarded.
 
     >>> OnFailure("dead-letter")
     <OnFailure.DEAD_LETTER: 'dead-letter'>
     """
 
     FAIL = "fail"
-    """Stop the application, and go on with the same message at the next start."""
+    """Stop the application; after the next start, the same message is handled again."""
     SKIP = "skip"
-    """Leave the message out; the number of such messages is logged."""
+    """Drop the message; the number of dropped messages is logged."""
     DEAD_LETTER = "dead-letter"
     """Write the message and the reason to the dead-letter topic, and go on."""
 
@@ -32,9 +32,9 @@ def _then(value: OnFailure | str | None) -> OnFailure | None:
 
 @attrs.frozen
 class Retry:
-    """Try the message again later, before another policy applies.
+    """Handle a failed message again later; after the last attempt, the policy ``then`` applies.
 
-    Other messages to the same address do not wait meanwhile. Attempts survive restarts.
+    Other messages to the same address do not wait meanwhile. The attempts go on after a restart.
 
     >>> Retry(attempts=5, backoff=timedelta(seconds=1), then=OnFailure.SKIP).attempts
     5
@@ -48,26 +48,30 @@ class Retry:
     backoff: timedelta
     """The wait before the second attempt; each later wait is twice as long."""
     then: OnFailure | None = attrs.field(default=None, converter=_then)
-    """The action after the last attempt; None: the action for failures without retries."""
+    """The action after the last attempt; None: the action for functions without a failure policy."""
 
     def __attrs_post_init__(self) -> None:
         if not (isinstance(self.attempts, int) and self.attempts > 1):
-            raise DefinitionError(f"a retry takes at least two attempts, not {self.attempts!r}")
+            raise DefinitionError(
+                f"the attempts of a Retry must be two or more, not {self.attempts!r}"
+            )
         if not (isinstance(self.backoff, timedelta) and self.backoff > timedelta(0)):
-            raise DefinitionError(f"a backoff is a positive timedelta, not {self.backoff!r}")
+            raise DefinitionError(f"a backoff must be a positive timedelta, not {self.backoff!r}")
         if not (self.then is None or isinstance(self.then, OnFailure)):
-            raise DefinitionError(f"after the last attempt comes an OnFailure, not {self.then!r}")
+            raise DefinitionError(
+                f"the action after the last attempt must be an OnFailure, not {self.then!r}"
+            )
 
 
 FailurePolicy = OnFailure | Retry
-"""The policy for a message on which a function fails."""
+"""The policy for a message whose function fails."""
 
 
 def failure_policy(value: object) -> FailurePolicy | None:
-    """Convert a policy as users write it: a policy, the word for one, or None for the default.
+    """Return the failure policy that a user has given: a policy, its word, or None (the default).
 
     Raises:
-        DefinitionError: if the value is no policy.
+        DefinitionError: if the value is not a failure policy.
     """
     if value is None or isinstance(value, OnFailure | Retry):
         return value
@@ -80,5 +84,5 @@ def _word(value: object) -> OnFailure:
     except ValueError:
         words = ", ".join(repr(each.value) for each in OnFailure)
         raise DefinitionError(
-            f"{value!r} is not a failure policy; there are {words} and Retry(...)"
+            f"{value!r} is not a failure policy; use one of {words} or Retry(...)"
         ) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines annotations: classes with fields, immutable values, values that cannot be encoded."""
+"""Examines annotations: do classes have fields, are values immutable, can values be encoded?"""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _IMMUTABLE = (
 )
 
 _LEAVES = {str, int, float, bool, bytes, types.NoneType}
-"""The classes of most parts of values; such a part has no further parts."""
+"""The most frequent classes of values without parts; ``==`` compares such values."""
 _CONTAINERS = {Union, types.UnionType, tuple, frozenset}
-"""Annotations whose values are immutable if their members are."""
+"""Generic classes whose values are immutable if the annotations of their members are immutable."""
 
 
 def text_of_annotation(annotation: Any) -> str:
-    """Return an annotation as errors show it.
+    """Return an annotation as error texts show it.
 
     >>> text_of_annotation(int | None), text_of_annotation(str)
     ('int | None', 'str')
@@ -42,7 +42,7 @@ def text_of_annotation(annotation: Any) -> str:
 
 
 def is_class(annotation: Any) -> bool:
-    """Return whether an annotation is a class alone: neither ``list[int]`` nor ``Any``."""
+    """Return whether an annotation is just a class, unlike ``list[int]`` and ``Any``."""
     return (
         isinstance(annotation, type)
         and typing.get_origin(annotation) is None  # Python 3.10 takes ``list[int]`` for a class
@@ -51,13 +51,15 @@ def is_class(annotation: Any) -> bool:
 
 
 def local_names(module: str | None, qualname: str) -> dict[str, Any]:
-    """Return the local names where a class or function was defined, if a function defines it.
+    """Return the local variables of the function inside of which a class or function is defined.
 
-    Variables that hold a text are left out, as an evaluated annotation is a type.
+    The result is empty for a class or function of the module's top level. Variables that hold a
+    string are left out, as an evaluated annotation is a type.
 
     Args:
-        module: the name of its module.
-        qualname: its qualified name, which includes the name of the defining function.
+        module: the name of the module of the class or function.
+        qualname: the qualified name of the class or function, which includes the name of the
+            function inside of which it is defined.
     """
     *_, outer, place, _name = ("", "", *qualname.split("."))
     frame = inspect.currentframe() if place == "<locals>" else None
@@ -73,7 +75,7 @@ def class_hints(class_: type) -> dict[str, Any]:
     """Return the annotations of a class and its bases, evaluated.
 
     Raises:
-        NameError: if one has a name that does not exist where the class was defined.
+        NameError: if an annotation contains a name that does not exist where the class was defined.
     """
     hints: dict[str, Any] = {}
     for base in reversed(class_.__mro__):
@@ -95,10 +97,10 @@ def _own_hints(class_: type) -> dict[str, Any]:
 
 
 def settle(annotation: Any) -> None:
-    """Replace the annotations of all classes with fields in an annotation by their values.
+    """Evaluate the annotations of each class with fields in an annotation, and store the results.
 
-    A class of the main program is pickled by value for workers, where the names in its annotations
-    do not exist.
+    A class of the main program is pickled by value for workers, where the names in the annotations
+    of its fields do not exist.
 
     Raises:
         NameError: as for :func:`class_hints`.
@@ -123,7 +125,7 @@ def settle(annotation: Any) -> None:
 
 
 def is_pydantic(annotation: Any) -> bool:
-    """Return whether an annotation is a Pydantic model; Pydantic is not imported."""
+    """Return whether an annotation is a Pydantic model, without importing Pydantic."""
     return is_class(annotation) and hasattr(annotation, "model_validate_json")
 
 
@@ -135,7 +137,7 @@ def pydantic_models(annotation: Any) -> list[Any]:
 
 
 def has_fields(annotation: Any) -> bool:
-    """Return whether an annotation is a class with named fields, which encode its values."""
+    """Return whether an annotation is a class with named fields, such as a dataclass."""
     return is_class(annotation) and (
         dataclasses.is_dataclass(annotation)
         or attrs.has(annotation)
@@ -146,7 +148,7 @@ def has_fields(annotation: Any) -> bool:
 
 
 def is_immutable(annotation: Any) -> bool:
-    """Return whether no value of that annotation can be changed.
+    """Return whether all values of an annotation are immutable.
 
     >>> is_immutable(int | None), is_immutable(tuple[str, ...]), is_immutable(list[int])
     (True, True, False)
@@ -190,7 +192,7 @@ def _pydantic_problem(annotation: Any) -> str | None:
     try:
         pydantic.TypeAdapter(annotation)
     except pydantic.PydanticUserError as error:
-        return f"Pydantic cannot read it: {error.message.splitlines()[0]}"
+        return f"Pydantic cannot read the annotation: {error.message.splitlines()[0]}"
     return None
 
 
@@ -225,7 +227,10 @@ def _has_cached_property(class_: type) -> bool:
 
 
 def are_same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same, also if ``==`` denies it: for NaN, or in time zones.
+    """Return whether two values are equal and have the same classes, also in all their parts.
+
+    Unlike ``==``, this counts NaN as equal to NaN, and times with time zones as equal if they are the
+    same moment, also in an hour that the clock repeats.
 
     >>> are_same([float("nan")], [float("nan")]), are_same([1, 2], (1, 2))
     (True, False)
@@ -266,7 +271,9 @@ def _field_names(class_: Any) -> list[str] | None:
 
 
 def allows_anything(annotation: Any) -> bool:
-    """Return whether an annotation allows anything in a part of a value, and has no class with fields.
+    """Return whether some part of a value may be anything, such as the items of a plain ``list``.
+
+    The result is False for an annotation that contains a class with fields.
 
     >>> [allows_anything(each) for each in (Any, dict[str, Any], list, list[int])]
     [True, True, True, False]
@@ -280,7 +287,7 @@ def allows_anything(annotation: Any) -> bool:
 
 
 def forget_decoders(annotation: Any) -> None:
-    """Remove the cache of msgspec from each class for which it has made a decoder.
+    """Remove msgspec's cache from each class of an annotation for which msgspec has made a decoder.
 
     The cache cannot be pickled, and so the class could not be sent to workers. Decoders do not need
     the cache any more.

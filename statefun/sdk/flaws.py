@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ill-formed functions of a program, collected while it is loaded, to report all of them at once."""
+"""Collects the ill-formed functions of a program that is loaded, to report all of them at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statefun.sdk.errors import DefinitionError
 
 @attrs.frozen
 class Flaw:
-    """An ill-formed function; ``line`` and ``column`` of its decorator count from 1."""
+    """The error of an ill-formed function, and its place; ``line`` and ``column`` count from 1."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ _flaws: ContextVar[list[Flaw] | None] = ContextVar("flaws", default=None)
 
 @contextmanager
 def collecting_flaws() -> Iterator[list[Flaw]]:
-    """Collect the flaws of functions that are decorated inside of the block; raise none.
+    """Collect the errors of functions that are decorated inside of the block, without raising them.
 
     >>> from statefun import StatefulFunctions
     >>> functions = StatefulFunctions()
@@ -49,7 +49,7 @@ def collecting_flaws() -> Iterator[list[Flaw]]:
 
 
 def collect(fun: Any, error: DefinitionError) -> bool:
-    """Collect the flaw of a decorated function; return False if the caller has to raise it."""
+    """Collect the error of a decorated function; return False if the caller has to raise the error."""
     flaws, code = _flaws.get(), getattr(fun, "__code__", None)
     if flaws is None or code is None:
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes requests that a foreign web page makes a browser send.
+"""Recognizes requests that a web page of another site makes a browser send.
 
 A page may send requests to any server that its reader's browser reaches. The browser names the page's
 origin in `Origin` and `Sec-Fetch-Site`. A page can also let its own host name resolve to this machine
-(DNS rebinding): then the server has the page's origin, and the name is in `Host`.
+(DNS rebinding): then the browser regards page and server as one site, and `Host` has the page's name.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from urllib.parse import urlsplit
 
 
 def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool) -> str | None:
-    """Return the header that shows that a foreign page has sent a request, with its value.
+    """Return the header that shows that a web page of another site has sent the request.
 
     Args:
-        get: returns a header's value by its name, whatever its case; None if the request has no such header.
-        only_this_machine: whether the server is for clients on this machine, who call it by
-            `localhost` or by a number.
+        get: returns the value of a header by the header's name, in upper or lower case; None if the
+            request has no such header.
+        only_this_machine: whether all clients of the server are on this machine, so that they name
+            the server `localhost` or by an IP address.
 
     Returns:
-        The header and its value, for the text of a refusal; None if there is none.
+        The header's name and value, for error texts; None if no page of another site has sent the
+        request.
 
     >>> foreign_header({"Host": "attacker.example"}.get, only_this_machine=True)
     'Host: attacker.example'
@@ -52,7 +54,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def _name_in(url: str) -> str:
-    """Return the name of the host in a URL; empty if there is none."""
+    """Return the name of the host in a URL; empty if the URL has no host."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:  # such as an unclosed bracket

@@ -38,7 +38,7 @@ class _On:
         self._functions = functions
         self._typename = typename
         self._other = other
-        """The attribute that the function has from a registration under another typename."""
+        """The attribute ``on`` that the function has from a registration under another typename."""
 
     def __call__(self, *takes: Any) -> Callable[[F], F]:
         if self._functions is None:
@@ -97,8 +97,8 @@ class StatefulFunctions:
                 that are not registered by their own name.
             fun: a function or coroutine function of two arguments, context and message, or of
                 three, the last of which is annotated with a :class:`~statefun.State`. The
-                annotation of the second one says which values it takes, and in which form; without
-                one, it takes every message as a :class:`~statefun.Message`.
+                annotation of the second argument says which values the function takes, and in which
+                form; without an annotation, it takes every message as a :class:`~statefun.Message`.
             specs: the values that the function keeps per address.
             on_failure: the policy for a message on which the function raises; if not given, the
                 message becomes a dead letter if module.yaml declares a topic for dead letters, and
@@ -122,8 +122,8 @@ class StatefulFunctions:
             present = self._functions.get(str(name))
             if present is not None and _definition(present.fun) != _definition(fun):
                 raise DefinitionError(
-                    f"{name} is already registered by {_place(present.fun)}; a typename has one "
-                    "function, and handlers of further types are added with its .on(...)"
+                    f"{name} is already registered by {_place(present.fun)}; a typename can have only one "
+                    "function, to which .on(...) adds handlers for further types"
                 )
             declared = tuple(specs or ())
             by_name = value_specs([*declared, *_specs_of(handler)])
@@ -147,13 +147,13 @@ class StatefulFunctions:
         """Add a handler for further types of values to a registered function.
 
         Args:
-            typename: of the registered function.
-            takes: the types of the values, as classes or other annotations or as types.
+            typename: the typename of the registered function.
+            takes: the values that the handler takes: classes, other annotations or types.
             fun: the handler, a function as :meth:`register` takes it.
 
         Raises:
-            DefinitionError: naming the function and its file, if it cannot handle such values,
-                or another handler handles them.
+            DefinitionError: naming the function and its file, if the handler cannot take
+                such values, or another handler already takes them.
             UnknownFunctionError: if no such function is registered.
         """
         present = self.for_typename(typename)
@@ -174,12 +174,15 @@ class StatefulFunctions:
                 common = _common_types(other, handler)
                 if common:
                     raise DefinitionError(
-                        f"{_place(other.fun)} handles {text_of_annotation(common[0])} already"
+                        f"the handler {_place(other.fun)} already takes values of type "
+                        f"{text_of_annotation(common[0])}"
                     )
             specs = value_specs(present.declared)
             for spec in (each for one in (*others, handler) for each in _specs_of(one)):
                 if specs.setdefault(spec.name, spec) != spec:
-                    raise DefinitionError(f"value {spec.name!r} is declared twice, and differently")
+                    raise DefinitionError(
+                        f"value {spec.name!r} is declared twice, with different types or expirations"
+                    )
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         self._functions[typename] = attrs.evolve(present, handlers=(*others, handler), specs=specs)
@@ -242,12 +245,12 @@ class StatefulFunctions:
         self._functions[str(function.typename)] = function
 
     def find(self, typename: str) -> StatefulFunction | None:
-        """Return the function of that type, or None; an exact name wins over ``namespace/*``."""
+        """Return the function of a typename, or None; an exact name has priority over ``namespace/*``."""
         exact = self._functions.get(typename)
         return exact or self._functions.get(f"{typename.rpartition('/')[0]}/*")
 
     def for_typename(self, typename: str) -> StatefulFunction:
-        """Return the function of that type.
+        """Return the function of a typename.
 
         Raises:
             UnknownFunctionError: if no such function is registered; the text has the nearest name.
@@ -258,14 +261,14 @@ class StatefulFunctions:
         return present
 
     def hint(self, typename: str) -> str:
-        """Return a hint: the registered name that is nearest to ``typename``, or all names."""
+        """Return a hint for an error text: the registered name most similar to ``typename``, or all names."""
         near = difflib.get_close_matches(typename, self._functions, n=1)
         if near:
             return f"; did you mean {near[0]}?"
         return f" (registered: {', '.join(sorted(self._functions)) or 'none'})"
 
     def copy(self) -> StatefulFunctions:
-        """Return a registry of the same functions, to which others can be added."""
+        """Return a new registry with the same functions; functions added to it are not added to this one."""
         copied = StatefulFunctions()
         copied._functions |= self._functions
         return copied
@@ -277,7 +280,7 @@ class StatefulFunctions:
                 del self._functions[typename]
 
     def __bool__(self) -> bool:
-        """Return True, also without functions: the program may register some later."""
+        """Return True, even if the registry is empty: the program may register functions later."""
         return True
 
     def __iter__(self) -> Iterator[StatefulFunction]:
@@ -317,12 +320,12 @@ def function(  # noqa: PLR0913 - each is a property of a function
             runs Python code, or waits in it. At half of the time a warning is logged.
         detach_after: how long a micro-batch waits for a call of a coroutine function (default 1
             second). A call that takes longer goes on, while the micro-batch is committed without it;
-            its effects come with a later one.
+            its effects come with a later micro-batch.
         max_in_flight: how many calls of a coroutine function a worker process runs at a time; None for any
-            number. It protects a service that many addresses call.
+            number. The limit protects a service that many addresses call.
         rate_limit: how many calls of a coroutine function a worker process may begin within a time, such as
             ``RateLimit(100, per=timedelta(seconds=1), resource="payments")``; None for any number.
-        functions: the registry to add to.
+        functions: the registry to which the function is added.
 
     Raises:
         DefinitionError: naming the function and its file, if the typename, signature or specs
@@ -362,7 +365,7 @@ def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
 
 
 def _names(handler: Handler) -> set[str]:
-    """Return the names of the types that a handler takes; a class that is defined again has its own."""
+    """Return the names of the types that a handler takes: a class that is defined again keeps its name."""
     return set(map(text_of_annotation, handler.takes))
 
 

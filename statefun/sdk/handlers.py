@@ -24,7 +24,7 @@ from statefun.sdk.state import State, attached, write_changes
 from statefun.sdk.types import Type, default_types
 
 _ANYTHING = {Any, object, Message}
-"""The annotations of a parameter that takes each message as it is."""
+"""The annotations of a parameter that takes each message as a :class:`Message`, not decoded."""
 _WITHOUT_STATE = 2
 _WITH_STATE = 3
 
@@ -35,13 +35,13 @@ class Handler:
 
     fun: Callable[..., Any]
     takes: tuple[Any, ...]
-    """The values that it takes, as annotations or types."""
+    """The values that the handler takes, as annotations or types."""
     state: type[State] | None
     is_async: bool
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is called with context and message, without any work before or after the call."""
+        """Whether the handler takes undecoded messages and no state, so that it can be called directly."""
         return self.state is None and not _ANYTHING.isdisjoint(self.takes)
 
 
@@ -49,8 +49,10 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
     """Make a handler of a function, by the function's signature.
 
     Args:
-        fun: a function or coroutine function of context and message or value, and maybe a state.
-        takes: the values that it takes; if empty, the annotation of its second parameter counts.
+        fun: a function or coroutine function with the parameters context, message or value, and
+            optionally state.
+        takes: the values that the handler takes; if empty, the annotation of the second parameter
+            of ``fun`` says which.
 
     Raises:
         DefinitionError: naming the parameter, if the function does not have such a signature.
@@ -58,7 +60,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
     if not callable(fun):
         raise DefinitionError(f"{fun!r} is not a function")
     if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
-        raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
+        raise DefinitionError("a stateful function must not yield; it sends messages with ctx.send")
     signature = _signature(fun)
     parameters = list(signature.parameters.values())
     state = None
@@ -66,7 +68,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
         state = _state_class(fun, parameters[_WITH_STATE - 1])
     if state is None and not _can_bind(signature, _WITHOUT_STATE):
         raise DefinitionError(
-            "a stateful function takes exactly two arguments, (context, message), or three, the "
+            "a stateful function must take exactly two arguments, (context, message), or three, the "
             f"last of which is annotated with a class of values, a State; its signature is {signature}"
         )
     annotations = tuple(takes) or _second_annotations(fun, parameters)
@@ -74,7 +76,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
 
 
 def _signature(fun: Any) -> inspect.Signature:
-    """Return a function's signature; that of the wrapped function if a wrapper takes ``*args``."""
+    """Return a function's signature; for a wrapper with ``*args``, that of the wrapped function."""
     own = inspect.signature(fun, follow_wrapped=False)
     first = list(own.parameters.values())[:_WITHOUT_STATE]
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in first):
@@ -97,21 +99,25 @@ def _is_coroutine_function(fun: Any) -> bool:
 
 
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
-    """Return the state class of a third parameter; None if it has another one, and a default."""
+    """Return the state class of a third parameter.
+
+    The result is None if the parameter has another annotation and a default, and so is no state.
+    """
     annotation = _annotation(fun, parameter)
     if is_class(annotation) and issubclass(annotation, State):
         state: type[State] = annotation
         return state
     if any(is_class(each) and issubclass(each, State) for each in alternatives(annotation)):
         raise DefinitionError(
-            f"parameter {parameter.name}: a state is never None; annotate it with the class alone"
+            f"parameter {parameter.name}: a state is never None; annotate the parameter with the "
+            "state class alone"
         )
     if parameter.default is inspect.Parameter.empty and parameter.kind not in {
         inspect.Parameter.VAR_POSITIONAL,
         inspect.Parameter.KEYWORD_ONLY,
     }:
         raise DefinitionError(
-            f"parameter {parameter.name}: the third parameter of a stateful function is annotated "
+            f"parameter {parameter.name}: the third parameter of a stateful function must be annotated "
             f"with a subclass of State, not with {text_of_annotation(annotation)}"
         )
     return None
@@ -145,7 +151,7 @@ def _annotation(fun: Any, parameter: inspect.Parameter) -> Any:
 
 
 def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the annotations or types that a handler takes, after a check of each.
+    """Check the annotations or types that a handler takes, and return them.
 
     Raises:
         DefinitionError: if messages cannot be decoded as one of them.
@@ -154,7 +160,8 @@ def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
     for each in annotations:
         if typing.get_origin(each) is typing.Literal:
             raise DefinitionError(
-                f"{text_of_annotation(each)} is no type of values; take the type of its values"
+                f"a handler cannot take {text_of_annotation(each)}; use the class of its values instead, "
+                "such as str"
             )
     if _ANYTHING.isdisjoint(annotations):
         for _ in _readers(annotations):
@@ -166,7 +173,7 @@ class _Reader(NamedTuple):
     """Decodes values for a handler."""
 
     decode: Callable[[bytes], Any] | None
-    """From bytes; None: the handler takes the message as it is."""
+    """Decodes a value from bytes; None if the handler takes the whole message, not decoded."""
     handler: Handler
 
 
@@ -175,7 +182,8 @@ def _readers(
 ) -> Iterator[tuple[str, Callable[[bytes], Any], Type[Any]]]:
     """Yield the typename, the decoder and the type of the values that a handler takes.
 
-    A class for which the program names no type takes values from any namespace: ``*/Login``.
+    A class without a registered type takes values of types with its name in any namespace, which
+    the typename ``*/Login`` stands for.
     """
     others = []
     for each in takes:
@@ -208,7 +216,7 @@ class Handlers:
         return {"handlers": self.handlers, "_table": None}  # decoders cannot be pickled
 
     def __call__(self, context: Context, message: Message) -> Any:
-        """Decode the value, call its handler, and write the values that were changed in place."""
+        """Decode the message's value, call the handler for it, and store values changed in place."""
         handler, value = self._decoded(message)
         if handler.state is None:
             return handler.fun(context, value)
@@ -218,11 +226,11 @@ class Handlers:
         return result
 
     def takes(self, typename: str) -> bool:
-        """Return whether there is a handler for values of that typename."""
+        """Return whether a handler takes values with the typename ``typename``."""
         return self._reader(typename) is not None
 
     def decode(self, typename: str, content: bytes) -> Any:
-        """Decode a value for the handler that takes it; return the bytes if no handler needs more."""
+        """Decode a value for the handler that takes it; return the bytes if no handler decodes it."""
         reader = self._reader(typename)
         return content if reader is None or reader.decode is None else reader.decode(content)
 
@@ -257,7 +265,7 @@ class Handlers:
                 if makers.setdefault(typename, type_) is not type_:
                     raise DefinitionError(
                         f"two of the handlers of {_name(self.handlers[0])} take values of type "
-                        f"{typename}; name the type of a class with make_json_type"
+                        f"{typename}; give one of the classes another typename with make_json_type"
                     )
                 table.setdefault(typename, _Reader(decode, handler))
             if bytes in handler.takes:
@@ -280,7 +288,7 @@ class Handlers:
         )
 
     def __str__(self) -> str:
-        """Return the types that the handlers take, and how to add others."""
+        """Return a text with the types that the handlers take, and how to add further handlers."""
         types = ", ".join(
             text_of_annotation(each) for handler in self.handlers for each in handler.takes
         )
@@ -288,16 +296,17 @@ class Handlers:
 
 
 def refuse_coroutine(result: object) -> None:
-    """Refuse a coroutine that a plain function has returned: nobody would await it.
+    """Raise an error if a plain function has returned a coroutine, which nobody would await.
 
     Raises:
-        DefinitionError: if it is one.
+        DefinitionError: if ``result`` is a coroutine.
     """
     if inspect.iscoroutine(result):
         result.close()
         raise DefinitionError(
             f"a plain function has returned the coroutine {result.__qualname__}, which nobody "
-            "awaits; a wrapper of a coroutine function has to be one itself (async def)"
+            "awaits; a function that wraps a coroutine function must be a coroutine function as well "
+            "(async def)"
         )
 
 
@@ -305,7 +314,7 @@ class AsyncHandlers(Handlers):
     """Calls handlers of which at least one is a coroutine function."""
 
     async def __call__(self, context: Context, message: Message) -> None:
-        """Do as :class:`Handlers`, and await the handler."""
+        """Decode the value, await the handler for it, and store values that were changed in place."""
         handler, value = self._decoded(message)
         if handler.state is None:
             await _await_handler(handler, context, value)

@@ -82,7 +82,7 @@ class FailedInvocation:
     cause: str
     """The class name of the exception that the function has raised."""
     traceback: str
-    """The traceback, with all frames of users' code and some of libraries; empty if there is none."""
+    """The traceback, with all frames of users' code and some of libraries; empty for an error without traceback."""
 
 
 class Turn(NamedTuple):
@@ -117,7 +117,7 @@ class CircuitReport(NamedTuple):
     problem: str | None
     """Why the endpoint cannot be reached; None if it can be reached again."""
     wait: timedelta = timedelta(0)
-    """The wait before the process asks the endpoint again."""
+    """The time until the process sends the next request to the endpoint."""
 
 
 class InvocationResult(NamedTuple):
@@ -164,7 +164,7 @@ class Transport(Protocol):
         """
 
     def take_circuit_reports(self) -> Sequence[CircuitReport]:
-        """Return the states of endpoints that have changed since the last call of this method.
+        """Return a report on each endpoint whose state has changed since the last call of this method.
 
         If a task fails before it calls this method, the next task of the process gets its reports.
         """

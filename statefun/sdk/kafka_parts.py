@@ -13,7 +13,7 @@ from statefun.sdk.times import EPOCH
 from statefun.sdk.types import Type, typed
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
-"""Names and values; given as pairs, a name may occur more than once."""
+"""Headers as a mapping from names to values, or as pairs, of which several may have the same name."""
 
 _MAX_PARTITION = 2**31 - 1
 
@@ -21,11 +21,11 @@ _MAX_PARTITION = 2**31 - 1
 def value_bytes(
     typename: str, topic: str, value: Any, value_type: Type[Any] | None
 ) -> bytes | None:
-    """Encode a value: with its type, or as Kafka's own serializers do.
+    """Encode a value with ``value_type``; if it is None, as Kafka's own serializers do.
 
     Raises:
         DefinitionError: if the value cannot be encoded.
-        UnicodeEncodeError: if it is a text that is not valid Unicode.
+        UnicodeEncodeError: if the value is a string that UTF-8 cannot encode.
     """
     if value_type is not None:
         return typed(value, value_type).value
@@ -42,35 +42,35 @@ def value_bytes(
             return struct.pack(">d", value)
     except struct.error as error:
         raise DefinitionError(
-            f"a record for egress {typename}, topic {topic}: {value!r} does not fit: {error}; "
-            "give a value_type such as LongType"
+            f"a record for egress {typename}, topic {topic}: the value {value!r} cannot be "
+            f"encoded: {error}; give a value_type such as LongType"
         ) from error
     raise DefinitionError(
-        f"a record for egress {typename}, topic {topic}: a {type(value).__name__} needs its "
-        "value_type; without one a value is bytes, str, int or float"
+        f"a record for egress {typename}, topic {topic}: a value of class {type(value).__name__} "
+        "needs a value_type; without a value_type, a value must be bytes, str, int or float"
     )
 
 
 def header_bytes(
     typename: str, topic: str, headers: Headers
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Encode headers.
+    """Encode the headers of a record.
 
     Raises:
-        DefinitionError: if the headers are no names and values.
-        UnicodeEncodeError: if a name or value is not valid Unicode.
+        DefinitionError: if a header is not a pair of a name and a value.
+        UnicodeEncodeError: if UTF-8 cannot encode a name or value.
     """
     try:
         pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
         for name, value in pairs:
             name.encode()
             if not (value is None or isinstance(value, (str, bytes))):
-                raise TypeError(f"header {name!r} is {value!r}")
+                raise TypeError(f"header {name!r} has the value {value!r}")
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnicodeEncodeError):
             raise
         raise DefinitionError(
-            f"a record for egress {typename}, topic {topic}: headers are names with values that "
+            f"a record for egress {typename}, topic {topic}: headers must be names with values that "
             f"are bytes, strings or None: {error}"
         ) from error
     return tuple(
@@ -79,18 +79,18 @@ def header_bytes(
 
 
 def check_placement(typename: str, topic: str, partition: object, timestamp: object) -> None:
-    """Check partition and timestamp of a record.
+    """Check the partition and the timestamp of a record.
 
     Raises:
-        DefinitionError: if one of them is invalid.
+        DefinitionError: if the partition or the timestamp is invalid.
     """
     wrong = ""
     if not (partition is None or _is_partition(partition)):
-        wrong = f"a partition is a number from 0 on, not {partition!r}"
+        wrong = f"the partition must be a number from 0 to {_MAX_PARTITION}, not {partition!r}"
     elif not (timestamp is None or (isinstance(timestamp, datetime) and timestamp.tzinfo)):
-        wrong = f"a timestamp is a datetime with a time zone, not {timestamp!r}"
+        wrong = f"the timestamp must be a datetime with a time zone, not {timestamp!r}"
     elif isinstance(timestamp, datetime) and timestamp < EPOCH:
-        wrong = f"a timestamp is not before 1970, as {timestamp} is"
+        wrong = f"the timestamp must not be before 1970, as {timestamp} is"
     if wrong:
         raise DefinitionError(f"a record for egress {typename}, topic {topic}: {wrong}")
 

@@ -25,7 +25,8 @@ class KinesisEgressMessage(EgressMessage):
     >>> message.value_typename()
     'type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord'
 
-    A value is bytes as they are, or a string in UTF-8; anything else needs its ``value_type``.
+    Without a ``value_type``, bytes are written as they are, and a string in UTF-8; a value of another
+    class needs a ``value_type``.
 
     Raises:
         DefinitionError: if the stream, the value or the partition key is missing, or the value
@@ -51,7 +52,7 @@ class KinesisEgressMessage(EgressMessage):
             stream: the stream to write to.
             partition_key: records with equal keys go to one shard; Kinesis takes 1 to 256 characters.
             value: the value.
-            value_type: how to encode the value.
+            value_type: the type that encodes the value.
             explicit_hash_key: a number below 2 ** 128, which chooses the shard regardless of the
                 partition key.
         """
@@ -75,7 +76,7 @@ class KinesisEgressMessage(EgressMessage):
 
     @property
     def typed_value(self) -> TypedValue:
-        """The record in its wire form."""
+        """The record as an encoded ``KinesisEgressRecord``, the form in which functions send records."""
         record = KinesisEgressRecord(
             stream=self.stream,
             partition_key=self.partition_key,
@@ -86,15 +87,16 @@ class KinesisEgressMessage(EgressMessage):
 
     @classmethod
     def from_typed_value(cls, typename: str, typed_value: TypedValue) -> KinesisEgressMessage:
-        """Read a record from its wire form.
+        """Decode a record from a ``KinesisEgressRecord``, the form in which functions send records.
 
         Raises:
-            DefinitionError: if the value is not a ``KinesisEgressRecord``, or lacks a part.
+            DefinitionError: if the value is not a ``KinesisEgressRecord``, or a required
+                part is missing.
         """
         if typed_value.typename != KINESIS_RECORD_TYPENAME:
             raise DefinitionError(
-                f"the Kinesis egress {typename} takes {KINESIS_RECORD_TYPENAME}, not "
-                f"{typed_value.typename}; build the message with KinesisEgressMessage"
+                f"the Kinesis egress {typename} takes values of type {KINESIS_RECORD_TYPENAME}, not of "
+                f"type {typed_value.typename}; build the message with KinesisEgressMessage"
             )
         try:
             record = KinesisEgressRecord.FromString(typed_value.value)
@@ -131,9 +133,9 @@ def kinesis_egress_message(  # noqa: PLR0913, PLR0917 - the parts of a record, a
     Args:
         typename: the egress's id, ``namespace/name``.
         stream: the stream to write to.
-        value: the value: bytes as they are, a string in UTF-8, anything else by its type.
+        value: the value: bytes, a string (written in UTF-8), or a value of ``value_type``.
         partition_key: records with equal keys go to one shard.
-        value_type: how to encode the value.
+        value_type: the type that encodes the value.
         explicit_hash_key: chooses the shard regardless of the partition key.
 
     Raises:
@@ -161,6 +163,6 @@ def _value_bytes(egress: str, value: Any, value_type: Type[Any] | None) -> bytes
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise DefinitionError(
-        f"a record for egress {egress} needs a value: bytes, a string, or another one with its "
-        f"value_type, not {value!r}"
+        f"a record for egress {egress} needs a value: bytes, a string, or a value of another "
+        f"class with a value_type, not {value!r}"
     )

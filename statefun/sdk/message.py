@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 FindRecord = Callable[[int], IngressRecord | None]
-"""Finds the ingress record of a message by the message's number in its batch."""
+"""A function that returns the ingress record of a message by its index in the invocation batch."""
 
 
 class Message:
@@ -55,13 +55,14 @@ class Message:
     def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
         if not (isinstance(target_id, str) and target_id):
             raise DefinitionError(
-                f"a message to {target_typename} needs an id, a string, not {target_id!r}"
+                f"a message to {target_typename} needs an id, which must be a string that is not "
+                f"empty, not {target_id!r}"
             )
         try:
             target_id.encode()
         except UnicodeEncodeError as error:
             raise DefinitionError(
-                f"{target_id!r} is not an id that a message can be sent to: {error}"
+                f"a message cannot be sent to the id {target_id!r}, which UTF-8 cannot encode: {error}"
             ) from None
         self.target_typename = checked_typename(target_typename)
         self.target_id = target_id
@@ -88,7 +89,7 @@ class Message:
         return self.typed_value.typename
 
     def raw_value(self) -> bytes:
-        """Return the value as it was encoded."""
+        """Return the encoded value: the bytes that its type has made of it."""
         return self.typed_value.value
 
     def is_type(self, tpe: Type[Any]) -> bool:
@@ -96,13 +97,15 @@ class Message:
         return tpe.reads(self.typed_value.typename)
 
     def as_type(self, tpe: Type[T]) -> T:
-        """Decode the value as ``tpe``, regardless of the type name that it carries.
+        """Decode the value as a value of the type ``tpe``, whatever the value's typename is.
 
-        The value is None if the message has none, as SDKs of other languages may send it.
+        The result is None if the message has no value; SDKs of other languages can send such
+        messages.
 
         Raises:
-            ValueDecodeError: if the bytes do not decode.
-            FunctionError: if a service that the type needs, such as a registry, does not answer.
+            ValueDecodeError: if the type cannot decode the bytes.
+            FunctionError: if a service that the type needs, such as a schema registry, does not
+                answer.
         """
         typename, value = self.typed_value
         if value is None:
@@ -115,10 +118,10 @@ class Message:
             raise does_not_decode(self, tpe.typename, error) from error
 
     def value(self) -> Any:
-        """Decode the value by the type name it carries.
+        """Decode the value with the registered type that has the value's typename.
 
         Raises:
-            ValueDecodeError: if no type of that name is registered, or the bytes do not decode.
+            ValueDecodeError: if no such type is registered, or the type cannot decode the bytes.
         """
         type_ = default_types.find(self.typed_value.typename)
         if type_ is None:
@@ -187,7 +190,7 @@ class Message:
 
 
 def does_not_decode(message: Message, typename: str, error: Exception) -> ValueDecodeError:
-    """Return the error of a message whose bytes do not decode as a type."""
+    """Return the error for a message whose value cannot be decoded as a type."""
     return ValueDecodeError(
         f"message to {message.target_typename}/{message.target_id}: its value "
         f"(declared as {message.typed_value.typename}, {len(message.typed_value.value)} bytes) "
@@ -198,13 +201,13 @@ def does_not_decode(message: Message, typename: str, error: Exception) -> ValueD
 def received(
     target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
 ) -> Message:
-    """Make a message for its target, without checks: the sender has made them.
+    """Make a message as its target receives it; nothing is checked, as the sender has checked all.
 
     Args:
-        target: the address that gets it.
+        target: the address that receives the message.
         typed_value: the value.
-        find_record: finds its ingress record; None if there is none.
-        index: the number to find the record by.
+        find_record: returns the ingress record of an index; None if a function sent the message.
+        index: the index of the message, with which ``find_record`` is called.
     """
     message = _new(Message)
     message.target_typename = target.typename
@@ -221,12 +224,12 @@ _new = object.__new__
 
 
 def type_of(message: Message) -> Type[Any] | None:
-    """Return the type that has encoded the value of a message, if that is known."""
+    """Return the type that has encoded the value of a message; None if the type is not known."""
     return message._type  # noqa: SLF001 - only tests ask
 
 
 def message_to(target: Address, value: Any, value_type: Type[Any] | None = None) -> Message:
-    """Return a message that holds a value, of the given type or of the one of the value's class.
+    """Return a message with a value; without a type, the type of the value's class encodes it.
 
     Raises:
         DefinitionError: if the value cannot be encoded, or the id is empty.

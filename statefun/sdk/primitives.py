@@ -17,7 +17,7 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
 
     def serialize(value: T) -> bytes:
         if value is None:  # Protobuf takes it for "not set", and so for zero
-            raise TypeError("None is no value")
+            raise TypeError("None cannot be encoded")
         message = wrapper(value=value)
         if type(value) is not python_type or message.value != value:
             _check_same(value, message.value, python_type)
@@ -32,53 +32,54 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
 
 
 def _check_same(value: Any, again: Any, python_type: type) -> None:
-    """Refuse a value that comes back as another one: 5 as True, bytes as text, 1e300 as infinity.
+    """Check that decoding returns the encoded value, and not True for 5, or infinity for 1e300.
 
     Raises:
-        TypeError: if it does; a float may be rounded to 32 bits.
+        TypeError: if ``again``, the decoded value, differs from ``value``; only a float may differ,
+            by rounding to 32 bits.
     """
     is_rounded = type(value) is float and (isfinite(again) or not isfinite(value))
     is_other_bool = isinstance(value, bool) and python_type is not bool
     if is_other_bool or (again != value and not is_rounded):
-        raise TypeError(f"it would come back as {again!r}")
+        raise TypeError(f"it would be decoded as another value, {again!r}")
 
 
 BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
-"""True or False."""
+"""The type of the values True and False."""
 # If several types have one class, its values are sent as the type that is registered first.
 LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
-"""64 bits, signed."""
+"""The type of signed whole numbers of 64 bits."""
 IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)
-"""32 bits, signed."""
+"""The type of signed whole numbers of 32 bits."""
 DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
-"""64 bits."""
+"""The type of floating-point numbers of 64 bits."""
 FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, float)
-"""32 bits."""
+"""The type of floating-point numbers of 32 bits."""
 StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
-"""Text, in UTF-8."""
+"""The type of strings, in UTF-8."""
 
 
 def _bytes(value: bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise TypeError(f"{type(value).__name__} is not bytes")
+        raise TypeError(f"a value of class {type(value).__name__} is not bytes")
     return value
 
 
 BytesType = simple_type("io.statefun.types/bytes", _bytes, _bytes, python_type=bytes)
-"""Bytes, as they are."""
+"""The type of bytes, which stay as they are."""
 
 
 def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
-    """Make a type of whole numbers as Kafka's own serializers for Java write them."""
+    """Make a type of whole numbers in big-endian bytes, as Kafka's serializers for Java write them."""
 
     def serialize(value: int) -> bytes:
         if isinstance(value, bool):
-            raise TypeError("a bool is no number")
+            raise TypeError("a bool is not a number")
         return value.to_bytes(size, "big", signed=True)
 
     def deserialize(value: bytes) -> int:
         if len(value) != size:
-            raise ValueError(f"a number of {size} bytes does not have {len(value)}")
+            raise ValueError(f"a number of {size} bytes cannot be decoded from {len(value)} bytes")
         return int.from_bytes(value, "big", signed=True)
 
     serialize.__qualname__ = deserialize.__qualname__ = typename

@@ -36,7 +36,7 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
 
 
 def json_content(content: bytes | str | None) -> Any:
-    """Return the bytes of a record for JSON: text as text, and other bytes in base64.
+    """Convert a key or value of a record for JSON: UTF-8 to a string, other bytes to base64.
 
     >>> json_content(b"Ada"), json_content(bytes([255])), json_content(None)
     ('Ada', {'base64': '/w=='}, None)

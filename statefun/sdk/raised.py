@@ -14,7 +14,7 @@ from statefun.sdk.tracebacks import formatted, passes_users_code, place_of
 T = TypeVar("T")
 
 _MAX_TEXT = 10_000
-"""Characters of an exception's text: some exceptions quote their whole input."""
+"""The number of characters to show of an exception's text; some exceptions quote their input."""
 _MAX_TRACEBACK = 8_000
 
 
@@ -38,7 +38,7 @@ def text_of(error: object) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """Return the class of an exception, and its text or else the line of users' code it is from.
+    """Return an exception's class and text; without a text, the line of users' code that raised it.
 
     >>> line_of(KeyError("user")), line_of(TimeoutError())
     ("KeyError: 'user'", 'TimeoutError')
@@ -51,9 +51,10 @@ def line_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException, *, skip: int = 0) -> str:
-    """Return an exception's traceback, without its first frames; frames of users' code stay.
+    """Return an exception's traceback without the first ``skip`` frames and most frames of libraries.
 
-    It is empty for an error of statefun that users' code has not caused: its text says everything.
+    The traceback is empty for an error of statefun that users' code has not caused: the text of such
+    an error is enough.
     """
     # isinstance would ask users' classes
     if issubclass(type(error), StatefunError) and not _attempt(lambda: passes_users_code(error)):
@@ -69,9 +70,10 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
 
 
 def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
-    """Return the error of a record on which a deserializer has failed.
+    """Return the error for a record on which a deserializer has failed.
 
-    If a service such as a schema registry does not answer, nothing is wrong with the record.
+    It is a FunctionError if a service such as a schema registry has not answered: then the record
+    may be valid. Otherwise it is a ValueDecodeError.
     """
     if type(error) is ValueDecodeError:
         return error
@@ -83,7 +85,7 @@ def deserializer_failed(name: str, target: Address, error: BaseException) -> Inv
 
 
 def _attempt(describe: Callable[[], T]) -> T | None:
-    """Return the result of a description; None if a method of the user's class fails in it."""
+    """Return the result of ``describe``; None if it raises, as a method of a user's class failed."""
     try:
         return describe()
     except BaseException:  # noqa: BLE001 - also if they ask to exit

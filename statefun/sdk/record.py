@@ -22,9 +22,9 @@ class IngressRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: datetime
-    """The time when it was written, or that its producer has set; in UTC."""
+    """The time when the record was written, or the time that its producer has set; in UTC."""
     headers: tuple[tuple[str, bytes | None], ...]
-    """Names and values, in order; a name may occur more than once."""
+    """The names and values of the headers, in order; a name may occur more than once."""
 
 
 class EncodedRecord(NamedTuple):
@@ -34,7 +34,7 @@ class EncodedRecord(NamedTuple):
     partition: int | None
     offset: int | None
     timestamp: int | None
-    """Milliseconds since the epoch."""
+    """The timestamp in milliseconds since the epoch."""
     key: bytes | None
     value: bytes | None
 
@@ -52,11 +52,11 @@ class KafkaRecord(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    """None in a tombstone."""
+    """The value; None in a tombstone."""
     topic: str
     partition: int
     offset: int
     timestamp: datetime
-    """The time when it was written, or that its producer has set; in UTC."""
+    """The time when the record was written, or the time that its producer has set; in UTC."""
     headers: tuple[tuple[str, bytes | None], ...]
-    """Names and values, in order; a name may occur more than once."""
+    """The names and values of the headers, in order; a name may occur more than once."""

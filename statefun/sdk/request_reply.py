@@ -57,24 +57,26 @@ class RequestReplyHandler:
     """
 
     def __init__(self, functions: StatefulFunctions) -> None:
-        """Answer for ``functions``, also for those that are registered later.
+        """Make a handler of requests to ``functions``, including functions that are registered later.
 
         Raises:
-            DefinitionError: if they are no :class:`~statefun.StatefulFunctions`.
+            DefinitionError: if ``functions`` is not a :class:`~statefun.StatefulFunctions`.
         """
         if not isinstance(functions, StatefulFunctions):
-            raise DefinitionError(f"a handler answers for StatefulFunctions, not {functions!r}")
+            raise DefinitionError(
+                f"a RequestReplyHandler needs a StatefulFunctions, not {functions!r}"
+            )
         self.functions = functions
 
     def handle_sync(self, request_bytes: bytes) -> bytes:
-        """Answer a request; for programs without an event loop.
+        """Call the function that a request is for, and return the reply; for programs without a loop.
 
         Raises:
-            UnknownFunctionError: if there is no such function.
-            RequestError: if the bytes are no request.
-            Exception: what the function has raised, unless its failure policy is ``"skip"``; other
-                policies are left to the runtime. No effect of the request counts; the runtime
-                sends the request again.
+            UnknownFunctionError: if the request's function is not registered.
+            RequestError: if the bytes are not a request.
+            Exception: the exception that the function has raised, unless its failure policy is
+                ``"skip"``; other policies have no effect, since the runtime decides what to do. The
+                request then has no effects, and the runtime sends the request again.
         """
         request = _Request(self.functions, request_bytes)
         if not request.missing_specs and request.function.is_async:
@@ -82,7 +84,7 @@ class RequestReplyHandler:
         return request.answer()
 
     async def handle_async(self, request_bytes: bytes) -> bytes:
-        """Answer a request; a plain function keeps the event loop busy meanwhile.
+        """Do as :meth:`handle_sync` on the running event loop; a plain function blocks the loop.
 
         Raises:
             Exception: as for :meth:`handle_sync`.
@@ -93,20 +95,20 @@ class RequestReplyHandler:
         return request.answer()
 
     def target_of(self, request_bytes: bytes) -> Address:
-        """Return the address that a request is for, such as for a log."""
+        """Return the address that a request is for, for example for a log record."""
         target = ToFunction.FromString(request_bytes).invocation.target
         return Address(target.namespace, target.type, target.id)
 
 
 class _Request:
-    """A request, and the way to its reply."""
+    """A decoded request; its methods call the function and make the reply."""
 
     def __init__(self, functions: StatefulFunctions, content: bytes) -> None:
         try:
             invocation = ToFunction.FromString(content).invocation
         except (DecodeError, TypeError) as error:
             raise RequestError(
-                f"a request is the bytes of a ToFunction, which these are not: {error}"
+                f"a request must be the bytes of a ToFunction, which Protobuf cannot decode: {error}"
             ) from error
         wire = invocation.target
         self._target = Address(wire.namespace, wire.type, wire.id)
@@ -116,7 +118,7 @@ class _Request:
         self.missing_specs = [
             spec for name, spec in self.function.specs.items() if name not in self._state
         ]
-        """The values that the request lacks."""
+        """The specs of the function's values that are missing in the request."""
 
     def answer(self) -> bytes:
         """Call a plain function; return the reply."""
@@ -200,7 +202,7 @@ def _put_delayed(
 
 
 def _incomplete(missing: Sequence[ValueSpec]) -> bytes:
-    """Return a reply that asks for values."""
+    """Return a reply that asks the runtime for the values that are missing in its request."""
     reply = FromFunction()
     for spec in missing:
         value = reply.incomplete_invocation_context.missing_values.add()

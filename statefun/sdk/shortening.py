@@ -7,7 +7,7 @@ _MARK = "..."
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text; if it is longer than ``limit``, its beginning and three dots.
+    """Return a text; of a text longer than ``limit``, return the beginning and three dots.
 
     >>> shortened("Ada Lovelace", 12), shortened("Ada Lovelace", 8)
     ('Ada Lovelace', 'Ada L...')
@@ -16,7 +16,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """Return a text; if it is longer than ``limit``, its beginning and end, and how much is missing.
+    """Return a text; of a text longer than ``limit``, return its beginning and end with a note between.
 
     >>> without_middle("Augusta Ada King, Countess of Lovelace", 14)
     'Augusta ... (24 characters left out) ... ovelace'

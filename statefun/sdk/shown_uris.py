@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote_plus
 _HIDDEN = "***"
 _QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]*")
 _SHORTEST_SECRET = 6
-"""Characters. A shorter value, such as `https` or `none`, may be a part of any text."""
+"""The fewest characters of a secret: shorter values, such as `none`, may be part of any text."""
 
 
 def shown_uri(uri: str) -> str:
@@ -47,7 +47,7 @@ def without_secrets(text: object, uri: str) -> str:
 
 
 def _secrets(uri: str) -> set[str]:
-    """Return the secrets of a URI, in all their encodings."""
+    """Return the password and query values of a URI, each as written, decoded and encoded."""
     _, _, rest = uri.partition("://")
     before, _, query = rest.partition("?")
     login = before.partition("/")[0].rpartition("@")[0]

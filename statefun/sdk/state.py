@@ -22,7 +22,7 @@ elif sys.version_info >= (3, 11):
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
-        """Return the class unchanged: at run time, Python 3.11's own one has no effect either."""
+        """Return a decorator without effect: ``typing.dataclass_transform`` is for type checkers alone."""
         return lambda class_: class_
 
 
@@ -30,10 +30,10 @@ S = TypeVar("S", bound="State")
 
 
 class _StateClass(type):
-    """Makes the annotations of a state class into values."""
+    """The class of state classes: each annotation of a state class declares a value."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _StateClass:
-        """Make the class; its objects have its values and no other attributes."""
+        """Make a state class, whose objects have the declared values and no other attributes."""
         return super().__new__(cls, name, bases, {"__slots__": (), **namespace})
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
@@ -51,8 +51,9 @@ class _StateClass(type):
         for base in cls.__mro__:
             if not isinstance(base, _StateClass) and "__dict__" in vars(base):
                 raise DefinitionError(
-                    f"{place}: its base {text_of_annotation(base)} is no State, so that none of its "
-                    "attributes would be stored; make it a State, or give it __slots__ = ()"
+                    f"{place}: its base class {text_of_annotation(base)} is not a State, so that attributes "
+                    "of the base class would not be stored; make the base class a State, or give it "
+                    "__slots__ = ()"
                 )
         try:
             hints = class_hints(cls)
@@ -80,13 +81,13 @@ class State(metaclass=_StateClass):
     """The values of an address, declared as a class.
 
     Each annotated name is a value: of a primitive type, of a class with fields (a dataclass, an
-    attrs class, a Pydantic model, a Protobuf message), or of another type that JSON can hold. It
-    reads as its default while nothing is stored, ``del`` deletes it, and so does None where the
-    annotation allows it. Values are decoded when they are read, and only values are written that
-    have changed: by an assignment, or in place, such as a list to which something was appended.
+    attrs class, a Pydantic model, a Protobuf message), or of another type that JSON can hold. A value
+    reads as its default while nothing is stored. ``del`` deletes a value, and so does the assignment
+    of None where the annotation allows None. Values are decoded when they are read. Only changed
+    values are written: assigned values, and values changed in place, such as a list with a new item.
 
-    A function that names such a class as its third parameter gets the values of its address.
-    Tests can make such objects, which hold their values themselves:
+    A function whose third parameter is annotated with a state class gets the values of its address.
+    Tests can make objects of a state class, which hold their values themselves:
 
     >>> class Profile(State):
     ...     visits: int = 0
@@ -97,8 +98,8 @@ class State(metaclass=_StateClass):
     Profile(visits=4, name=None)
 
     Raises:
-        DefinitionError: if a value has no default, or an annotation that cannot be encoded; and
-            if a value is assigned that its annotation does not allow.
+        DefinitionError: if a value has no default, or has an annotation whose values cannot be encoded;
+            and if a value is assigned that its annotation does not allow.
     """
 
     # Two underscores at both ends: names that users neither give to values nor to methods.
@@ -115,7 +116,7 @@ class State(metaclass=_StateClass):
         for name, value in values.items():
             if name not in fields:
                 raise TypeError(
-                    f"{type(self).__name__} has no value {name!r}; it has {set(fields)}"
+                    f"{type(self).__name__} has no value {name!r}; its values are {set(fields)}"
                 )
             setattr(self, name, value)
 
@@ -156,10 +157,10 @@ def attached(class_: type[S], values: Values) -> S:
 
 
 def write_changes(state: State) -> None:
-    """Write the values that were changed in place.
+    """Store the values of a state that were changed in place.
 
     Raises:
-        DefinitionError: if one cannot be encoded, or was also changed through ``ctx.storage``.
+        DefinitionError: if such a value cannot be encoded, or was also changed through ``ctx.storage``.
     """
     values = state.__statefun_values__
     for name, watched in state.__statefun_watched__.items():

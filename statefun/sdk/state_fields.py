@@ -45,12 +45,12 @@ def state_value(
     expire_after_call: timedelta | None = None,
     expire_after_write: timedelta | None = None,
 ) -> Any:
-    """Declare a value of a :class:`State` that expires, or whose default is made anew each time.
+    """Declare a value of a :class:`State` that expires, or whose default is a new object in each call.
 
     Args:
         default: the value while nothing is stored.
-        default_factory: makes the default, such as ``list``: another one in each call, until
-            a value is assigned or changed in place.
+        default_factory: a function that makes the default, such as ``list``: a new object in each
+            call, until a value is assigned or changed in place.
         expire_after_call: delete the value when its function was not called for this long.
         expire_after_write: delete the value when it was not written for this long.
 
@@ -66,10 +66,10 @@ def state_value(
 
 
 class Watched(NamedTuple):
-    """A value that can be changed in place, as a state last read or wrote it."""
+    """A value that can be changed in place, as it was when a state last read or wrote the value."""
 
     current: TypedValue | None
-    """Its encoded form at that time, as :meth:`Values.current` returned it."""
+    """The value's encoded form at that time, as :meth:`Values.current` returned it."""
     value: Any
     """The object that the function has, and may change."""
     encoded: TypedValue | None
@@ -81,7 +81,9 @@ class StateField:
 
     def __init__(self, name: str, annotation: Any, default: Any) -> None:
         if name.startswith("_"):
-            raise DefinitionError(f"a value's name does not begin with an underscore, as {name!r}")
+            raise DefinitionError(
+                f"the name of a value must not begin with an underscore, as {name!r} does"
+            )
         options = default if isinstance(default, _Options) else state_value(default=default)
         members = alternatives(annotation)
         self.name = name
@@ -99,17 +101,21 @@ class StateField:
         default, factory = options.default, options.default_factory
         if factory is not None:
             if default is not MISSING:
-                raise DefinitionError("it has a default or a default_factory, not both")
+                raise DefinitionError(
+                    "the value must not have both a default and a default_factory"
+                )
             default = factory()
         if default is MISSING:
             raise DefinitionError(
-                "it needs a default, such as None, since nothing is stored for a new address"
+                "the value needs a default, such as None, since nothing is stored for a new address"
             )
         if default is None:
             if not self.is_optional:
-                raise DefinitionError("its default is None, which its annotation does not allow")
+                raise DefinitionError(
+                    "the default must not be None, which the annotation does not allow"
+                )
         elif self.is_optional:
-            raise DefinitionError("a value that may be None has the default None, and no other")
+            raise DefinitionError("the default must be None, since the annotation allows None")
         return default
 
     def __get__(self, state: Any, owner: type | None = None) -> Any:
@@ -150,7 +156,7 @@ class StateField:
         state.__statefun_watched__.pop(self.name, None)
 
     def default(self) -> Any:
-        """Return the value that an address begins with: a new object if it can be changed."""
+        """Return the default; a new object if the default can be changed in place."""
         if self._factory is not None:
             return self._factory()
         fresh = self._encoded_default
@@ -175,10 +181,10 @@ class StateField:
         return now
 
     def check_unchanged(self, watched: Watched) -> None:
-        """Check that a value which ``ctx.storage`` has changed was not changed in place as well.
+        """Check that a value which was changed through ``ctx.storage`` was not changed in place as well.
 
         Raises:
-            DefinitionError: if it was.
+            DefinitionError: if the value was changed in both ways.
         """
         if self.change(watched) is not None:
             raise DefinitionError(
@@ -188,7 +194,7 @@ class StateField:
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
-    """Return the type of a value with these alternatives: of one, or a JSON type of several."""
+    """Return the type of a value by its alternatives: the type of one, or a JSON type for several."""
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
         return types_of(present[0])[0]

@@ -11,8 +11,8 @@ from statefun.sdk.values import Values
 class Storage:
     """The values of one address, by attribute.
 
-    An unset value reads as None, ``del`` deletes it, and a value is encoded when it is assigned:
-    later changes inside the object are not stored.
+    An unset value reads as None, and ``del`` deletes a value. A value is encoded when it is assigned:
+    later changes inside of the assigned object are not stored.
 
     >>> from statefun import IntType, ValueSpec
     >>> storage = Storage(Values({"visits": ValueSpec("visits", IntType)}, {}))

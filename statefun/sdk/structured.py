@@ -35,7 +35,7 @@ Format = Literal["json", "msgpack"]
 
 
 class StructuredType(Type[T]):
-    """The type of the values that an annotation allows, as JSON or MessagePack."""
+    """A type of the values that an annotation allows, encoded as JSON or MessagePack."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class StructuredType(Type[T]):
             problem = f"{type(error).__name__}: {error}"
         if problem is not None:
             raise DefinitionError(
-                f"type {typename}: {text_of_annotation(annotation)} cannot be decoded: {problem}"
+                f"type {typename}: values of {text_of_annotation(annotation)} cannot be decoded: {problem}"
             )
 
     def serializer(self) -> TypeSerializer[T]:
@@ -68,15 +68,15 @@ class StructuredType(Type[T]):
 
     @property
     def is_json(self) -> bool:
-        """Whether its values are JSON."""
+        """Whether values of this type are encoded as JSON, and not as MessagePack."""
         return self._encoding == "json"
 
     def origin(self) -> str:
-        """Return where the class of its values comes from."""
+        """Return the module and name of the class of the values, and the encoding."""
         return f"{text_of_annotation(self._annotation)} as {self._encoding}"
 
     def shape(self) -> str:
-        """Return a digest of the JSON Schema of its values; empty where there is none."""
+        """Return a digest of the JSON Schema of the values; empty if the values have no JSON Schema."""
         try:
             if pydantic_models(self._annotation):
                 import pydantic  # noqa: PLC0415 - only programs with Pydantic have models
@@ -97,8 +97,8 @@ class StructuredType(Type[T]):
 
 
 _HINT = (
-    "; only dicts with keys of text, lists, texts, numbers, True, False and None come back unchanged: for "
-    "other values make a type of an annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
+    "; decoding returns only dicts with strings as keys, lists, strings, numbers, True, False and None "
+    "unchanged: for other values make a type of an annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
 )
 
 
@@ -109,11 +109,11 @@ class _Serializer(TypeSerializer[T]):
     maybe months later, and not where it was written.
 
     Args:
-        python_type: the class of all values; None if there is no such class.
+        python_type: the class of all values; None if values have several classes.
         encode: converts a value to bytes.
         decode: converts bytes to a value.
-        is_exact: whether all parts of a value must come back with the same classes, since no
-            annotation gives their classes.
+        is_exact: whether decoding must return all parts of a value with the same classes, since
+            no annotation gives their classes.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class _Serializer(TypeSerializer[T]):
         """Encode ``value``."""
         class_ = self._python_type
         if class_ is not None and type(value) is not class_:
-            raise TypeError(f"it is not of class {class_.__name__}")
+            raise TypeError(f"the value is not of class {class_.__name__}")
         content = self._encode(value)
         again = self.deserialize(content)
         if (self._is_exact or again != value) and not are_same(again, value):
             hint = _HINT if self._is_exact else ""
-            raise TypeError(f"it would come back as {again!r}{hint}")
+            raise TypeError(f"it would be decoded as another value, {again!r}{hint}")
         return content
 
     def deserialize(self, value: bytes, /) -> T:
@@ -229,11 +229,11 @@ def make_json_type(
     Args:
         typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
         python_type: a dataclass, an attrs class, a Pydantic model, or another annotation, such as
-            ``list[int]``; values are checked when they are encoded
-            and decoded. If not given, they are dicts with keys of text, lists, texts, finite numbers,
-            True, False and None, and nothing else: a tuple would come back as a list.
-        upgrades: older types, each with a function that converts a value of it to one of this
-            type.
+            ``list[int]``; values are checked when they are encoded and decoded. If not given, values
+            are dicts with strings as keys, lists, strings, finite numbers, True, False and None, and
+            nothing else: a tuple would be decoded as a list.
+        upgrades: older types, each with a function that converts a value of the older type to a
+            value of this type.
 
     Raises:
         DefinitionError: if the typename is ill-formed or belongs to another type, or values of
@@ -277,8 +277,8 @@ def make_protobuf_type(cls: type[P], namespace: str | None = None) -> SimpleType
 
     Args:
         cls: the generated message class.
-        namespace: of the typename; the name is the message's full name.
-            ``type.googleapis.com`` if not given.
+        namespace: the namespace of the typename, ``type.googleapis.com`` if not given; its name is
+            the full name of the Protobuf message.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> make_protobuf_type(Duration).typename

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats tracebacks so that the lines of users' own code are easy to find.
 
-Most frames of a deep traceback are frames of libraries. Of several in a row only the last ones are
-shown, and a line counts the others; all frames of users' code are shown, except for recursions.
+Most frames of a deep traceback are frames of libraries. Of consecutive frames of libraries only the
+last two are shown, after a line with the number of hidden frames. Frames of users' code are all shown,
+except for recursions.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _STATEFUN = PurePath(__file__).parents[1]
 _LIBRARY_FRAMES = 2
 """How many consecutive frames of libraries are shown: the last ones, which are near the error."""
 _USER_FRAMES = 20
-"""How many frames of users' code in a row are shown at each end, as a recursion has hundreds."""
+"""How many of the first and of the last consecutive frames of users' code, as of a recursion, are shown."""
 _PIECE = 1_000
-"""Characters of a frame, or of an exception's text: some quote their whole input."""
+"""The number of characters to show of a frame or of an exception's text, which may be very long."""
 
 
 def formatted(error: BaseException, frames: TracebackType | None) -> str:
@@ -33,7 +34,7 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
 
     Args:
         error: the exception; its causes and contexts are included.
-        frames: its frames, beginning with the first one to show.
+        frames: the exception's frames, beginning with the first frame to show.
     """
     whole = traceback.TracebackException(type(error), error, frames)
     own = _own_library(whole.stack)
@@ -49,7 +50,7 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of users' code that an exception passed; empty if there is none.
+    """Return the innermost line of users' code in an exception's traceback; empty without such a line.
 
     >>> place_of(ValueError())
     ''
@@ -63,7 +64,7 @@ def place_of(error: BaseException) -> str:
 
 
 def passes_users_code(error: BaseException) -> bool:
-    """Return whether an exception, or one of its causes, has passed users' code.
+    """Return whether an exception, or one of its causes, has a frame of users' code.
 
     >>> passes_users_code(ValueError())
     False
@@ -79,7 +80,7 @@ def passes_users_code(error: BaseException) -> bool:
 
 
 class _Frames(traceback.StackSummary):
-    """The frames of an exception; most frames of libraries are counted instead of shown."""
+    """The frames of an exception; formatted, most frames of libraries are only counted."""
 
     def __init__(self, frames: traceback.StackSummary, own: str | None) -> None:
         super().__init__(frames)
@@ -122,12 +123,12 @@ def _users_frames(frames: TracebackType | None) -> list[traceback.FrameSummary]:
 
 
 def _own_library(frames: traceback.StackSummary) -> str | None:
-    """Return the library of users' code, which has the first frame; None if it is not installed."""
+    """Return the installed library of the first frame, which is users' code; None for a plain file."""
     return next((name for name in map(_library, frames) if name != _STATEFUN.name), None)
 
 
 def _library(frame: traceback.FrameSummary) -> str | None:
-    """Return the name of the library that a frame is in; None if it is in none."""
+    """Return the name of the library that a frame is in; None if the frame is in no library."""
     file = PurePath(frame.filename)
     for place, part in enumerate(file.parts[:-1]):
         if part in _INSTALLED:

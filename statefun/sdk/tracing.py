@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes the trace of a message on to all messages and records that it causes."""
+"""Passes the trace of a message on to all messages and records that its function sends."""
 
 from __future__ import annotations
 

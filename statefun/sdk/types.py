@@ -28,7 +28,7 @@ class TypedValue(NamedTuple):
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value, be it an empty one.
+        """Whether there is a value, which may be empty.
 
         SDKs of other languages can send messages without a value: then ``value`` is None.
 
@@ -79,9 +79,9 @@ class Type(ABC, Generic[T]):
     """
 
     python_type: type[T] | None = None
-    """The class of its values, by which annotations of handlers name the type; None for none."""
+    """The class of the values, with which handlers are annotated; None: annotations cannot name it."""
     _older: Mapping[str, Callable[[bytes], T]] = MappingProxyType({})
-    """Decoders of values of older types, by their typenames."""
+    """Decoders of values of older types, by the typenames of the older types."""
 
     def __init__(
         self,
@@ -100,15 +100,15 @@ class Type(ABC, Generic[T]):
         """Return the serializer of this type."""
 
     def reads(self, typename: str) -> bool:
-        """Return whether it decodes values of that typename: its own, or one that it upgrades."""
+        """Return whether the type decodes values with a typename: its own, or that of an older type."""
         return typename == self.typename or typename in self._older
 
     def readers(self) -> Mapping[str, Callable[[bytes], T]]:
-        """Return decoders by typename: of its own values, and of those of types that it upgrades."""
+        """Return decoders by typename: for values of this type and of the older types that it upgrades."""
         return {self.typename: self.serializer().deserialize, **self._older}
 
     def decode(self, typename: str, value: bytes) -> T:
-        """Decode a value with a typename; if the typename is unknown, as a value of this type.
+        """Decode a value of an older type, if ``typename`` names one, or else of this type.
 
         Any exception means that the bytes do not decode.
         """
@@ -117,11 +117,11 @@ class Type(ABC, Generic[T]):
         return self.serializer().deserialize(value)
 
     def shape(self) -> str:
-        """Return a text that changes if the type decodes other values; empty if that is unknown."""
+        """Return a text that differs between versions of a type with different values; empty if unknown."""
         return ""
 
     def origin(self) -> str:
-        """Return where the type is defined; it is the same if a module or notebook cell runs again."""
+        """Return where the type is defined; a module or notebook cell that runs again keeps the text."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def __repr__(self) -> str:
@@ -148,14 +148,15 @@ def _decoding_older(
     for older, convert in upgrades.items():
         if not (isinstance(older, Type) and callable(convert)):
             raise DefinitionError(
-                f"type {typename}: upgrades maps an older Type to a function of its values, not "
-                f"{older!r} to {convert!r}"
+                f"type {typename}: upgrades must map an older Type to a function that converts values, "
+                f"not {older!r} to {convert!r}"
             )
         for each in older.readers():
             decoders.setdefault(each, _Upgrade(older, each, convert))
     if typename in decoders:
         raise DefinitionError(
-            f"type {typename}: upgrades holds its own typename; a new version needs another one"
+            f"type {typename}: upgrades must not contain the type's own typename; give the new version "
+            "another typename"
         )
     return decoders
 
@@ -182,7 +183,7 @@ class SimpleType(Type[T]):
         super().__init__(typename, python_type=python_type, upgrades=upgrades)
         for name, fn in (("serialize_fn", serialize_fn), ("deserialize_fn", deserialize_fn)):
             if not callable(fn):
-                raise DefinitionError(f"type {typename}: {name} is {fn!r}, not a function")
+                raise DefinitionError(f"type {typename}: {name} must be a function, not {fn!r}")
         self.deserialize_fn = deserialize_fn
         self._serializer = _Functions(serialize_fn, deserialize_fn)
 
@@ -212,10 +213,10 @@ class SimpleType(Type[T]):
         Args:
             typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
             serialize_fn: converts a value to bytes.
-            deserialize_fn: converts bytes to a value; it may raise on other bytes.
-            python_type: the class of its values, by which annotations of handlers name the type.
-            upgrades: older types, each with a function that converts a value of it to one of this
-                type.
+            deserialize_fn: converts bytes to a value; it may raise on bytes of other types.
+            python_type: the class of the values, with which handlers of such values are annotated.
+            upgrades: older types, each with a function that converts a value of the older type to a
+                value of this type.
 
         Raises:
             DefinitionError: if the typename is ill-formed or belongs to another type.
@@ -234,7 +235,7 @@ class SimpleType(Type[T]):
 
 
 class TypeRegistry:
-    """Maps typenames to types, so that values can be decoded by the name they carry.
+    """Maps typenames to types, so that values can be decoded by their typenames.
 
     >>> default_types.find("io.statefun.types/int")
     SimpleType('io.statefun.types/int')
@@ -261,11 +262,11 @@ class TypeRegistry:
         return type_
 
     def find(self, typename: str) -> Type[Any] | None:
-        """Return the type of that name, or None."""
+        """Return the type with a typename, or None."""
         return self._types.get(typename)
 
     def of_class(self, python_type: type) -> tuple[Type[Any], ...]:
-        """Return the types whose values are of that class; the first encodes its messages."""
+        """Return the types whose values are of a class; the first of them encodes values of the class."""
         types = self._by_class.get(python_type)
         if types is None:
             types = tuple(each for each in self._types.values() if each.python_type == python_type)
@@ -316,10 +317,10 @@ def simple_type(
 
 
 def as_typed_value(value: Any) -> TypedValue:
-    """Convert a typed value of the request-reply protocol; return another one unchanged.
+    """Convert a typed value of the request-reply protocol; return a :class:`TypedValue` unchanged.
 
     Raises:
-        DefinitionError: if the value is neither.
+        DefinitionError: if the value is neither of the two.
     """
     if isinstance(value, TypedValue):
         return value
@@ -327,7 +328,9 @@ def as_typed_value(value: Any) -> TypedValue:
         content: Any = value.value if value.has_value else None
         return TypedValue(value.typename, content)
     except AttributeError:
-        raise DefinitionError(f"a typed value is a typename and bytes, not {value!r}") from None
+        raise DefinitionError(
+            f"a typed value must be a typename and bytes, not {value!r}"
+        ) from None
 
 
 def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
@@ -337,7 +340,9 @@ def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
         DefinitionError: if the type is missing or cannot encode the value.
     """
     if not isinstance(type_, Type):
-        raise DefinitionError(f"value {value!r} needs its value_type, a Type, not {type_!r}")
+        raise DefinitionError(
+            f"value {value!r} needs a value_type, which must be a Type, not {type_!r}"
+        )
     return encoded(value, type_)
 
 
@@ -350,7 +355,7 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
     try:
         content = type_.serializer().serialize(value)
         if not isinstance(content, bytes):
-            raise TypeError(f"its serializer returned {type(content).__name__}, not bytes")
+            raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
     except Exception as error:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
@@ -362,26 +367,26 @@ def check_value(typed_value: TypedValue) -> TypedValue:
     """Check that a value can be sent and stored, and return it.
 
     Raises:
-        DefinitionError: if it has more than 64 MiB, is no typed value, or has a typename that
-            the runtime reserves.
+        DefinitionError: if the value has more than 64 MiB, is not a typed value, or has a typename
+            that the runtime reserves.
     """
     typename, content = typed_value
     if not (isinstance(typename, str) and isinstance(content, bytes)):
-        raise DefinitionError(f"a typed value is a typename and bytes, not {typed_value!r}")
+        raise DefinitionError(f"a typed value must be a typename and bytes, not {typed_value!r}")
     problem = _typename_problem(typename)
     if problem:
         raise DefinitionError(problem)
     if len(content) > MAX_VALUE_BYTES:
         raise DefinitionError(
-            f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "
-            "the most that can be sent or stored; store it elsewhere, and send its location"
+            f"a value of type {typename} has {len(content):,} bytes, but at most "
+            f"{MAX_VALUE_BYTES:,} can be sent or stored; store the value elsewhere, and send its location"
         )
     return typed_value
 
 
 @lru_cache
 def _typename_problem(typename: str) -> str:
-    """Return why no value can have that typename; empty if one can."""
+    """Return why a value must not have a typename; empty if the typename is allowed."""
     if not is_unicode(typename):
-        return f"typename {typename!r} holds a lone surrogate"
+        return f"typename {typename!r} contains a lone surrogate, which UTF-8 cannot encode"
     return f"typename {typename!r} {RESERVED}" if is_reserved(typename) else ""

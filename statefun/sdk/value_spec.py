@@ -16,14 +16,14 @@ from statefun.sdk.types import Type
 
 
 class Expiration(NamedTuple):
-    """When a value expires."""
+    """The time after which a value expires."""
 
     name: str
     """The value's name."""
     after: timedelta
     """The time from the last write, or from the last call, until the value is deleted."""
     on_call: bool
-    """Whether calls of the function renew the value, too, and not writes alone."""
+    """Whether ``after`` counts from the last call of the function, and not from the last write."""
 
 
 @attrs.frozen
@@ -35,26 +35,26 @@ class ValueSpec:
     'visits'
 
     Raises:
-        DefinitionError: if the name is no lower-case identifier or one that Python reserves, the
-            type is no :class:`~statefun.Type`, an expiration is not positive, or both expirations
+        DefinitionError: if the name is not a lower-case identifier, or is reserved by Python, the
+            type is not a :class:`~statefun.Type`, an expiration is not positive, or both expirations
             are given.
     """
 
     name: str
     type: Type[Any]
     expire_after_call: timedelta | None = None
-    """Delete the value when its function was not called for this long."""
+    """Delete the value when its function was not called for the address for this long."""
     expire_after_write: timedelta | None = None
     """Delete the value when it was not written for this long."""
 
     @property
     def after_call(self) -> bool:
-        """Whether the value expires after a call."""
+        """Whether the value expires some time after the last call of its function."""
         return self.expire_after_call is not None
 
     @property
     def after_write(self) -> bool:
-        """Whether the value expires after a write."""
+        """Whether the value expires some time after its last write."""
         return self.expire_after_write is not None
 
     @property
@@ -65,7 +65,7 @@ class ValueSpec:
 
     @property
     def expiration(self) -> Expiration | None:
-        """When the value expires; None if it does not."""
+        """The time after which the value expires; None if the value does not expire."""
         after = self.expire_after_call or self.expire_after_write
         return Expiration(self.name, after, self.after_call) if after else None
 
@@ -75,27 +75,28 @@ class ValueSpec:
             keyword.iskeyword(name)
         ):
             raise DefinitionError(
-                f"a value's name is a lower-case Python identifier, which {name!r} is not"
+                f"the name of a value must be a lower-case Python identifier, which {name!r} is not"
             )
         if name.startswith("__") and name.endswith("__"):  # an attribute could hide the value
             raise DefinitionError(
-                f"a value's name cannot be {name!r}: Python reserves names with two underscores at "
+                f"the name of a value must not be {name!r}: Python reserves names with two underscores at "
                 "both ends"
             )
         if not isinstance(self.type, Type):
             raise DefinitionError(
-                f"value {name!r}: its type is a Type such as IntType, not {self.type!r}"
+                f"value {name!r}: its type must be a Type such as IntType, not {self.type!r}"
             )
         if self.expire_after_call is not None and self.expire_after_write is not None:
             raise DefinitionError(
-                f"value {name!r} expires either after a call or after a write, not both"
+                f"value {name!r} must not have both expire_after_call and expire_after_write"
             )
         for expiration in (self.expire_after_call, self.expire_after_write):
             if expiration is None:
                 continue
             if not (isinstance(expiration, timedelta) and expiration > timedelta(0)):
                 raise DefinitionError(
-                    f"value {name!r} expires after a positive timedelta, not {expiration!r}"
+                    f"value {name!r}: the time to its expiration must be a positive timedelta, not "
+                    f"{expiration!r}"
                 )
 
 
@@ -103,12 +104,12 @@ def value_specs(specs: Iterable[ValueSpec]) -> dict[str, ValueSpec]:
     """Index value specs by name.
 
     Raises:
-        DefinitionError: if one is no :class:`ValueSpec` or a name occurs twice.
+        DefinitionError: if an item is not a :class:`ValueSpec`, or a name occurs twice.
     """
     by_name: dict[str, ValueSpec] = {}
     for spec in specs:
         if not isinstance(spec, ValueSpec):
-            raise DefinitionError(f"specs holds {spec!r}, which is no ValueSpec")
+            raise DefinitionError(f"specs must contain ValueSpecs, not {spec!r}")
         if spec.name in by_name:
             raise DefinitionError(f"value {spec.name!r} is declared twice")
         by_name[spec.name] = spec

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of an address while its function runs: what is stored, and what changes."""
+"""The values of an address while its function runs: the stored values and their changes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Values:
     specs: Mapping[str, ValueSpec]
     """The declared values, by name."""
     stored: Mapping[str, TypedValue]
-    """The values before the invocation batch."""
+    """The values that were stored before the invocation batch, by name."""
     changed: dict[str, TypedValue | None]
-    """The values that were assigned, or deleted (None), since then."""
+    """The values that the invocation batch has assigned or deleted (None), by name."""
 
     def __init__(self, specs: Mapping[str, ValueSpec], stored: Mapping[str, TypedValue]) -> None:
         self.specs = specs
@@ -52,7 +52,7 @@ class Values:
 
         Raises:
             AttributeError: if the value is not declared.
-            StateDecodeError: if it has another type than declared, or its bytes do not decode.
+            StateDecodeError: if the value has another type than declared, or cannot be decoded.
         """
         spec = self.specs.get(name)
         if spec is None:
@@ -66,7 +66,7 @@ class Values:
 
         Raises:
             AttributeError: if the value is not declared.
-            DefinitionError: if it is None or not of the declared type.
+            DefinitionError: if the value is None or not of the declared type.
         """
         spec = self.specs.get(name)
         if spec is None:
@@ -84,11 +84,11 @@ class Values:
         self.changed[name] = None
 
     def restore(self, changed: Mapping[str, TypedValue | None]) -> None:
-        """Go back to earlier changes: a copy of ``changed`` at that time."""
+        """Replace all changes by ``changed``, an earlier copy of the changes."""
         self.changed = dict(changed)
 
     def copy(self) -> Values:
-        """Return the same values with the same changes; further changes of either are its own."""
+        """Return a copy of the values and changes; later changes of the copy do not change this object."""
         copied = Values(self.specs, self.stored)
         copied.changed = self.changed.copy()
         return copied
@@ -102,7 +102,7 @@ def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
     """Encode a value in the form in which it is stored.
 
     Raises:
-        DefinitionError: naming the value, if it is None or not of its type.
+        DefinitionError: naming the value, if it is None or not of the declared type.
     """
     if value is None:
         raise DefinitionError(f"value {spec.name!r} cannot be set to None; delete it with 'del'")
@@ -116,7 +116,7 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
     """Decode a stored value.
 
     Raises:
-        StateDecodeError: naming the value, if it has another type, or its bytes do not decode.
+        StateDecodeError: naming the value, if it has another type than declared, or cannot be decoded.
     """
     typename, content = current
     type_ = spec.type
@@ -132,5 +132,6 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
         ) from error
     raise StateDecodeError(
         f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
-        "does not read it: use another name, or list the former type in the upgrades of the new one"
+        f"cannot decode it: use another name for the value, or list the type {typename} in the upgrades of "
+        f"{type_.typename}"
     )

@@ -21,20 +21,20 @@ from statefun.sdk.address import Address
 from statefun.sdk.deadline import Alarm, CallTimeoutError, HeldTimer
 
 _GRACE = 1.0
-"""Seconds that a coroutine has to end after it was cancelled."""
+"""The longest time, in seconds, that a cancelled coroutine may take to end."""
 _LOOKS = 8
 """How often the watchdog looks at a call with a short timeout before the timeout is over."""
 _LONGEST_INTERVAL = 1.0
-"""Seconds between two looks at a call with a long timeout."""
+"""The longest time between two looks at a call, in seconds."""
 _SHORTEST_INTERVAL = 0.001
-"""Seconds between two looks at most: more looks would keep the loop from its work."""
+"""The shortest time between two looks at a call, in seconds: more looks would slow the loop down."""
 
 T = TypeVar("T")
 _alarm: ContextVar[Alarm | None] = ContextVar("statefun_alarm", default=None)
 """The alarm of the call that a task belongs to."""
 
 Failing = Coroutine[Any, Any, BaseException | None]
-"""A coroutine that returns the exception with which it failed, or None."""
+"""A coroutine that returns the exception with which it has failed, or None if it succeeded."""
 
 
 async def finished(
@@ -76,7 +76,7 @@ async def finished(
 class Stretch:
     """Lets consecutive calls that do not wait for anything share an alarm and its timer.
 
-    It has to be ended after the last call.
+    The stretch has to be ended after the last call.
     """
 
     __slots__ = ("_is_on", "_timer", "alarm")
@@ -87,7 +87,7 @@ class Stretch:
         self._is_on = False
 
     def begin(self) -> None:
-        """Set the alarm, unless it is set."""
+        """Switch the alarm on, unless it is on."""
         if not self._is_on:
             self._is_on = True
             self._timer.begin()
@@ -102,7 +102,7 @@ class Stretch:
 
 
 async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None:
-    """Await a coroutine as :func:`finished` does, but in a task and event loop of the user's.
+    """Await a coroutine as :func:`finished` does, but in the caller's own task and event loop.
 
     The loop gets neither a watchdog nor a task factory, and cancelling the task cancels the call.
     A call that goes on although it was cancelled cannot be abandoned.
@@ -171,7 +171,8 @@ def _steps(
 ) -> Generator[Any, Any, T]:
     """Await a coroutine, with an alarm for each stretch in which it runs without waiting.
 
-    A coroutine that has begun waits for the one item of ``awaited``.
+    ``awaited`` has the object that the coroutine waits for; it is empty if the coroutine has not
+    begun.
     """
     step, argument = call.send, None
     while True:
@@ -224,7 +225,7 @@ class _WatchedCall:
         task.add_done_callback(self._finish)
 
     def look(self, seconds: float) -> None:
-        """Add elapsed seconds; then warn about the call, cancel it or abandon it if it is time."""
+        """Add ``seconds`` to the elapsed time; log a warning, cancel or abandon the call when it is time."""
         self.elapsed += seconds
         timeout = self.alarm.seconds or 0.0
         if self.is_over:
@@ -257,7 +258,7 @@ class _Watchdog:
         self._next: asyncio.TimerHandle | None = None
 
     def watch(self, call: _WatchedCall) -> None:
-        """Start to check a call."""
+        """Start to check the timeout of a call."""
         if self._next is None or call.interval < self._interval:
             self._count_part()
             self._look_in(call.interval)
@@ -266,14 +267,14 @@ class _Watchdog:
         self._calls.add(call)
 
     def forget(self, call: _WatchedCall) -> None:
-        """Stop to check a call."""
+        """End the checks of a call's timeout."""
         self._calls.discard(call)
         if not self._calls and self._next is not None:
             self._next.cancel()
             self._next = None
 
     def _count_part(self) -> None:
-        """Count the elapsed part of the present interval, which ends early."""
+        """Add the elapsed part of the present interval to all calls, as the interval ends early."""
         part = min(asyncio.get_running_loop().time() - self._last_look, self._interval)
         for call in self._calls:
             call.elapsed += part

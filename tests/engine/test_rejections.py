@@ -37,7 +37,7 @@ ROUTES = RecordRoutes(
             b"A\xff",
             "'utf-8' codec can't decode byte 0xff in position 1: invalid start byte",
         ),
-        ("numbers", b"123", "ValueError: a number of 4 bytes does not have 3"),
+        ("numbers", b"123", "ValueError: a number of 4 bytes cannot be decoded from 3 bytes"),
         (
             "of an earlier module file",
             b"\xfe",

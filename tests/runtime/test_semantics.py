@@ -166,8 +166,8 @@ def test_a_token_that_is_in_use_is_an_error(system: System) -> None:
     assert sorted(third) == ["second", "third"]
     assert caught.value.message == (
         "function t.fns/a at address t.fns/a/Ada has sent a delayed message with the cancellation "
-        "token 't', which the id Ada already uses for one that is still pending; cancel that one "
-        "first, or use another token (message from t.fns/a/Ada)"
+        "token 't', which the id Ada already uses for a delayed message that is still pending; cancel "
+        "that message first, or use another token (message from t.fns/a/Ada)"
     )
 
 

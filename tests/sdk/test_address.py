@@ -63,7 +63,7 @@ def test_a_type_name_is_parsed_from_text_only(typename: object) -> None:
         TypeName.parse(typename)  # type: ignore[arg-type]
 
     assert raised.value.message == (
-        f"a typename is a string such as 'com.example/greeter', not {typename!r}"
+        f"a typename must be a string such as 'com.example/greeter', not {typename!r}"
     )
 
 
@@ -83,7 +83,10 @@ def test_the_runtime_keeps_its_names_to_itself(text: str) -> None:
     ):
         with pytest.raises(DefinitionError) as raised:
             use(text)
-        assert f"typename {text!r} is in the namespace statefun, or in one" in raised.value.message
+        assert (
+            f"typename {text!r} is in the namespace statefun or in a namespace below it"
+            in raised.value.message
+        )
 
 
 @pytest.mark.parametrize("text", ["statefuns/f", "io.statefun/f", "Statefun/f", "a/statefun"])

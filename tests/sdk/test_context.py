@@ -129,8 +129,8 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent
             (timedelta(1), KafkaEgressMessage.for_egress("a/b")),
             "send_after takes a Message, or an Address and a value, not KafkaEgressMessageBuilder; call its .build()",
         ),
-        ((timedelta(1), LATER, 7), "a cancellation token is text, not 7"),
-        ((timedelta(1), LATER, "\ud800"), "a cancellation token is text, not "),
+        ((timedelta(1), LATER, 7), "a cancellation token must be a string, not 7"),
+        ((timedelta(1), LATER, "\ud800"), "a cancellation token must be a string, not "),
     ],
     ids=["negative", "number", "text", "builder", "token", "surrogate"],
 )
@@ -148,7 +148,9 @@ def test_other_things_cannot_be_delayed(
 @pytest.mark.parametrize("token", ["", None, 7, "\ud800"])
 def test_other_things_cannot_be_cancelled(context: Context, sent: Sent, token: Any) -> None:
     """Only messages with a token can be cancelled, so the token is not empty."""
-    with pytest.raises(DefinitionError, match="a message is cancelled by its token"):
+    with pytest.raises(
+        DefinitionError, match="the token of the message to cancel must be a string"
+    ):
         context.cancel_delayed_message(token)
 
     assert sent.delayed == []

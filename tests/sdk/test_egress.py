@@ -112,22 +112,34 @@ def test_headers_are_names_and_values(
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"headers": 7}, "headers are names with values that are bytes, strings or None: "),
-        ({"headers": {"a": 7}}, "headers are names with values that are bytes, strings or None: "),
-        ({"headers": {7: "a"}}, "headers are names with values that are bytes, strings or None: "),
-        ({"headers": ["abc"]}, "headers are names with values that are bytes, strings or None: "),
+        ({"headers": 7}, "headers must be names with values that are bytes, strings or None: "),
+        (
+            {"headers": {"a": 7}},
+            "headers must be names with values that are bytes, strings or None: ",
+        ),
+        (
+            {"headers": {7: "a"}},
+            "headers must be names with values that are bytes, strings or None: ",
+        ),
+        (
+            {"headers": ["abc"]},
+            "headers must be names with values that are bytes, strings or None: ",
+        ),
         ({"headers": {"a": "\ud800"}}, "its key, value or a header is not valid Unicode: "),
-        ({"partition": -1}, "a partition is a number from 0 on, not -1"),
-        ({"partition": True}, "a partition is a number from 0 on, not True"),
-        ({"partition": 2**31}, "a partition is a number from 0 on, not 2147483648"),
-        ({"timestamp": 7}, "a timestamp is a datetime with a time zone, not 7"),
+        ({"partition": -1}, "the partition must be a number from 0 to 2147483647, not -1"),
+        ({"partition": True}, "the partition must be a number from 0 to 2147483647, not True"),
+        (
+            {"partition": 2**31},
+            "the partition must be a number from 0 to 2147483647, not 2147483648",
+        ),
+        ({"timestamp": 7}, "the timestamp must be a datetime with a time zone, not 7"),
         (
             {"timestamp": datetime(2026, 1, 1)},  # noqa: DTZ001 - the case
-            "a timestamp is a datetime with a time zone, not datetime.datetime(2026, 1, 1, 0, 0)",
+            "the timestamp must be a datetime with a time zone, not datetime.datetime(2026, 1, 1, 0, 0)",
         ),
         (
             {"timestamp": datetime(1969, 1, 1, tzinfo=timezone.utc)},
-            "a timestamp is not before 1970, as 1969-01-01 00:00:00+00:00 is",
+            "the timestamp must not be before 1970, as 1969-01-01 00:00:00+00:00 is",
         ),
     ],
 )
@@ -213,7 +225,7 @@ def test_a_key_is_text(key: Any) -> None:
     with pytest.raises(DefinitionError) as raised:
         KafkaEgressMessage(EGRESS, topic="greetings", key=key, value="Hello")
 
-    assert raised.value.message == f"{RECORD}its key is a string or None, not {key!r}"
+    assert raised.value.message == f"{RECORD}its key must be a string or None, not {key!r}"
 
 
 @pytest.mark.parametrize("parts", [{"key": "\ud800", "value": ""}, {"value": "\ud800"}])
@@ -235,7 +247,7 @@ def test_a_large_integer_needs_its_type(value: int) -> None:
         KafkaEgressMessage(EGRESS, topic="greetings", value=value)
 
     text = raised.value.message
-    assert text.startswith(f"{RECORD}{value} does not fit: ")
+    assert text.startswith(f"{RECORD}the value {value} cannot be encoded: ")
     assert text.endswith("; give a value_type such as LongType")
 
 
@@ -246,7 +258,8 @@ def test_other_values_of_records_need_their_type(value: object, name: str) -> No
         KafkaEgressMessage(EGRESS, topic="greetings", value=value)
 
     assert raised.value.message == (
-        f"{RECORD}a {name} needs its value_type; without one a value is bytes, str, int or float"
+        f"{RECORD}a value of class {name} needs a value_type; without a value_type, a value must be "
+        "bytes, str, int or float"
     )
 
 
@@ -291,7 +304,7 @@ def test_other_typed_values_are_no_kafka_records(value: TypedValue) -> None:
         KafkaEgressMessage.from_typed_value(EGRESS, value)
 
     assert raised.value.message == (
-        f"the Kafka egress {EGRESS} takes {KAFKA_RECORD_TYPENAME}, not {value.typename}; "
+        f"the Kafka egress {EGRESS} takes values of type {KAFKA_RECORD_TYPENAME}, not of type {value.typename}; "
         "build the message with KafkaEgressMessage"
     )
 
@@ -323,7 +336,7 @@ def test_bytes_that_are_no_record_are_refused() -> None:
 def test_a_topic_has_a_name_that_kafka_takes(topic: str) -> None:
     """A record that no cluster could take is an error where it is made, also from the wire."""
     with pytest.raises(
-        DefinitionError, match="is no name of a topic: it has 1 to 249 of"
+        DefinitionError, match="is not a name of a topic: it must have 1 to 249 of"
     ) as raised:
         KafkaEgressMessage(EGRESS, topic=topic, value="Hello")
 
@@ -381,5 +394,5 @@ def test_none_is_no_primitive_value(value_type: Type[Any]) -> None:
         KafkaEgressMessage(EGRESS, topic="greetings", value=None, value_type=value_type)
 
     assert raised.value.message == (
-        f"None does not encode as {value_type.typename}: TypeError: None is no value"
+        f"None does not encode as {value_type.typename}: TypeError: None cannot be encoded"
     )

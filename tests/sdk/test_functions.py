@@ -171,7 +171,7 @@ def test_functions_take_two_or_three_arguments(functions: StatefulFunctions, fun
         functions.register(GREETER, fun)
 
     assert raised.value.message == (
-        f"{_place(fun)}: a stateful function takes exactly two arguments, (context, message), or "
+        f"{_place(fun)}: a stateful function must take exactly two arguments, (context, message), or "
         "three, the last of which is annotated with a class of values, a State; its signature is "
         f"{signatures[fun]}"
     )
@@ -184,8 +184,8 @@ def test_a_third_argument_is_a_state(functions: StatefulFunctions) -> None:
         functions.register(GREETER, _three)
 
     assert raised.value.message == (
-        f"{_place(_three)}: parameter _more: the third parameter of a stateful function is "
-        "annotated with a subclass of State, not with int"
+        f"{_place(_three)}: parameter _more: the third parameter of a stateful function must "
+        "be annotated with a subclass of State, not with int"
     )
 
 
@@ -204,7 +204,7 @@ def test_functions_do_not_yield(functions: StatefulFunctions, fun: Any) -> None:
         functions.register(GREETER, fun)
 
     assert raised.value.message == (
-        f"{_place(fun)}: a stateful function sends with ctx.send, and does not yield"
+        f"{_place(fun)}: a stateful function must not yield; it sends messages with ctx.send"
     )
 
 
@@ -242,7 +242,7 @@ def test_a_typename_has_one_function(functions: StatefulFunctions) -> None:
 
     assert raised.value.message == (
         f"{_place(other)}: {GREETER} is already registered by {_place(greet)}; "
-        "a typename has one function, and handlers of further types are added with its .on(...)"
+        "a typename can have only one function, to which .on(...) adds handlers for further types"
     )
     assert functions.for_typename(GREETER).call is greet
 

@@ -451,11 +451,13 @@ def test_handlers_that_do_not_fit_are_refused(functions: StatefulFunctions) -> N
 
     def again(ctx: Context, value: Any, state: Other) -> None: ...
 
-    with pytest.raises(DefinitionError, match=r"handle \(.*\) handles test_handlers.Login already"):
+    with pytest.raises(
+        DefinitionError, match=r"handle \(.*\) already takes values of type test_handlers.Login"
+    ):
         handle.on(Login)(again)
     with pytest.raises(DefinitionError, match="needs the types"):
         handle.on()(again)
-    with pytest.raises(DefinitionError, match="'visits' is declared twice, and differently"):
+    with pytest.raises(DefinitionError, match="'visits' is declared twice, with different types"):
         handle.on(int)(again)
     with pytest.raises(DefinitionError, match=r"again \(.*Unknown is neither"):
         handle.on(Unknown)(again)
@@ -495,7 +497,7 @@ def test_classes_that_cannot_be_told_apart_are_refused(functions: StatefulFuncti
 
     handle.on(other)(lambda ctx, value: None)
     with pytest.raises(
-        DefinitionError, match=r"take values of type io.statefun.python/Login; name"
+        DefinitionError, match=r"take values of type io.statefun.python/Login; give"
     ):
         functions.for_typename(FUNCTION).takes("any/thing")
     make_json_type("test.handlers/OtherLogin", other)
@@ -634,7 +636,7 @@ def test_what_is_sent_arrives(
 @pytest.mark.parametrize(
     ("parameter", "annotation", "problem"),
     [
-        ("value", Literal["a"], "is no type of values"),
+        ("value", Literal["a"], "cannot take Literal"),
         ("state", Visits | None, "a state is never None"),
         ("state", list[int], "annotated with a subclass of State, not with list"),
     ],
@@ -778,7 +780,7 @@ def test_annotations_bring_back_what_json_does_not(
     handle.__annotations__["content"] = annotation
     functions.register(FUNCTION, handle)
 
-    with pytest.raises(DefinitionError, match="it would come back as"):
+    with pytest.raises(DefinitionError, match="it would be decoded as another value"):
         message_to(ADDRESS, sent)
     assert give(message_to(ADDRESS, sent, type_).typed_value).failures == []
     assert got == [sent]

@@ -109,7 +109,9 @@ def test_a_target_has_a_whole_typename() -> None:
 @pytest.mark.parametrize("id_", ["", None, 7, b"Ada"])
 def test_a_message_needs_an_id(id_: Any) -> None:
     """The id is a string and not empty, however the message is made."""
-    expected = f"a message to {TARGET} needs an id, a string, not {id_!r}"
+    expected = (
+        f"a message to {TARGET} needs an id, which must be a string that is not empty, not {id_!r}"
+    )
 
     with pytest.raises(DefinitionError) as built:
         message_builder(TARGET, id_, int_value=1)
@@ -146,7 +148,10 @@ def test_other_values_need_their_type(value_type: Any) -> None:
     with pytest.raises(DefinitionError) as raised:
         message_builder(TARGET, "Ada", value=7, value_type=value_type)
 
-    assert raised.value.message == f"value 7 needs its value_type, a Type, not {value_type!r}"
+    assert (
+        raised.value.message
+        == f"value 7 needs a value_type, which must be a Type, not {value_type!r}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +199,7 @@ def test_serializers_return_bytes(serialized: Any) -> None:
         typed(7, type_)
 
     assert raised.value.message == (
-        "7 does not encode as test.message/text: TypeError: its serializer returned "
+        "7 does not encode as test.message/text: TypeError: the serializer returned "
         f"{type(serialized).__name__}, not bytes"
     )
 

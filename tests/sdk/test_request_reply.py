@@ -489,9 +489,9 @@ def test_requests_that_cannot_be_answered() -> None:
         handler.handle_sync(asked("test.fns/cuont", "a"))
     with pytest.raises(KeyError):
         handler.handle_sync(asked("test.fns/cuont", "a"))
-    with pytest.raises(RequestError, match="which these are not"):
+    with pytest.raises(RequestError, match="must be the bytes of a ToFunction"):
         handler.handle_sync(b"GET / HTTP/1.1")
-    with pytest.raises(DefinitionError, match="answers for StatefulFunctions, not None"):
+    with pytest.raises(DefinitionError, match="needs a StatefulFunctions, not None"):
         RequestReplyHandler(None)  # type: ignore[arg-type] # that is the test
     assert RequestReplyHandler(StatefulFunctions()).functions
 
@@ -546,7 +546,9 @@ def test_values_may_be_those_of_the_protocol() -> None:
 
     assert Message("a/f", "x", wire).typed_value == TypedValue("a/b", b"x")  # type: ignore[arg-type]
     assert EgressMessage("a/e", wire).typed_value == TypedValue("a/b", b"x")  # type: ignore[arg-type]
-    with pytest.raises(DefinitionError, match="a typed value is a typename and bytes, not b'x'"):
+    with pytest.raises(
+        DefinitionError, match="a typed value must be a typename and bytes, not b'x'"
+    ):
         Message("a/f", "x", b"x")  # type: ignore[arg-type]
 
 

@@ -244,7 +244,7 @@ def test_values_are_decoded_when_they_are_read() -> None:
         ("small", 2**31, "value 'small': 2147483648 does not encode as io.statefun.types/int"),
         ("text", 1, "value 'text': 1 does not encode as io.statefun.types/string"),
         ("text", "\ud800", "value 'text': '\\ud800' does not encode"),
-        ("point", Basket([]), "TypeError: it is not of class Point"),
+        ("point", Basket([]), "TypeError: the value is not of class Point"),
         ("point", Point("x"), "ValidationError: Expected `int`, got `str` - at `$.x`"),  # type: ignore[arg-type]
         ("basket", Basket([1]), "Expected `str`, got `int` - at `$.items[0]`"),  # type: ignore[list-item]
         ("either", 0.5, "Expected `int | str`, got `float`"),
@@ -398,7 +398,7 @@ def test_bases_that_could_lose_values_are_refused() -> None:
     class Mixin:
         count: int = 0
 
-    with pytest.raises(DefinitionError, match=r"its base .*Mixin is no State"):
+    with pytest.raises(DefinitionError, match=r"its base class .*Mixin is not a State"):
 
         class Mixed(Mixin, State):
             n: int = 0
@@ -480,14 +480,22 @@ def _declared(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("annotation", "default", "problem"),
     [
-        ("int", ..., "it needs a default, such as None, since nothing is stored for a new address"),
-        ("int", None, "its default is None, which its annotation does not allow"),
-        ("int | None", ..., "it needs a default"),
-        ("int | None", 5, "a value that may be None has the default None, and no other"),
+        (
+            "int",
+            ...,
+            "the value needs a default, such as None, since nothing is stored for a new address",
+        ),
+        ("int", None, "the default must not be None, which the annotation does not allow"),
+        ("int | None", ..., "the value needs a default"),
+        ("int | None", 5, "the default must be None, since the annotation allows None"),
         ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
         ("_Unknown", None, "_Unknown is neither a dataclass, nor an attrs class"),
         ("Missing", None, "NameError: name 'Missing' is not defined"),
-        ("int", state_value(default=0, default_factory=int), "a default or a default_factory"),
+        (
+            "int",
+            state_value(default=0, default_factory=int),
+            "both a default and a default_factory",
+        ),
         ("int", state_value(default=0, expire_after_call=timedelta(0)), "positive timedelta"),
     ],
 )
@@ -510,7 +518,7 @@ def test_names_that_no_value_can_have(name: str) -> None:
     """The rules are those of value specs; and what begins with an underscore is Python's."""
     content = {"__annotations__": {name: "int"}, "__module__": __name__, name: 0}
 
-    with pytest.raises(DefinitionError, match=rf"Declared: {name}: int: a value's name"):
+    with pytest.raises(DefinitionError, match=rf"Declared: {name}: int: the name of a value"):
         _declared(content)
 
 

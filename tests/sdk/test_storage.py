@@ -243,8 +243,8 @@ def test_a_value_keeps_its_type() -> None:
 
     assert raised.value.message == (
         "value 'visits' is stored as io.statefun.types/string, but declared as "
-        "io.statefun.types/int, which does not read it: use another name, or list the former type "
-        "in the upgrades of the new one"
+        "io.statefun.types/int, which cannot decode it: use another name for the value, or list the "
+        "type io.statefun.types/string in the upgrades of io.statefun.types/int"
     )
 
 
@@ -285,7 +285,7 @@ def test_a_value_has_a_lower_case_name(name: Any) -> None:
         ValueSpec(name, IntType)
 
     assert raised.value.message == (
-        f"a value's name is a lower-case Python identifier, which {name!r} is not"
+        f"the name of a value must be a lower-case Python identifier, which {name!r} is not"
     )
 
 
@@ -309,7 +309,7 @@ def test_names_of_pythons_own_are_taken(name: str) -> None:
         ValueSpec(name, IntType)
 
     assert raised.value.message == (
-        f"a value's name cannot be {name!r}: Python reserves names with two underscores at both ends"
+        f"the name of a value must not be {name!r}: Python reserves names with two underscores at both ends"
     )
 
 
@@ -320,7 +320,7 @@ def test_a_value_has_a_type(type_: Any) -> None:
         ValueSpec("visits", type_)
 
     assert raised.value.message == (
-        f"value 'visits': its type is a Type such as IntType, not {type_!r}"
+        f"value 'visits': its type must be a Type such as IntType, not {type_!r}"
     )
 
 
@@ -332,7 +332,7 @@ def test_a_value_expires_in_one_way() -> None:
         ValueSpec("visits", IntType, expire_after_call=day, expire_after_write=day)
 
     assert raised.value.message == (
-        "value 'visits' expires either after a call or after a write, not both"
+        "value 'visits' must not have both expire_after_call and expire_after_write"
     )
     assert ValueSpec("visits", IntType, expire_after_call=day).expire_after_call == day
     assert ValueSpec("visits", IntType, expire_after_write=day).expire_after_write == day
@@ -354,7 +354,7 @@ def test_a_value_expires_after_some_time(keyword: str, expiration: Any) -> None:
         ValueSpec("visits", IntType, **{keyword: expiration})
 
     assert raised.value.message == (
-        f"value 'visits' expires after a positive timedelta, not {expiration!r}"
+        f"value 'visits': the time to its expiration must be a positive timedelta, not {expiration!r}"
     )
 
 
@@ -380,4 +380,4 @@ def test_specs_are_value_specs() -> None:
     with pytest.raises(DefinitionError) as raised:
         value_specs(["visits"])  # type: ignore[list-item]
 
-    assert raised.value.message == "specs holds 'visits', which is no ValueSpec"
+    assert raised.value.message == "specs must contain ValueSpecs, not 'visits'"

@@ -244,7 +244,7 @@ class Narrow(Item):
 
 def test_secrets_are_not_lost_silently() -> None:
     """A model that would come back without them is refused."""
-    with pytest.raises(DefinitionError, match="it would come back as"):
+    with pytest.raises(DefinitionError, match="it would be decoded as another value"):
         typed(Secret(password=pydantic.SecretStr("x")), type_of(Secret, "json"))
 
 
@@ -301,15 +301,15 @@ def test_fields_may_come_and_go(annotation: Any, content: bytes, value: Any) -> 
     ("annotation", "value", "problem"),
     [
         (Item, Item(5), "Expected `str`, got `int` - at `$.sku`"),  # type: ignore[arg-type]
-        (Item, {"sku": "a"}, "it is not of class Item"),
-        (Order, None, "it is not of class Order"),
-        (Model, Item("a"), "it is not of class Model"),
+        (Item, {"sku": "a"}, "the value is not of class Item"),
+        (Order, None, "the value is not of class Order"),
+        (Model, Item("a"), "the value is not of class Model"),
         (float, float("nan"), "Expected `float`, got `null`"),
         (Item, Item("\ud800"), "surrogates not allowed"),
         (list[int], [1, True], "Expected `int`, got `bool`"),
-        (list[Base], [Derived(1, "more")], "it would come back as [Base(n=1)]"),
-        (dict, {5: (1, 2)}, "it would come back as {'5': [1, 2]}"),
-        (list[float | None], [float("nan")], "it would come back as [None]"),
+        (list[Base], [Derived(1, "more")], "it would be decoded as another value, [Base(n=1)]"),
+        (dict, {5: (1, 2)}, "it would be decoded as another value, {'5': [1, 2]}"),
+        (list[float | None], [float("nan")], "it would be decoded as another value, [None]"),
         (Aliased, Aliased.model_construct(name=5), "should be a valid string"),
     ],
 )
@@ -545,9 +545,12 @@ def test_upgrades_go_from_version_to_version() -> None:
 @pytest.mark.parametrize(
     ("upgrades", "problem"),
     [
-        ({"test.structured/V1": dict}, "maps an older Type to a function"),
-        ({make_json_type("test.structured/old"): 5}, "maps an older Type to a function"),
-        ({make_json_type("test.structured/wrong"): dict}, "holds its own typename"),
+        ({"test.structured/V1": dict}, "must map an older Type to a function"),
+        ({make_json_type("test.structured/old"): 5}, "must map an older Type to a function"),
+        (
+            {make_json_type("test.structured/wrong"): dict},
+            "must not contain the type's own typename",
+        ),
     ],
 )
 def test_upgrades_that_cannot_work_are_refused(upgrades: Any, problem: str) -> None:

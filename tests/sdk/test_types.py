@@ -194,7 +194,7 @@ def test_floats_are_rounded_to_32_bits() -> None:
     rounded = serializer.deserialize(serializer.serialize(0.1))
 
     assert rounded == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    with pytest.raises(TypeError, match="it would come back as inf"):
+    with pytest.raises(TypeError, match="it would be decoded as another value, inf"):
         serializer.serialize(1e300)
 
 
@@ -254,7 +254,7 @@ def test_a_simple_type_needs_two_functions(part: str) -> None:
     with pytest.raises(DefinitionError) as raised:
         SimpleType("test.types/point", **functions)
 
-    assert raised.value.message == f"type test.types/point: {part} is 'utf-8', not a function"
+    assert raised.value.message == f"type test.types/point: {part} must be a function, not 'utf-8'"
 
 
 def test_simple_types_are_registered_by_their_builder_only() -> None:
