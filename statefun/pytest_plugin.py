@@ -3,11 +3,11 @@
 
 - ``statefun_app`` makes an application: ``statefun_app("app.py")`` returns an
   :class:`~statefun.testing.InProcessApplication`, or one on Spark with the option
-  ``--statefun=spark``; with ``--statefun=both`` each test that uses it runs in both ways. A test
-  chooses by itself with
+  ``--statefun=spark``; with ``--statefun=both`` each test that uses ``statefun_app`` runs in both
+  ways. A test overrides the option with
   ``@pytest.mark.parametrize("statefun_app", ["in_process", "spark"], indirect=True)``.
 - ``statefun_kafka`` is a broker on this machine, for all tests of the session;
-  ``statefun_topic("users", partitions=2)`` creates a topic of the test's own.
+  ``statefun_topic("users", partitions=2)`` creates a topic for one test.
 
 With ``--statefun-twice``, applications in this process call each function twice, and a test fails
 if the two calls differ; ``--statefun-seed`` chooses another order of messages.
@@ -32,7 +32,7 @@ _WAYS = {"in_process": ["in_process"], "spark": ["spark"], "both": ["in_process"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the plugin."""
+    """Add the options ``--statefun``, ``--statefun-twice`` and ``--statefun-seed`` to pytest."""
     group = parser.getgroup("statefun")
     group.addoption(
         "--statefun",
@@ -43,18 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--statefun-twice",
         action="store_true",
-        help="call each function twice, and fail if the two calls do not do the same",
+        help="call each function twice, and fail if the effects of the two calls differ",
     )
     group.addoption(
         "--statefun-seed",
         type=int,
         default=0,
-        help="the seed of the order in which messages come (default: 0)",
+        help="the seed of the order in which messages are delivered (default: 0)",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests in the ways that the option ``--statefun`` names, unless a test chooses itself."""
+    """Run tests in this process or on Spark, as the option ``--statefun`` or the test itself says."""
     if "statefun_app" not in metafunc.fixturenames:
         return
     ways = _WAYS[metafunc.config.getoption("--statefun")]
@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _chooses(mark: pytest.Mark) -> bool:
-    """Return whether a mark makes ``statefun_app`` a parameter of the test."""
+    """Return whether a mark parametrizes a test by ``statefun_app``, which overrides ``--statefun``."""
     if mark.name != "parametrize":
         return False
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
@@ -81,7 +81,9 @@ def statefun_app(
     """
     way = getattr(request, "param", "in_process")
     if way not in _WAYS["both"]:
-        raise pytest.UsageError(f"statefun_app runs in_process or on spark, and not {way!r}")
+        raise pytest.UsageError(
+            f"the parameter of statefun_app must be in_process or spark, not {way!r}"
+        )
     folders = (tmp_path / f"statefun-{number}" for number in count())
 
     def make(program: str | Path | None = None, **options: Any) -> TestedApplication:
@@ -108,7 +110,7 @@ def statefun_app(
 
 @pytest.fixture(scope="session")
 def statefun_kafka() -> Iterator[EmbeddedKafka]:
-    """Run a broker on this machine while the tests run."""
+    """Run a Kafka broker on this machine while the tests run."""
     from statefun.dev import EmbeddedKafka  # noqa: PLC0415 - it is downloaded when it is needed
 
     # Topics of egresses are created with their first record: no test declares them.
@@ -120,7 +122,7 @@ def statefun_kafka() -> Iterator[EmbeddedKafka]:
 def statefun_topic(
     request: pytest.FixtureRequest, statefun_kafka: EmbeddedKafka
 ) -> Callable[..., str]:
-    """Return a function that creates topics; their full names begin with the test's name."""
+    """Return a function that creates topics on the broker; their names begin with the test's name."""
     prefix = re.sub(r"[^A-Za-z0-9._-]", "_", request.node.name)
 
     def create(name: str, partitions: int = 1) -> str:

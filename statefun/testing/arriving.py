@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the ids to which records of ingresses go."""
+"""Finds the id of the address to which a record of an ingress goes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from statefun.sdk.types import default_types
 
 
 def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str | None, str]:
-    """Return the id to which a record goes, and why no function can receive it.
+    """Return the id of the address to which a record goes, and why no function can receive the record.
 
-    The id is None if the record has none; the reason is empty if a function can receive it.
+    The id is None if the record has no id; the reason is empty if a function can receive the record.
 
     Raises:
-        FunctionError: if the id cannot be computed now.
+        FunctionError: if the id cannot be computed, since a service such as a schema registry does
+            not answer; a later attempt may succeed.
     """
     if route.chain is not None and route.changes_key:
         whole = encoded_record(record)

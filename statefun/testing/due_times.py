@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Due times of delayed messages, to the millisecond.
 
-The runtime opens buckets four times a second. Under test, each message comes at its own due time: a
-bucket of the engine gets its tick as soon as a message in it is due.
+The runtime opens buckets four times a second. Under test, each message is delivered at its own due
+time: a bucket gets its tick as soon as a message in the bucket is due.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._buckets: list[tuple[int, bytes]] = []
-        """A heap of due times of messages in buckets, with the bucket's key."""
+        """A heap of the due times of messages in buckets, each with the bucket's encoded address."""
         self._in_buckets: set[tuple[int, bytes]] = set()
-        """The same: a bucket sends messages that are not due yet again, to itself or to another one."""
+        """The items of ``_buckets``: messages that a bucket sends on, as they are not due, may be in it already."""
         self._messages: list[int] = []
-        """A heap of due times of messages that nobody can cancel."""
+        """A heap of the due times of messages that nobody can cancel."""
         self._dues: set[int] = set()
-        """The same."""
+        """The items of ``_messages``, so that no due time is added twice."""
         self._tokens: list[tuple[int, bytes]] = []
-        """A heap of due times of messages that a token can cancel, with the key of the token's address."""
+        """A heap of the due times of messages with a token, each with the token's encoded address."""
         self._cancellable: dict[bytes, int] = {}
-        """The due time of the first message that waits at the address of a token, by its key."""
+        """The due time of the first message that waits at a token's address, by that address, encoded."""
 
     def add(self, bucket: bytes, content: bytes) -> None:
         """Add the due times of messages that were sent to a bucket.
 
         Args:
-            bucket: the key of the bucket.
+            bucket: the encoded address of the bucket.
             content: the messages, encoded.
         """
         for entry in Bucket.FromString(content).messages:
@@ -52,7 +52,10 @@ class DueTimes:
                 heapq.heappush(self._messages, message.due)
 
     def update(self, key: bytes, state: bytes | None) -> None:
-        """Update the due times of a token by its new state; states of other addresses have none."""
+        """Update the due times of messages with a token by the new state of the token's address.
+
+        The states of other addresses contain no due times.
+        """
         if typename_of(key) != _TOKENS:
             return
         self._cancellable.pop(key, None)
@@ -67,13 +70,13 @@ class DueTimes:
             heapq.heappush(self._tokens, (min(dues), key))
 
     def next(self) -> int | None:
-        """Return when the next message is due that a function has sent; None if none waits."""
+        """Return the due time of the next delayed message; None if no delayed message waits."""
         while self._tokens and self._cancellable.get(self._tokens[0][1]) != self._tokens[0][0]:
             heapq.heappop(self._tokens)
         return min((*self._messages[:1], *(due for due, _ in self._tokens[:1])), default=None)
 
     def take(self, now: int) -> list[bytes]:
-        """Remove the due times up to ``now``; return the keys of the buckets with due messages."""
+        """Remove the due times up to ``now``; return the encoded addresses of buckets with due messages."""
         while self._messages and self._messages[0] <= now:
             self._dues.remove(heapq.heappop(self._messages))
         keys: dict[bytes, None] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a test with many orders and crashes, and reports the first schedule that breaks it."""
+"""Runs a test with many orders of messages and many crashes; reports the first that breaks the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_CRASHES = 5
 
 
 class ScheduleError(AssertionError):
-    """A test that fails under some schedule of orders and crashes."""
+    """Raised if a test fails with a schedule, which decides the order of messages and the crashes."""
 
 
 def explore(  # noqa: PLR0913 - what an application needs, and how often
@@ -32,26 +32,27 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
     seed: int = 0,
     twice: bool = False,
 ) -> None:
-    """Run a test of an application with schedules of orders and crashes.
+    """Run a test of an application with many schedules, each with its order of messages and crashes.
 
-    The first schedule has no crash. The next schedules have one crash each, at each place where there
-    can be one; all further schedules have crashes at random. A crash before a commit makes the functions of
-    the micro-batch run again; one while records are published repeats records of an at-least-once
-    egress. Variables of functions outside of their state stay as they are.
+    The first schedule has no crash. The next schedules have one crash each, at each place where the
+    application can crash; all further schedules have crashes at random. A crash before a commit makes
+    the functions of the micro-batch run again; a crash while records are published repeats records of an
+    at-least-once egress. A crash does not reset variables of functions outside of their state.
 
     Args:
-        test: gets a fresh application for each schedule, and fails by an exception.
+        test: the test; it takes a new application for each schedule, and fails by an exception.
         program: the file of the application, as for :class:`InProcessApplication`.
-        module: its module files.
-        functions: its registry.
+        module: the module files of the application.
+        functions: the registry of the application's functions.
         components: ingresses and egresses that are declared in Python.
         crashes: how many schedules are tried.
-        schedule: the number of a schedule; only the first schedule and this one are tried.
+        schedule: the number of a schedule; only the first schedule and this schedule are tried.
         seed: the seed of all schedules.
         twice: whether each function is called twice, to check that both calls do the same.
 
     Raises:
-        ScheduleError: if the test fails, with the schedule; its cause is the test's exception.
+        ScheduleError: if the test fails; the error names the schedule, and its cause is the test's
+            exception.
 
     >>> from statefun import Context, State, StatefulFunctions
     >>> functions = StatefulFunctions()
@@ -77,7 +78,7 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
 
 
 class _Schedule:
-    """Decides about crashes, and remembers them."""
+    """Decides where the application crashes, and remembers these places."""
 
     def __init__(self, seed: int, number: int, single: int | None = -1) -> None:
         self.number = number
@@ -89,7 +90,7 @@ class _Schedule:
         self._chance = self._random.choice([0.05, 0.2, 0.5])
 
     def crashes(self, place: str) -> bool:
-        """Decide whether there is a crash now."""
+        """Decide whether the application crashes at a place."""
         number, self.places = self.places, self.places + 1
         if self._single is None:
             happens = len(self.crashed) < _MOST_CRASHES and self._random.random() < self._chance
@@ -119,7 +120,7 @@ def _try(
             raise
         crashed = "; ".join(schedule.crashed) or "none"
         raise ScheduleError(
-            f"the test fails in schedule {schedule.number}, crashes: {crashed}\n"
+            f"the test fails in schedule {schedule.number}; its crashes: {crashed}\n"
             f"{type(error).__name__}: {error}"
         ) from error
     return schedule.places

@@ -68,7 +68,7 @@ _ALL = 0.5
 """The probability that a micro-batch takes all waiting messages."""
 
 Decide = Callable[[str], bool]
-"""Decides whether the application crashes now; the text describes the place."""
+"""A function that decides whether the application crashes at a place, which its argument describes."""
 
 
 class InProcessApplication(TestedApplication):
@@ -159,7 +159,7 @@ class InProcessApplication(TestedApplication):
         """The records whose target ids are not computed yet, with their ingress and route."""
         self._due_times = DueTimes()
         self._states: dict[bytes, bytes] = {}
-        """The encoded states of addresses, by key."""
+        """The encoded states of addresses, by encoded address."""
         self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
         self._offsets: defaultdict[str, int] = defaultdict(int)
         self._batch = 0

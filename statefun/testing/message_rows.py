@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on their way, as the rows in memory that the engine reads."""
+"""Messages that are sent but not handled yet, as rows in memory that the engine reads."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from statefun.testing.arriving import id_of_record
 
 
 class MessageRow(NamedTuple):
-    """A message on its way to an address."""
+    """A message that is sent to an address but not handled yet."""
 
     target: bytes
-    """The key of the address."""
+    """The encoded address of the target."""
     caller: bytes | None
-    """The key of the address that has sent it; None if it was no function."""
+    """The encoded address of the caller; None if no function has sent the message."""
     typename: str
     value: bytes | None
     trace: str | None = None
     flags: int = 0
-    """Bits of ``row_flags``."""
+    """The row's flags: bits that the module ``row_flags`` of the engine defines."""
     record: KafkaRecord | None = None
-    """The ingress record that became the message, if one did."""
+    """The ingress record that became the message; None if the message was not a record."""
     key: bytes | None = None
-    """The key of the record, if it is not the target's id."""
+    """The record's key; None if the key is the target's id."""
     route: int | None = None
-    """The number of the route by which the record came."""
+    """The number of the route through which the record was read; None if there is no record."""
 
     def cell(self, name: str) -> Any:
-        """Return the row's cell in a column about records; None if the message was no record."""
+        """Return the row's value in a column about records; None if the message was not a record."""
         record = self.record
         if record is None:
             return None
@@ -70,7 +70,7 @@ class MessageRow(NamedTuple):
 
 
 def columns_of(rows: Sequence[MessageRow]) -> Columns:
-    """Return rows column by column."""
+    """Convert rows to columns, which the engine reads."""
     _, *columns, _, _, _ = zip(*rows, strict=True)
     return Columns(*columns, cell=lambda name, row: rows[row].cell(name))
 
@@ -81,7 +81,7 @@ def rows_of_record(
     """Yield a row for each target of a record that an ingress has read.
 
     Raises:
-        FunctionError: if the id cannot be computed now.
+        FunctionError: as for :func:`id_of_record`.
     """
     id_, reason = id_of_record(record, route)
     # Records without an id are collected per partition.
@@ -105,7 +105,7 @@ def rows_of_record(
 
 
 def _trace_of(record: KafkaRecord) -> str | None:
-    """Return the trace-context headers of a record, ``name=value``, one per line; None if none."""
+    """Return the trace-context headers of a record, ``name=value``, one per line; None without."""
     lines = []
     for name, value in record.headers:
         if name in TRACE_HEADERS and value is not None and b"\n" not in value:

@@ -50,7 +50,7 @@ class TestContext:
     {'visits': 1}
 
     Raises:
-        DefinitionError: if there is no such function, or a value of the state is not of its type.
+        DefinitionError: if the function is not registered, or a value of the state is not of its type.
     """
 
     __test__: ClassVar = False  # no class of tests, though pytest may think so by the name
@@ -63,13 +63,13 @@ class TestContext:
         state: Mapping[str, Any] | State | None = None,
         functions: StatefulFunctions = default_functions,
     ) -> None:
-        """Make a context for one address.
+        """Make a test context for one address.
 
         Args:
             function: the registered function, or its typename.
             id: the id of the address.
             state: the stored values, by name; or an object of a state class with these values.
-            functions: the registry that has the function.
+            functions: the registry in which the function is registered.
         """
         self._function = _find(function, functions)
         # A function of a whole namespace is called under the given name.
@@ -88,25 +88,25 @@ class TestContext:
             name: encoded_as(specs[name], value) for name, value in values.items()
         }
         self.sent: list[SentMessage] = []
-        """Messages to functions, in order."""
+        """The messages that the function has sent to functions, in order."""
         self.delayed: list[DelayedMessage] = []
-        """Messages to functions with a delay, in order, also those that were cancelled."""
+        """The messages that the function has sent with a delay, in order, including cancelled messages."""
         self.cancelled: list[str] = []
-        """Cancellation tokens, in order."""
+        """The tokens of the delayed messages that the function has cancelled, in order."""
         self.egress: list[PublishedRecord] = []
-        """Records to egresses, in order; those to one egress are in ``egress_of``."""
+        """The records that the function has sent to all egresses, in order; see also ``egress_of``."""
         self._egress_of: dict[str, list[PublishedRecord]] = {}
 
     @property
     def state(self) -> dict[str, Any]:
-        """The stored values, decoded, by name; those that are not set are missing."""
+        """The stored values, decoded, by name; values that are not set are missing."""
         specs = self._function.specs
         return {
             name: specs[name].type.decode(*value) for name, value in sorted(self._stored.items())
         }
 
     def egress_of(self, typename: str) -> list[PublishedRecord]:
-        """Return the records to one egress, in order."""
+        """Return the records that the function has sent to one egress, in order."""
         return self._egress_of.get(typename, [])
 
     def deliver(
@@ -117,13 +117,13 @@ class TestContext:
         caller: Address | None = None,
         record: IngressRecord | None = None,
     ) -> None:
-        """Call the function with a value; if the function raises, so does this, without effects.
+        """Call the function with a value; if it raises an exception, raise it too, without any effects.
 
         Args:
             value: the value, or a whole :class:`~statefun.Message`, or a
                 :class:`~statefun.TypedValue`.
-            value_type: its type; that of its class if not given, as for ``ctx.send``.
-            caller: the address that sends it.
+            value_type: the type of the value; that of its class if not given, as for ``ctx.send``.
+            caller: the address that sends the message.
             record: the ingress record that becomes the message.
         """
         batch = InvocationBatch(
@@ -163,8 +163,8 @@ def _find(function: str | Callable[..., Any], functions: StatefulFunctions) -> S
         if any(handler.fun is function for handler in each.handlers):
             return each
     raise DefinitionError(
-        f"{function!r} is not registered; decorate it with @function, or give its registry as "
-        "functions="
+        f"{function!r} is not registered; decorate the function with @function, or give the registry "
+        "that has the function as functions="
     )
 
 

@@ -20,7 +20,7 @@ from statefun.sdk.types import Type, TypedValue, default_types
 
 
 def content(value: TypedValue) -> Any:
-    """Decode a value by its typename; one without a known type stays a :class:`TypedValue`."""
+    """Decode a value by its typename; return a value of an unknown type as :class:`TypedValue`."""
     if value.value is None:
         return None
     named = default_types.find(value.typename)
@@ -33,7 +33,7 @@ def content(value: TypedValue) -> Any:
 
 
 def argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> TypedValue:
-    """Encode the value of a message; messages and typed values have it in encoded form.
+    """Return the encoded value of a message; of a message or typed value, the value that it holds.
 
     Raises:
         DefinitionError: if the value cannot be encoded, or the id is empty.
@@ -54,11 +54,11 @@ class SentMessage:
 
     target: Address
     value: Any
-    """Decoded; as a :class:`~statefun.TypedValue` if its type is not known."""
+    """The decoded value; a :class:`~statefun.TypedValue` if the value's type is not known."""
 
     @classmethod
     def of(cls, message: Message) -> SentMessage:
-        """Return a message as tests see it."""
+        """Convert a message of the API to a message with a decoded value, which tests compare."""
         target = Address(message.target_typename, message.target_id)
         value, type_ = message.typed_value, type_of(message)
         if type_ is None:
@@ -94,16 +94,16 @@ class PublishedRecord:
 
     @property
     def text(self) -> str:
-        """The value as text in UTF-8."""
+        """The value as text, decoded from UTF-8; empty if the record has no value."""
         return (self.value or b"").decode()
 
     def json(self) -> Any:
-        """Return the value as JSON."""
+        """Decode the value from JSON; None if the record has no value."""
         return json.loads(self.value or b"null")
 
     @classmethod
     def of(cls, record: KafkaEgressMessage | EgressRecord) -> PublishedRecord:
-        """Return a record as tests see it."""
+        """Convert a record of the API or of the engine to a record that tests compare."""
         key = record.key
         text = key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
         return cls(record.value, text, dict(record.headers or ()))
@@ -111,14 +111,14 @@ class PublishedRecord:
 
 @attrs.frozen
 class DeadLetter:
-    """A message that was not handled, from the dead-letter topic.
+    """A dead letter: a message or record that was not handled, as the dead-letter topic has it.
 
     >>> DeadLetter(b"{}", "Ada", "SF302", "no JSON", Address("com.example/cart", "Ada"), 1).code
     'SF302'
     """
 
     value: bytes | None
-    """The value as it was received."""
+    """The encoded value of the message or record."""
     key: str | None
     code: str
     """The stable code of the error, such as ``SF301``."""
@@ -132,7 +132,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, record: PublishedRecord) -> DeadLetter:
-        """Read a record of the dead-letter topic."""
+        """Convert a record of the dead-letter topic to a dead letter."""
         facts = {
             name.removeprefix(HEADER_PREFIX): (value or b"").decode()
             for name, value in record.headers.items()

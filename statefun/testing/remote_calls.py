@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of functions behind endpoints, for which the runtime would take several micro-batches."""
+"""Calls functions behind endpoints as often as the runtime would in several micro-batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statefun.sdk.stateful_function import StatefulFunction
 async def call_until_answered(
     function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
 ) -> InvocationResult:
-    """Call a function until all its messages were handled, or its endpoint cannot be reached."""
+    """Call a function until all messages of the batch are handled, or its endpoint cannot be reached."""
     whole = await invoke_async(function, batch, prepare)
     while (later := whole.postponed) is not None and not later.is_down:
         await asyncio.sleep(later.wait.total_seconds())

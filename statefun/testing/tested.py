@@ -32,7 +32,7 @@ from statefun.sdk.types import Type
 from statefun.testing.outcomes import DeadLetter, PublishedRecord
 
 Content = str | bytes | None
-"""Text is encoded in UTF-8; None makes a tombstone."""
+"""The key or value of a record: a string is encoded in UTF-8, and the value None is a tombstone."""
 
 
 class TestedApplication(ABC):
@@ -51,13 +51,13 @@ class TestedApplication(ABC):
         value: Any,
         value_type: Type[Any] | None = None,
     ) -> None:
-        """Send a value to a function; it has no caller.
+        """Send a value to a function, in a message without a caller.
 
         Args:
             typename: the function's type.
             id: the id of the address.
             value: the value.
-            value_type: its type; that of its class if not given, as for ``ctx.send``.
+            value_type: the type of the value; that of its class if not given, as for ``ctx.send``.
         """
 
     @abstractmethod
@@ -71,13 +71,14 @@ class TestedApplication(ABC):
     ) -> None:
         """Write a record to a topic of an ingress.
 
-        The path of files is a topic, too, as the module file has it, and in its full form: the record
-        stands for one of a file, and no file is read.
+        For an ingress of files, the topic is the path, as the module file has it or in full: the
+        record is taken for a record of such a file, and no file is read.
 
         Args:
             topic: the topic.
-            key: the key, or the id that is in a record of a file.
-            value: the value; for a row or line of a file, the value that its format makes of it.
+            key: the key; for a record of a file, the id that the record contains.
+            value: the value; for a row or line of a file, the value that the file's format makes of
+                the row or line.
             headers: the headers.
 
         Raises:
@@ -86,25 +87,25 @@ class TestedApplication(ABC):
 
     @abstractmethod
     def drain(self) -> None:
-        """Process what there is, until nothing is left to do at the present time.
+        """Process messages and records until all are processed, except those due at a later time.
 
         Raises:
             StatefunError: if a failure policy stops the application.
         """
 
     def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
-        """Let time pass, and process what becomes due, each at its time.
+        """Let time pass, and process each delayed message at the time when it becomes due.
 
         Args:
             duration: the time that passes.
-            parts: or the arguments of a timedelta, such as ``hours=3``.
+            parts: instead of ``duration``, the arguments of a timedelta, such as ``hours=3``.
 
         Raises:
-            DefinitionError: if time is to go back.
+            DefinitionError: if the duration is negative.
         """
         end = self.now + (timedelta(**parts) if duration is None else duration)
         if end < self.now:
-            raise DefinitionError("time does not go back")
+            raise DefinitionError("the duration must not be negative: time cannot go back")
         self.drain()
         while (due := self.next_timer) is not None and due <= end:
             self._set_time(max(due, self.now))
@@ -117,21 +118,21 @@ class TestedApplication(ABC):
 
     @abstractmethod
     def state(self, address: Address) -> dict[str, Any]:
-        """Return the values of an address, decoded, by name; those that are not set are missing."""
+        """Return the values of an address, decoded, by name; values that are not set are missing."""
 
     @property
     @abstractmethod
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """The application's present time, in UTC."""
 
     @property
     @abstractmethod
     def next_timer(self) -> datetime | None:
-        """When the next timer is due; None if none waits."""
+        """When the next delayed message is due; None if no delayed message waits."""
 
     @abstractmethod
     def _set_time(self, now: datetime) -> None:
-        """Set the clock, and process nothing."""
+        """Set the application's clock, without processing messages that become due."""
 
     @property
     @abstractmethod
@@ -139,10 +140,10 @@ class TestedApplication(ABC):
         """The components of the application."""
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Return the dead letters so far.
+        """Return the dead letters that were published so far.
 
         Raises:
-            DefinitionError: if no egress has a topic for them.
+            DefinitionError: if no egress has a topic for dead letters.
         """
         egress = self.module.dead_letters
         if egress is None or egress.dead_letter_topic is None:
@@ -152,7 +153,7 @@ class TestedApplication(ABC):
 
 @attrs.frozen
 class LoadedProgram:
-    """The functions and components of an application, which were checked to fit."""
+    """The functions and components of an application, which were checked to fit each other."""
 
     functions: StatefulFunctions
     module: Module
@@ -164,16 +165,16 @@ def loaded(
     functions: StatefulFunctions | None,
     components: Sequence[KafkaIngress | KafkaEgress],
 ) -> LoadedProgram:
-    """Load an application, and check that its parts fit.
+    """Load an application, and check that its functions and components fit each other.
 
     Args:
-        program: its file, such as ``app.py``; None if the functions are there already.
-        module: its module file, or several; ``module.yaml`` in the program's folder if not given.
-        functions: the registry; the program's if not given.
+        program: the program's file, such as ``app.py``; None if the functions are imported already.
+        module: the module file, or several; ``module.yaml`` in the program's folder if not given.
+        functions: the registry of the functions; the program's registry if not given.
         components: ingresses and egresses that are declared in Python.
 
     Raises:
-        StatefunError: if they cannot be loaded, or do not fit.
+        StatefunError: if a part of the application cannot be loaded, or the parts do not fit.
     """
     user_program = None if program is None else _program(Path(program))
     if functions is None:
@@ -187,13 +188,13 @@ def loaded(
 
 
 def _registry(program: UserProgram | None) -> StatefulFunctions:
-    """Return the registry of a program: its own, or that of ``@function``."""
+    """Return the registry that a program makes; if it makes none, the registry of ``@function``."""
     registries = [] if program is None else [*program.registries]
     return next((each for each in registries if each is not default_functions), default_functions)
 
 
 def _program(app: Path) -> UserProgram:
-    """Load a program, or take its module if the tests have imported it."""
+    """Load a program; if the tests have imported the program, use the imported module instead."""
     for name, module in list(sys.modules.items()):
         if name != LOADED and getattr(module, "__file__", None) == str(app.resolve()):
             return program_of(module)
@@ -216,18 +217,18 @@ def _files(
 
 
 def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:
-    """Return the route of a topic in an ingress; of files, also by their path in the module file."""
+    """Return the route of a topic of an ingress; for files, the topic may be the module file's path."""
     named = (route for route in ingress.topics if route.alias == topic)
     return route_of(ingress.topics, topic) or next(named, None)
 
 
 def not_read(module: Module, topic: str) -> DefinitionError:
-    """Return the error of a record for a topic that no ingress reads."""
+    """Return the error for a record that a test writes to a topic which no ingress reads."""
     routes = [route.alias or route.topic for ingress in module.routed for route in ingress.topics]
     topics = ", ".join(routes) or "none"
-    return DefinitionError(f"no ingress reads topic {topic} (they read: {topics})")
+    return DefinitionError(f"no ingress reads topic {topic} (the ingresses read: {topics})")
 
 
 def as_bytes(content: Content) -> bytes | None:
-    """Return the bytes of a key or value."""
+    """Return the bytes of a key or value; a string is encoded in UTF-8."""
     return content.encode() if isinstance(content, str) else content

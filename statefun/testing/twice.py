@@ -16,24 +16,25 @@ from statefun.testing.outcomes import content
 
 
 class NotDeterministicError(AssertionError):
-    """A function did something else when it was called again with the same messages and state.
+    """Two calls of a function with the same messages and state had different effects.
 
-    The runtime allows that: published records always agree with the surviving state. But such a result
-    depends on more than messages and state, such as the clock or a global variable.
+    The runtime allows such functions: published records always agree with the surviving state. But the
+    effects of such a function depend on more than messages and state, such as the clock.
     """
 
 
 def check_same(target: Address, first: InvocationResult, second: InvocationResult) -> None:
-    """Compare the effects of two calls.
+    """Check that two calls of a function had the same effects.
 
     Raises:
-        NotDeterministicError: naming function, address and value, if they differ.
+        NotDeterministicError: naming function, address and value, if the effects differ.
     """
     for what, one, other in _pairs(first, second):
         if one != other:
             raise NotDeterministicError(
                 f"function {target.typename} at address {target} is not deterministic: called twice "
-                f"with the same messages and state, {what} was {_text(one)}, and then {_text(other)}"
+                f"with the same messages and state, {what} was {_text(one)} in the first call, and "
+                f"{_text(other)} in the second"
             )
 
 
@@ -63,7 +64,7 @@ def _text(effect: Any) -> str:
 
 
 def _comparable(effect: Any) -> Any:
-    """Return the parts of an effect that are equal in two equal effects."""
+    """Return the parts of an effect that must not differ between two calls."""
     if isinstance(effect, Message):
         return effect.target_typename, effect.target_id, effect.typed_value
     if isinstance(effect, DelayedMessage):

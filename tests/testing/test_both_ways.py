@@ -228,7 +228,7 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
     assert bad.message.startswith("the transforms of test-both-users cannot take a record: transf")
     assert {letter.message.rpartition(": ")[2] for letter in app.dead_letters()} == {
         "it is not a whole number",
-        "the key is null, but it has to become the id of an address",
+        "the key must not be null, since it becomes the id of an address",
     }
 
 

@@ -330,12 +330,12 @@ def test_mistakes_of_tests_are_told() -> None:
     components = (ingress(value_type=LongType, targets=["t/f"]), OUT.build())
     app = InProcessApplication(functions=functions, components=components)
 
-    assert "no ingress reads topic users (they read: in)" in _raises(
+    assert "no ingress reads topic users (the ingresses read: in)" in _raises(
         app, DefinitionError, lambda: app.produce("users", "k", "v")
     )
     assert "did you mean t/f" in _raises(app, UnknownFunctionError, lambda: app.send("t/g", "x", 1))
     assert "needs an id" in _raises(app, DefinitionError, lambda: app.send("t/f", "", 1))
-    assert "does not go back" in _raises(app, DefinitionError, lambda: app.advance(hours=-1))
+    assert "time cannot go back" in _raises(app, DefinitionError, lambda: app.advance(hours=-1))
     assert "deadLetterTopic" in _raises(app, DefinitionError, app.dead_letters)
     assert "no handler of t/f takes io.statefun.types/string" in _raises(
         app,
