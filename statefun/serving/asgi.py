@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions as an ASGI application: the request-reply protocol over HTTP, without a framework.
 
-From the ASGI specification 3.0, and the HTTP of Stateful Functions 3.x: a runtime posts a request
-to any path, as ``application/octet-stream``.
+It follows the ASGI specification 3.0, and the HTTP requests of Stateful Functions 3.x: a runtime posts
+a request to any path, as ``application/octet-stream``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from statefun.sdk.request_reply import RequestReplyHandler
 logger = logging.getLogger("statefun")
 
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
-"""The largest request by default: two values of the largest size."""
+"""The default of the largest request, in bytes: two values of the largest size."""
 HEALTH = "/health"
 _BYTES = "application/octet-stream"
 
@@ -42,31 +42,35 @@ def asgi(
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
     Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to
-    any path; ``GET /health`` shows whether the server is up. A plain function keeps the server busy
-    while it runs; a coroutine function does not. Requests that a web page makes a browser send are
-    refused.
+    any path; ``GET /health`` shows whether the server runs. A plain function blocks the server while
+    it runs; a coroutine function does not. The server denies requests that a web page makes a browser
+    send.
 
     Args:
         functions: the functions to serve; those of ``@function`` if not given.
-        max_request_bytes: larger requests are refused (default 128 MiB).
-        only_this_machine: whether to refuse requests whose header ``Host`` is neither
-            ``localhost`` nor a number. Set it if the server listens on this machine only, and no proxy in
-            front of it passes on the ``Host`` of its own clients.
+        max_request_bytes: the size of the largest request that is accepted (default 128 MiB).
+        only_this_machine: whether to deny requests whose header ``Host`` is neither ``localhost``
+            nor an IP address. Set the argument if the server listens on this machine only, and no
+            proxy in front of the server passes on the ``Host`` of its own clients.
 
     Raises:
-        DefinitionError: if an argument is not as above.
+        DefinitionError: if an argument is not of the described form.
 
     >>> from statefun import StatefulFunctions
     >>> application = asgi(StatefulFunctions())
     """
     if not (isinstance(max_request_bytes, int) and max_request_bytes > 0):
-        raise DefinitionError(f"a request has a number of bytes, not {max_request_bytes!r}")
+        raise DefinitionError(
+            f"max_request_bytes must be a positive number, not {max_request_bytes!r}"
+        )
     handler = RequestReplyHandler(functions)
 
     async def application(scope: Event, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             if not len(functions):
-                logger.warning("there are no functions to serve: each request will be refused")
+                logger.warning(
+                    "there are no functions to serve: each request gets an error as its reply"
+                )
             await _live(receive, send)
         elif scope["type"] == "http":
             try:
@@ -74,34 +78,39 @@ def asgi(
                     handler, receive, max_request_bytes
                 )
             except ConnectionResetError:
-                return  # the client has gone
+                return  # the client has closed the connection
             await _send_reply(send, *reply)
         else:
-            raise NotImplementedError(f"a runtime does not speak {scope['type']}")
+            raise NotImplementedError(f"this server serves HTTP only, not {scope['type']}")
 
     return application
 
 
 def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
-    """Return the reply to a request that no runtime sends; None if a runtime may have sent it."""
+    """Return the reply to a request that no runtime can have sent; None for all other requests."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
         return HTTPStatus.OK, b"ok\n", {}  # the server leaves the content out for HEAD
     if method != "POST":
-        return HTTPStatus.METHOD_NOT_ALLOWED, b"a runtime posts its requests\n", {"allow": "POST"}
+        return HTTPStatus.METHOD_NOT_ALLOWED, b"a request must be a POST\n", {"allow": "POST"}
     headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
     foreign = foreign_header(
         lambda name: headers.get(name.lower()), only_this_machine=only_this_machine
     )
     if foreign is not None or "origin" in headers:  # no runtime sends an Origin
         status = HTTPStatus.FORBIDDEN
-        text = f"functions are for runtimes, not for pages ({foreign or 'there is an Origin'})"
+        text = (
+            f"only a runtime may call functions, not a web page ({foreign or 'there is an Origin'})"
+        )
         if only_this_machine:
             text += (
                 "; for other machines listen at another --host, or let a proxy send its own Host"
             )
     elif headers.get("content-type", "").partition(";")[0].strip().lower() != _BYTES:
-        status, text = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a request has Content-Type: {_BYTES}"
+        status, text = (
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"a request must have Content-Type: {_BYTES}",
+        )
     else:
         return None
     return (
@@ -112,10 +121,10 @@ def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
 
 
 async def _answer(handler: RequestReplyHandler, receive: Receive, limit: int) -> _Reply:
-    """Return the reply to a request."""
+    """Read a request, call its function, and return the reply."""
     request = await _body(receive, limit)
     if request is None:
-        text = f"a request has at most {limit:,} bytes\n"
+        text = f"a request must have at most {limit:,} bytes\n"
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text.encode(), {"connection": "close"}
     return await _reply_to(handler, request)
 
@@ -124,24 +133,25 @@ async def _reply_to(handler: RequestReplyHandler, request: bytes) -> _Reply:
     try:
         reply = await handler.handle_async(request)
     except UnknownFunctionError as error:
-        logger.warning("%s", error)
+        logger.warning("a request is answered with an error: %s", error)
         return HTTPStatus.NOT_FOUND, f"{error}\n".encode(), {}
     except RequestError as error:
-        logger.warning("%s", error)
+        logger.warning("a request is answered with an error: %s", error)
         return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {}
     except Exception:
         logger.exception(
-            "%s has failed; the runtime will send its messages again", handler.target_of(request)
+            "the function of %s has failed; the runtime will send the messages again",
+            handler.target_of(request),
         )
         return HTTPStatus.INTERNAL_SERVER_ERROR, b"a function has failed\n", {}
     return HTTPStatus.OK, reply, {"content-type": _BYTES}
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:
-    """Return the content of a request; None if it is too large.
+    """Read the content of a request; return None if the content is too large.
 
     Raises:
-        ConnectionResetError: if the client has gone.
+        ConnectionResetError: if the client has closed the connection.
     """
     parts: list[bytes] = []
     size, more = 0, True
@@ -169,7 +179,7 @@ async def _send_reply(
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Confirm start and end of the server: the application has nothing to set up or to release."""
+    """Confirm the start and the end of the server, for which the application has nothing to do."""
     while True:
         event = await receive()
         await send({"type": f"{event['type']}.complete"})

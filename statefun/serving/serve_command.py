@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun serve``: the functions of a program, over HTTP."""
+"""The command ``statefun serve``, which serves the functions of a program over HTTP."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _PORT = 8000
 _GRACE_SECONDS = 30
-"""Seconds that running requests may still take after the server was asked to end."""
+"""How many seconds running requests may still take after Ctrl-C or SIGTERM."""
 
 
 def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``serve`` to a command line."""
+    """Add the command ``serve`` and its options to a command line."""
     serve = commands.add_parser(
         "serve", help="serve a program's functions to a runtime that calls them over HTTP"
     )
@@ -38,23 +38,23 @@ def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--max-request-bytes",
         type=int,
         default=MAX_REQUEST_BYTES,
-        help=f"larger requests are refused (default {MAX_REQUEST_BYTES:,})",
+        help=f"the size of the largest request that is accepted (default {MAX_REQUEST_BYTES:,})",
     )
     serve.add_argument("--access-log", action="store_true", help="log every request")
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Serve until Ctrl-C or SIGTERM; running requests are answered before the end.
+    """Serve functions until Ctrl-C or SIGTERM; running requests are answered before the end.
 
     Raises:
-        StatefunError: if the program cannot be loaded, has no functions, or the server is missing.
+        StatefunError: if the program cannot be loaded, has no functions, or uvicorn is missing.
     """
     sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
     registries = load_program(options.app).registries
     if len(registries) != 1:
         problem = "has several registries of functions" if registries else "registers no function"
         raise StatefunError(
-            f"{options.app} {problem}; decorate all with @function, or with the bind of one "
+            f"{options.app} {problem}; decorate all functions with @function, or with bind of one "
             "StatefulFunctions"
         )
     (functions,) = registries
@@ -66,7 +66,10 @@ def run_command(options: argparse.Namespace) -> None:
     logging.basicConfig(format="statefun: %(message)s", level=logging.INFO)
     names = ", ".join(sorted(str(function.typename) for function in functions))
     print(f"serving {names}", flush=True)
-    print(f"at http://{options.host}:{options.port}/ ({HEALTH} shows whether it is up)", flush=True)
+    print(
+        f"at http://{options.host}:{options.port}/ ({HEALTH} shows whether the server runs)",
+        flush=True,
+    )
     config = uvicorn.Config(
         asgi(
             functions,
@@ -89,5 +92,5 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         raise PlatformError(
-            f"cannot listen at {host}, port {port}: {error}; choose others with --host and --port"
+            f"cannot listen at {host}, port {port}: {error}; choose another address with --host and --port"
         ) from error

@@ -107,7 +107,7 @@ def test_a_program_without_functions_is_refused(tmp_path: Path) -> None:
     """There would be nothing to serve."""
     text = refused(tmp_path, "import statefun")
 
-    assert "app.py registers no function; decorate all with @function" in text
+    assert "app.py registers no function; decorate all functions with @function" in text
 
 
 def test_a_program_with_several_registries_is_refused(tmp_path: Path) -> None:
