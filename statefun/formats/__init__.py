@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of values for further formats: Avro, Protobuf without classes, and schema registries."""
+"""Types of values in further formats: Avro, Protobuf without classes, values with registered schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statefun.sdk.errors import ConfigurationError
 
 @cache
 def optional_package(name: str, extra: str) -> ModuleType:
-    """Import a package that not every installation has; the result is cached.
+    """Import a package that is not installed with every statefun; the module is cached.
 
     Args:
         name: the name of the module to import.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in Avro's binary encoding, without their schema, which writer and reader have to know.
+"""Values in Avro's binary encoding, without the schema, which writers and readers have to know.
 
 See "Binary Encoding" in https://avro.apache.org/docs/1.12.0/specification/.
 """
@@ -59,11 +59,11 @@ def check_schema(typename: str, schema: str) -> None:
     """Check that a schema is an Avro schema.
 
     Args:
-        typename: the name of the schema's type, for messages.
+        typename: the name of the schema's type, for error texts.
         schema: the schema, as JSON text.
 
     Raises:
-        DefinitionError: if it is not an Avro schema.
+        DefinitionError: if the schema is not an Avro schema.
     """
     try:
         _parsed(schema)
@@ -76,7 +76,7 @@ def check_schema(typename: str, schema: str) -> None:
 
 
 def encode(value: Any, schema: str) -> bytes:
-    """Encode a value with an Avro schema in JSON."""
+    """Encode a value in Avro's binary encoding; ``schema`` is the Avro schema, as JSON text."""
     buffer = io.BytesIO()
     _library().schemaless_writer(buffer, _parsed(schema), value, strict=True)
     return buffer.getvalue()
@@ -85,12 +85,12 @@ def encode(value: Any, schema: str) -> bytes:
 def decode(
     content: bytes, written_as: str, read_as: str | None = None, *, names_branches: bool = False
 ) -> Any:
-    """Decode a value.
+    """Decode a value from Avro's binary encoding.
 
     Args:
         content: the encoded value, without further bytes.
         written_as: the schema that the value was encoded with.
-        read_as: the schema of the returned value, if it differs.
+        read_as: the schema of the returned value; None if it is ``written_as``.
         names_branches: whether a value of a union of several named types is returned as a pair of
             type name and value.
 
@@ -108,7 +108,9 @@ def decode(
     )
     excess = len(content) - buffer.tell()
     if excess:
-        raise ValueError(f"there are {excess} bytes after the value")
+        raise ValueError(
+            f"the value must be the whole content, but {excess} bytes follow the value"
+        )
     return value
 
 

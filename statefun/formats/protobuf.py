@@ -38,7 +38,7 @@ def make_described_protobuf_type(
         message: the full name of the message.
 
     Raises:
-        DefinitionError: if the set does not describe the message, or the typename belongs to
+        DefinitionError: if the descriptor set does not describe the message, or the typename belongs to
             another type.
     """
     try:

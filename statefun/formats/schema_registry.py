@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values whose schemas are in a schema registry: Confluent's, or one with the same interface.
+"""Values whose schemas are in a schema registry: Confluent's, or a registry with the same interface.
 
 A value begins with a zero byte and, in four bytes, the number of the schema that it was written
 with; see "Wire format" in Confluent's documentation of its serializers. Values may be in Avro or
@@ -37,9 +37,9 @@ _NUMBERS = {
     "retries.wait.ms",
     "timeout",
 }
-"""The properties that the client takes as numbers."""
+"""The properties whose values the registry's client takes as numbers, not as strings."""
 _DEFAULTS = {"timeout": 10}
-"""The timeout in seconds; the client would wait for ever by default."""
+"""Default properties: a timeout in seconds, as the registry's client would otherwise wait for ever."""
 _LARGEST_NUMBER = 2**32 - 1
 _NO_SUCH_SCHEMA = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
 _unknown = UnknownSchemas()
@@ -67,7 +67,7 @@ class _Registered:
     def serialize(self, value: Any) -> bytes:
         if self.schema is None or self.subject is None:
             raise DefinitionError(
-                "values of this type can only be read; to write them, give the type a schema and a "
+                "values of this type can only be read; to write values, give the type a schema and a "
                 "subject"
             )
         try:
@@ -88,16 +88,16 @@ class _Registered:
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
             raise ValueError(
-                f"the value begins with {magic}, not with 0 and the number of a schema"
+                f"the value must begin with a zero byte and the number of a schema, not with {magic}"
             )
         return self._schema(number), content[_HEADER.size :]
 
     def _schema(self, number: int) -> Any:
-        """Fetch a schema by its number.
+        """Return the schema with a number; ask the registry unless the schema is cached.
 
         Raises:
             ValueError: if the registry has no schema with this number.
-            FunctionError: if the registry gives no valid answer, so that the value may be valid.
+            FunctionError: if the registry gives no valid answer; the value may be valid nevertheless.
         """
         unknown = f"the registry has no schema {number}"
         if _unknown.has((self.url, self.properties, number)):
@@ -119,7 +119,7 @@ class _Registered:
         return schema
 
     def _error_text(self, what: str, error: Exception) -> str:
-        """Return the text of an error, without the password that the exception may quote."""
+        """Return an error text that says what the registry did not do, without passwords."""
         text = without_secrets(error, self.url)
         return f"the schema registry at {shown_uri(self.url)} {what}: {text}"
 
@@ -128,7 +128,7 @@ class _Registered:
 
 
 def _says_unknown(error: Exception) -> bool:
-    """Return whether an exception is the registry's answer that it does not have a schema.
+    """Return whether an exception is the registry's answer that the registry does not have a schema.
 
     Answers of a proxy, or of another server at a wrong URL, have no error code of a registry.
     """
@@ -138,7 +138,7 @@ def _says_unknown(error: Exception) -> bool:
 
 
 def _avro_text(schema: Any) -> str:
-    """Return an Avro schema, as JSON text."""
+    """Return the JSON text of a schema of the registry, which must be an Avro schema."""
     if schema.schema_type != "AVRO":
         raise ValueError(
             f"the schema of the value has type {schema.schema_type}, which is not supported"
@@ -148,9 +148,9 @@ def _avro_text(schema: Any) -> str:
 
 
 def _problem(schema: Any) -> str:
-    """Return the reason why an answer contains no schema; empty if it contains one."""
+    """Return why an answer of the registry contains no valid schema; empty if the schema is valid."""
     if not (isinstance(schema.schema_str, str) and isinstance(schema.schema_type, str)):
-        return "a text is missing"
+        return "the schema or its type is missing"
     # A schema with references is valid, but cannot be parsed alone.
     if schema.schema_type == "AVRO" and not schema.references:
         try:
@@ -161,7 +161,7 @@ def _problem(schema: Any) -> str:
 
 
 def _forget(client: Any) -> None:
-    """Clear the caches of a client, which would keep an invalid answer for ever."""
+    """Clear the caches of a registry's client, which would keep an invalid answer for ever."""
     client.clear_caches()
 
 
@@ -171,7 +171,7 @@ def written_avro(
     """Return the Avro schema that a value was written with, and the value without its header.
 
     Args:
-        content: the value.
+        content: the value, which begins with the header (zero byte and schema number).
         url: the URL of the registry.
         properties: as for :func:`make_schema_registry_type`.
 
@@ -191,13 +191,13 @@ def registered_avro(
     subject: str,
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Encode a value with the number of its schema, and register the schema if it is new.
+    """Register the schema of a value, and encode the value after a header with the schema's number.
 
     Args:
         value: the value.
-        schema: its Avro schema, as JSON text.
+        schema: the Avro schema of the value, as JSON text.
         url: the URL of the registry.
-        subject: the subject of the schema.
+        subject: the subject under which the schema is registered.
         properties: as for :func:`make_schema_registry_type`.
 
     Raises:
@@ -217,17 +217,17 @@ def make_schema_registry_type(
 ) -> SimpleType[Any]:
     """Make and register a type that takes the schemas of its values from a registry.
 
-    Each process fetches a schema once. After five seconds, it asks again for a number that the registry
-    did not know. If the registry does not answer, the invocation fails, and the failure policy of its
-    function decides.
+    Each process fetches a schema once. A process asks again for a schema that the registry did not
+    know, but not before five seconds have passed. If the registry does not answer, the invocation fails,
+    and the failure policy of its function decides.
 
     Args:
         typename: ``namespace/name``.
         url: the URL of the registry.
-        schema: the Avro schema, as JSON text, with which values are read and written; without it,
-            each value is read with the schema that it was written with.
+        schema: the Avro schema, as JSON text, with which values are read and written; without a
+            schema, each value is read with the schema that it was written with.
         subject: the subject under which the schema is registered when a value is written; without
-            it, values can only be read.
+            a subject, values can only be read.
         properties: properties of confluent-kafka's ``SchemaRegistryClient``, such as
             ``basic.auth.user.info``.
 
@@ -267,7 +267,7 @@ def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
     number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
     if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
         _forget(client)
-        raise ValueError(f"its answer has the number {number!r:.200}")
+        raise ValueError(f"its answer contains no valid schema number, but {number!r:.200}")
     return number
 
 

@@ -12,13 +12,13 @@ from collections.abc import Hashable
 from datetime import timedelta
 
 _REMEMBERED = timedelta(seconds=5)
-"""How long a schema counts as unknown; it may be registered after that."""
+"""How long a schema counts as unknown; the registry is asked again afterwards."""
 _MOST = 10_000
-"""The largest number of schemas: malformed values look like values with any schema."""
+"""The largest number of schemas to remember: malformed values may contain any schema number."""
 
 
 class UnknownSchemas:
-    """Schemas that a registry did not know a moment ago.
+    """The schemas that a registry did not know when it was asked in the last five seconds.
 
     >>> unknown = UnknownSchemas()
     >>> unknown.add(7)
@@ -30,12 +30,12 @@ class UnknownSchemas:
         self._since: dict[Hashable, float] = {}
 
     def has(self, schema: Hashable) -> bool:
-        """Return whether the registry did not know a schema a moment ago."""
+        """Return whether the registry did not know a schema in the last five seconds."""
         since = self._since.get(schema)
         return since is not None and time.monotonic() - since < _REMEMBERED.total_seconds()
 
     def add(self, schema: Hashable) -> None:
-        """Add a schema that the registry does not know now."""
+        """Remember that the registry does not know a schema at present."""
         if len(self._since) >= _MOST:
             self._since.clear()
         self._since[schema] = time.monotonic()
