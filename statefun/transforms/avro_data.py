@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts schemas of Avro to schemas of Connect's model, and back.
 
-Details that no transform changes, such as the symbols of an enumeration or the types of a union, are
-a parameter of the schema, from which they are written again. Values have none of Avro's logical
-types, except decimal numbers, dates, and times and timestamps in milliseconds.
+Connect's model has no place for some details that no transform changes, such as the symbols of an
+enumeration or the types of a union. A parameter of the Connect schema keeps their Avro schema, for the
+conversion back. Of Avro's logical types, only decimal numbers, dates, and times and timestamps in
+milliseconds have values of their own class.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from statefun.transforms.data import (
 )
 
 _DEFAULT = "avro.default"
-"""The parameter with the default of a field whose type Connect's model does not have."""
+"""The name of the parameter with the default of a field whose Avro type Connect's model lacks."""
 _PRIMITIVES = {
     "int": Kind.INT32,
     "long": Kind.INT64,
@@ -60,11 +61,11 @@ _LOGICAL = {
 }
 _NAMED = {"record", "error", "enum", "fixed"}
 _UNNAMED = "ConnectDefault"
-"""The name of records without a name, as Avro needs one."""
+"""The name of record types whose Connect schema has no name, since Avro's record types need a name."""
 
 
 def schema_of_avro(text: str) -> Schema:
-    """Convert an Avro schema in JSON.
+    """Convert an Avro schema, given as JSON text, to a schema of Connect's model.
 
     Raises:
         TransformError: if the schema is recursive.
@@ -75,14 +76,16 @@ def schema_of_avro(text: str) -> Schema:
 def _inlined(
     avro: Any, named_types: dict[str, Any], namespace: str, inside: tuple[str, ...]
 ) -> Any:
-    """Replace each reference to a named type by the definition of the type."""
+    """Replace each reference to a named Avro type by the definition of the type."""
     if isinstance(avro, str):
         full = (
             avro if "." in avro or avro in _PRIMITIVES or avro == "null" else _full(avro, namespace)
         )
         full = full if full in named_types else avro
         if full in inside:
-            raise TransformError(f"the schema of {full} is recursive; transforms cannot take it")
+            raise TransformError(
+                f"the schema of {full} is recursive: it contains itself; transforms cannot take such a schema"
+            )
         return named_types.get(full, avro)
     if isinstance(avro, list):
         return [_inlined(each, named_types, namespace, inside) for each in avro]
@@ -164,10 +167,10 @@ def _field(avro: Mapping[str, Any]) -> Schema:
 
 
 def avro_of_schema(schema: Schema) -> str:
-    """Return the Avro schema, in JSON, of a schema.
+    """Convert a schema of Connect's model to an Avro schema, as JSON text.
 
     Raises:
-        TransformError: if two different types have one name.
+        TransformError: if two different record types have the same name.
     """
     return json.dumps(_named_once(_avro(schema, iter(_unnamed())), {}))
 
@@ -225,7 +228,7 @@ def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
 
 
 def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
-    """Replace the second and later definitions of each named type by references."""
+    """Keep the first definition of each named Avro type, and replace the later ones by references."""
     if isinstance(avro, list):
         return [_named_once(each, definitions) for each in avro]
     if not isinstance(avro, dict):
@@ -235,7 +238,7 @@ def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
         if name in definitions:
             if definitions[name] != avro:
                 raise TransformError(
-                    f"the schema would have two different types of the name {name}"
+                    f"the Avro schema would have two different types with the name {name}"
                 )
             return name
         definitions[name] = avro
@@ -252,7 +255,7 @@ def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=1024)
 def without_logical_types(text: str) -> str:
-    """Return an Avro schema without its logical types: values are numbers, texts and bytes."""
+    """Remove the logical types from an Avro schema, so that all values are numbers, texts and bytes."""
     return json.dumps(_bare(json.loads(text)))
 
 
@@ -270,14 +273,14 @@ def _bare(avro: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _has_logical(schema: Schema) -> bool:
-    """Return whether values, or fields of them, are moments or decimal numbers."""
+    """Return whether the values of a schema, or their fields, are moments or decimal numbers."""
     if schema.kind is Kind.STRUCT:
         return any(_has_logical(each) for _, each in schema.fields)
     return schema.name in LOGICAL
 
 
 def logical(schema: Schema, value: Any) -> Any:
-    """Replace the numbers and bytes that stand for moments and decimal numbers by these."""
+    """Convert the numbers and bytes in a value that encode moments and decimal numbers, to such objects."""
     if value is None or not _has_logical(schema):
         return value
     if schema.kind is Kind.STRUCT:
@@ -286,10 +289,10 @@ def logical(schema: Schema, value: Any) -> Any:
 
 
 def plain(schema: Schema, value: Any) -> Any:
-    """Replace moments and decimal numbers by the numbers and bytes that stand for them.
+    """Convert the moments and decimal numbers in a value to the numbers and bytes that encode them.
 
     Raises:
-        TransformError: if a date has a time of day, or a time of day has a date.
+        TransformError: as for :func:`number_of` and :func:`bytes_of`.
         OverflowError: if a decimal number has too many digits.
     """
     if value is None or not _has_logical(schema):

@@ -44,20 +44,20 @@ from statefun.transforms.java_numbers import (
 from statefun.transforms.transform import PartTransform, Record, Schemas, schema_after
 
 CAST_KINDS = (*INTEGERS, Kind.FLOAT32, Kind.FLOAT64, Kind.BOOLEAN, Kind.STRING)
-"""The kinds that values can be cast to."""
+"""The kinds (schema types) that values can be cast to."""
 _TAKEN = frozenset((*CAST_KINDS, Kind.BYTES))
 
 
 @attrs.frozen(cache_hash=True)
 class Cast(PartTransform):
-    """Casts fields, or the whole value."""
+    """Casts fields of a key or value, or the whole key or value, to other schema types."""
 
     fields: tuple[tuple[str, Kind], ...] = ()
     whole: Kind | None = None
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema with other kinds; its defaults are cast as well."""
+        """Return the schema after the casts; defaults in the schema are cast as well."""
         if self.whole is not None:
             # Connect would keep the name of dates and similar types, and then refuse the value.
             is_logical = schema.name in LOGICAL
@@ -71,7 +71,7 @@ class Cast(PartTransform):
         return attrs.evolve(after, is_optional=schema.is_optional)
 
     def check(self, schemas: Schemas) -> None:
-        """Check that values of the schema can be cast, and cast the schema."""
+        """Check that values of the schema can be cast; replace the schema by the schema after the casts."""
         schema = schemas.of(self.part)
         if schema is not None:
             to_cast = (
@@ -81,11 +81,13 @@ class Cast(PartTransform):
             )
             for each in to_cast:
                 if each.kind not in _TAKEN:
-                    raise TransformError(f"{described(Data(each, 0))} cannot be cast")
+                    raise TransformError(
+                        f"{described(Data(each, 0))} cannot be cast to another type"
+                    )
         super().check(schemas)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Cast the fields, or the whole value."""
+        """Cast the fields, or the whole key or value."""
         del record
         schema, value = data
         if value is None:
@@ -116,7 +118,7 @@ class Cast(PartTransform):
 
 
 def _named(name: str, data: Data, kind: Kind) -> Any:
-    """Cast a field; an error has its name."""
+    """Cast the value of a field; if it fails, the error names the field."""
     try:
         return cast(data, kind)
     except TransformError as error:
@@ -124,7 +126,7 @@ def _named(name: str, data: Data, kind: Kind) -> Any:
 
 
 def cast(data: Data, kind: Kind) -> Any:
-    """Return a value as another kind.
+    """Cast a value to another kind (schema type); null stays null.
 
     Raises:
         TransformError: if the value cannot be cast.
@@ -138,19 +140,19 @@ def cast(data: Data, kind: Kind) -> Any:
         return _text(schema, value)
     if isinstance(value, Moment):
         if schema is None or schema.name not in MOMENTS:
-            raise TransformError(f"a date cannot be cast to {kind.value}")
+            raise TransformError(f"a date or time cannot be cast to {kind.value}")
         value = number_of(schema, value)
     try:
         number = _number(value, kind)
     except ValueError as error:
         raise TransformError(
-            f"{described(data)} cannot be cast to {kind.value}: it {error}"
+            f"{described(data)} cannot be cast to {kind.value}: the value {error}"
         ) from None
     except TypeError:
         raise TransformError(f"{described(data)} cannot be cast to {kind.value}") from None
     if schema is None and kind in FLOATS and not math.isfinite(number):
         raise TransformError(
-            f"{described(data)} cannot be cast to {kind.value}: JSON has no number {number}"
+            f"{described(data)} cannot be cast to {kind.value}: JSON cannot represent {number}"
         )
     # Without a schema, the encoder would write the digits of 64 bits.
     return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
@@ -194,7 +196,7 @@ _FORMATS = (
     DateFormat("yyyy-MM-dd"),
     DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
 )
-"""The formats of times of the first day, of whole days and of other times, as in Connect."""
+"""The formats of moments: within 1970-01-01, at midnight of another day, and others, as in Connect."""
 
 
 def _format_of(millis: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chain of a topic: decodes a record, applies its transforms in order, and encodes it."""
+"""The chain of a topic: decodes a record, applies the topic's transforms, and encodes the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statefun.transforms.transform import Part, Record, Schemas, Transform
 
 
 class Transformed(NamedTuple):
-    """A record after the transforms; parts that were not asked for are unchanged."""
+    """A record after the transforms; parts that the caller has not asked for are unchanged."""
 
     key: bytes | None
     value: bytes | None
@@ -33,16 +33,16 @@ class _Step(NamedTuple):
     transform: Transform
 
     def error(self, cause: TransformError) -> TransformError:
-        """Return an error that names the transform and its position."""
+        """Return an error that names the transform and its position before the text of ``cause``."""
         name = type(self.transform).__name__
         return TransformError(f"transforms[{self.number}], {name}: {cause}")
 
 
 class _Plan(NamedTuple):
-    """The steps that make some parts of a record."""
+    """The steps that have to be applied to compute some parts of a record."""
 
     steps: Sequence[tuple[Callable[[Record], None], _Step]]
-    """The transforms to apply, each with its step."""
+    """For each step: the method that applies its transform, and the step itself, for errors."""
     reads_key: bool
     reads_value: bool
     makes_key: bool
@@ -50,10 +50,10 @@ class _Plan(NamedTuple):
 
 
 class _Plans(dict[frozenset[Part], _Plan]):
-    """Plans by the parts that they make; each has only the transforms that decide these parts.
+    """Plans by the parts that they compute; a plan has only the transforms on which its parts depend.
 
     Args:
-        steps: all transforms.
+        steps: the steps of all transforms of the chain.
     """
 
     def __init__(self, steps: Sequence[_Step]) -> None:
@@ -111,12 +111,12 @@ class Chain:
 
     @property
     def reads_value(self) -> bool:
-        """Whether the changed parts depend on values."""
+        """Whether the parts that the chain changes depend on values."""
         return self._plans[self.changes].reads_value
 
     @property
     def reads_value_for_key(self) -> bool:
-        """Whether transformed keys depend on values."""
+        """Whether keys after the transforms depend on values before the transforms."""
         return self._plans[frozenset({Part.KEY})].reads_value
 
     @property
@@ -136,10 +136,10 @@ class Chain:
         return any(traits.takes_null for traits in of_values)
 
     def after(self) -> Schemas:
-        """Return the schemas after the transforms, as far as they are known before there are records.
+        """Return the schemas after the transforms, as far as they are known before any record is read.
 
         Raises:
-            TransformError: if a transform cannot take the schemas after the previous transforms.
+            TransformError: if a transform cannot take the schemas that it gets from the one before it.
         """
         codecs = {Part.KEY: self.key_codec, Part.VALUE: self.value_codec}
         without = frozenset(part for part, codec in codecs.items() if not codec.has_schemas)
@@ -152,11 +152,11 @@ class Chain:
         return schemas
 
     def for_function(self, record: EncodedRecord, parts: frozenset[Part]) -> Transformed:
-        """Return a record of the topic in the form that functions get, with an id as key.
+        """Transform a record of an ingress for a function; the key becomes the id of the address.
 
         Args:
             record: the record.
-            parts: the parts to make: keys are needed before the shuffle, and values after it.
+            parts: the parts to compute: keys before Spark's shuffle, and values after the shuffle.
 
         Raises:
             TransformError: if a transform fails on the record, or the key becomes null.
@@ -173,7 +173,7 @@ class Chain:
         )
 
     def for_topic(self, record: EncodedRecord) -> Transformed:
-        """Return a record of a function in the form that the topic gets.
+        """Transform a record that a function has sent, for the topic of an egress.
 
         Raises:
             TransformError: if a transform fails on the record.
@@ -188,7 +188,7 @@ class Chain:
         )
 
     def _applied(self, record: EncodedRecord, plan: _Plan) -> Record:
-        """Return a record after the transforms of a plan."""
+        """Decode a record, and apply the transforms of a plan to the record."""
         topic, partition, offset, timestamp, key, value = record
         after = Record(
             topic,
@@ -215,7 +215,7 @@ class Chain:
 
 
 def id_of(key: Data) -> str:
-    """Return the id of a key: a text as it is, and any other key in JSON.
+    """Return the id of an address for a key: a text as it is, and any other key as JSON.
 
     Raises:
         TransformError: if the key is null.
@@ -224,6 +224,6 @@ def id_of(key: Data) -> str:
     ('Ada', '7', '{"name":"Ada"}')
     """
     if key.value is None:
-        raise TransformError("the key is null, but it has to become the id of an address")
+        raise TransformError("the key must not be null, since it becomes the id of an address")
     # Sorted, so that objects with the same fields are the same id.
     return key.value if isinstance(key.value, str) else json_of(key, order="sorted").decode()

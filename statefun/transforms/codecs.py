@@ -40,9 +40,9 @@ class Codec(ABC):
     """The encoding of keys or values."""
 
     schema: Schema | None = None
-    """The schema of all keys or values, if it is known."""
+    """The schema of all keys or values; None if it is not known before a record is read."""
     has_schemas: bool = True
-    """Whether keys or values have schemas at all."""
+    """Whether the encoding has schemas."""
 
     @abstractmethod
     def read(self, content: bytes) -> Data:
@@ -57,16 +57,16 @@ class Codec(ABC):
         return None if data.value is None else json_of(data)
 
     def message(self, data: Data) -> bytes:
-        """Encode a transformed value for a function."""
+        """Encode a transformed value as the value of a message to a function."""
         return json_of(data)
 
 
 def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
-    """Return the JSON of a key or value, without its schema.
+    """Encode a key or value in JSON, without its schema.
 
     Args:
         data: the key or value.
-        order: whether the names of objects are sorted.
+        order: ``"sorted"`` to sort the fields of objects by name.
 
     Raises:
         TransformError: if JSON cannot represent the key or value.
@@ -82,7 +82,7 @@ def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
         raise
     except Exception as error:
         raise TransformError(
-            f"the data cannot be written in JSON: {type(error).__name__}: {error}"
+            f"the key or value cannot be written in JSON: {type(error).__name__}: {error}"
         ) from error
     return content
 
@@ -98,7 +98,7 @@ def _check_finite(value: Any) -> None:
         for each in value:
             _check_finite(each)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise TransformError(f"JSON has no number {value}")
+        raise TransformError(f"JSON cannot represent the number {value}")
 
 
 @attrs.frozen
@@ -132,10 +132,10 @@ _REMEMBERED_BYTES = 16 * 1024
 
 @attrs.frozen
 class JsonWithSchemaCodec(Codec):
-    """JSON objects with schema and payload, as Connect's converter writes with ``schemas.enable``."""
+    """JSON objects with schema and payload, as Connect's JsonConverter writes with ``schemas.enable``."""
 
     def read(self, content: bytes) -> Data:
-        """Decode a schema, and the payload with it."""
+        """Decode the schema of a JSON object, and then the payload with this schema."""
         raw, payload = json_text.read_envelope(content)
         # Schemas come from outside: only small ones are cached, as the cache counts schemas.
         schema = _json_schema(raw) if len(raw) <= _REMEMBERED_BYTES else _read_schema(raw)
@@ -144,7 +144,7 @@ class JsonWithSchemaCodec(Codec):
         return Data(schema, value_of_json(schema, json_text.decode_exactly(payload)))
 
     def write(self, data: Data) -> bytes | None:
-        """Encode a payload with its schema."""
+        """Encode a JSON object with the schema and the payload."""
         if data == NOTHING:
             return None
         return b'{"schema":%b,"payload":%b}' % (_schema_json(data.schema), json_of(data))
@@ -179,36 +179,36 @@ class AvroCodec(Codec):
         return without_logical_types(self.text)
 
     def read(self, content: bytes) -> Data:
-        """Decode a value."""
+        """Decode a key or value that was written with the codec's schema."""
         return self.data_of(avro.decode(content, self._plain, names_branches=True))
 
     def data_of(self, value: Any) -> Data:
-        """Return the data of a value that was decoded without logical types."""
+        """Convert a value that was decoded without logical types, and add the codec's schema."""
         return Data(self.schema, None if self.schema is None else logical(self.schema, value))
 
     def read_as_written(self, content: bytes, schema: str) -> Data:
-        """Decode a value that was written with another schema."""
+        """Decode a value that was written with the schema ``schema``, and not with the codec's."""
         writer_schema = without_logical_types(schema)
         return self.data_of(avro.decode(content, writer_schema, self._plain, names_branches=True))
 
     def write(self, data: Data) -> bytes | None:
-        """Encode a value with the schema that it has after the transforms."""
+        """Encode a key or value with the schema that it has after the transforms."""
         return None if data.value is None else self.message(data)
 
     def message(self, data: Data) -> bytes:
-        """Encode a value with the schema that it has after the transforms."""
+        """Encode a key or value with the schema that it has after the transforms."""
         if data.schema is None:
-            raise TransformError("the transformed data has no schema, and Avro needs one")
+            raise TransformError("the transformed key or value has no schema, which Avro needs")
         bare = without_logical_types(avro_schema(data.schema))
         return avro.encode(plain(data.schema, data.value), bare)
 
 
 @lru_cache(maxsize=128)
 def avro_schema(schema: Schema) -> str:
-    """Return the Avro schema, in JSON, of a schema; results are cached.
+    """Convert a schema to an Avro schema, as JSON text; results are cached.
 
     Raises:
-        TransformError: if two different types have one name.
+        TransformError: if two different types have the same name.
     """
     return avro_of_schema(schema)
 
@@ -221,7 +221,7 @@ class RegistryCodec(Codec):
     properties: Mapping[str, str] = attrs.field(repr=False, hash=False)
     avro: AvroCodec
     subject: str | None = None
-    """The subject under which the schemas of written values are registered; None: none is."""
+    """The subject under which schemas of written values are registered; None: values are only read."""
     schema: Schema | None = attrs.field(init=False)
 
     @schema.default
@@ -234,12 +234,12 @@ class RegistryCodec(Codec):
         return self.avro.read_as_written(payload, schema)
 
     def write(self, data: Data) -> bytes | None:
-        """Encode a value, and register its schema."""
+        """Register the schema of a value, and encode the value with the schema's number."""
         if data.value is None:
             return None
         if data.schema is None or self.subject is None:
             raise TransformError(
-                "the transformed data needs a schema, and a subject to register it under"
+                "the transformed value needs a schema, and a subject under which the schema is registered"
             )
         return schema_registry.registered_avro(
             plain(data.schema, data.value),
@@ -259,12 +259,12 @@ class OpaqueCodec(Codec):
     """Bytes in a format that transforms cannot read."""
 
     def read(self, content: bytes) -> Data:
-        """Raise an error: transforms cannot read the bytes."""
-        raise TransformError(f"{len(content)} bytes have no format that transforms can read")
+        """Raise a TransformError, since transforms cannot decode the bytes."""
+        raise TransformError(f"its {len(content)} bytes have no format that transforms can decode")
 
 
 def read_part(codec: Codec, content: bytes | None, what: str) -> Data:
-    """Decode a key or value; null stays null.
+    """Decode the key or value of a record; null stays null.
 
     Raises:
         TransformError: if the content is malformed.
@@ -277,8 +277,8 @@ def read_part(codec: Codec, content: bytes | None, what: str) -> Data:
     except StatefunError:
         raise
     except TransformError as error:
-        raise TransformError(f"the {what} cannot be read: {error}") from None
+        raise TransformError(f"the {what} of the record cannot be decoded: {error}") from None
     except Exception as error:
         raise TransformError(
-            f"the {what} cannot be read: {type(error).__name__}: {error}"
+            f"the {what} of the record cannot be decoded: {type(error).__name__}: {error}"
         ) from error

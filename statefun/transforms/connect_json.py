@@ -33,12 +33,12 @@ from statefun.transforms.data import (
 from statefun.transforms.java_numbers import shortest, single, wrapped
 
 _NAMES = {Kind.FLOAT32: "float", Kind.FLOAT64: "double"}
-"""The names in JSON of kinds that have another name in the model."""
+"""The names that JsonConverter gives to kinds (schema types) with other names in Connect's model."""
 _KINDS = {_NAMES.get(kind, kind.value): kind for kind in Kind if kind is not Kind.UNION}
 
 
 def schema_of_json(content: Any) -> Schema | None:
-    """Convert JSON to a schema; null to None.
+    """Convert a schema in the JSON of JsonConverter to a schema of Connect's model; null to None.
 
     Raises:
         TransformError: if the JSON is not a schema.
@@ -47,7 +47,7 @@ def schema_of_json(content: Any) -> Schema | None:
         return None
     kind = _KINDS.get(str(content.get("type"))) if isinstance(content, dict) else None
     if kind is None:
-        raise TransformError("the schema is not an object with a valid type")
+        raise TransformError("a schema must be a JSON object with a valid type")
     schema = Schema(
         kind,
         content.get("optional") is True,
@@ -60,9 +60,9 @@ def schema_of_json(content: Any) -> Schema | None:
         keys=schema_of_json(content.get("keys")),
     )
     if kind in {Kind.ARRAY, Kind.MAP} and schema.items is None:
-        raise TransformError(f"the schema of the {kind.value} has no schema of its items")
+        raise TransformError(f"the schema of the {kind.value} must contain a schema of the items")
     if kind is Kind.MAP and schema.keys is None:
-        raise TransformError("the schema of the map has no schema of its keys")
+        raise TransformError("the schema of the map must contain a schema of the keys")
     default = content.get("default")
     if default is None:
         return schema
@@ -78,7 +78,7 @@ def _option(content: Mapping[str, Any], name: str, kind: type) -> Any:
 
 def _parameters(content: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     if not all(isinstance(value, str) for value in content.values()):
-        raise TransformError("a parameter of a schema is not a text")
+        raise TransformError("a parameter of a schema must be a text")
     return tuple(content.items())
 
 
@@ -86,12 +86,12 @@ def _field(content: Any) -> Field:
     schema = schema_of_json(content)
     name = None if schema is None else _option(content, "field", str)
     if schema is None or name is None:
-        raise TransformError("a field of a schema has no name")
+        raise TransformError("a field of a schema must have a name")
     return Field(name, schema)
 
 
 def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
-    """Convert a schema to JSON."""
+    """Convert a schema of Connect's model to the JSON of JsonConverter."""
     if schema is None:
         return None
     content: dict[str, Any] = {
@@ -117,7 +117,7 @@ def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
 
 
 def value_of_json(schema: Schema, content: Any) -> Any:
-    """Convert JSON to a value of a schema; null to the default of the schema.
+    """Convert the JSON of a value to a value of ``schema``; null to the default of the schema.
 
     Raises:
         TransformError: if the JSON does not fit the schema.
@@ -125,18 +125,20 @@ def value_of_json(schema: Schema, content: Any) -> Any:
     if content is None:
         if schema.default is not None or schema.is_optional:
             return schema.default
-        raise TransformError("the value is null, but its schema is not optional")
+        raise TransformError("the value must not be null, since its schema is not optional")
     read = _LOGICAL_READ.get(schema.name or "", _READ.get(schema.kind))
     try:
         return content if read is None else read(schema, content)
     except TransformError:
         raise
     except (AttributeError, TypeError, ValueError):
-        raise TransformError(f"the JSON does not fit {described(Data(schema, 0))}") from None
+        raise TransformError(
+            f"the JSON cannot be converted to {described(Data(schema, 0))}"
+        ) from None
 
 
 def _named(name: str, schema: Schema, content: Any) -> Any:
-    """Convert the JSON of a field; an error has its name."""
+    """Convert the JSON value of a field; if it fails, the error names the field."""
     try:
         return value_of_json(schema, content)
     except TransformError as error:
@@ -153,7 +155,7 @@ def _array(schema: Schema, content: Any) -> list[Any]:
 
 
 def _map(schema: Schema, content: Any) -> dict[Any, Any]:
-    """Convert JSON to a map: an object if the keys are texts, else a list of pairs."""
+    """Convert the JSON of a map: an object if the keys are texts, otherwise a list of pairs."""
     keys, items = schema.keys or OPTIONAL_STRING, schema.items or OPTIONAL_STRING
     if keys.kind is Kind.STRING:
         return {key: value_of_json(items, value) for key, value in content.items()}
@@ -164,7 +166,9 @@ def _integer(schema: Schema, content: Any) -> int:
     if isinstance(content, bool) or not isinstance(content, int):
         raise TypeError
     if content != wrapped(content, INTEGERS[schema.kind]):
-        raise TransformError(f"a number has more than {INTEGERS[schema.kind]} bits")
+        raise TransformError(
+            f"a number of type {schema.kind.value} must not have more than {INTEGERS[schema.kind]} bits"
+        )
     return content
 
 
@@ -204,17 +208,18 @@ _LOGICAL_READ: Mapping[str, Callable[[Schema, Any], Any]] = {
 
 
 def json_of_value(schema: Schema | None, value: Any) -> Any:
-    """Convert a value to data that an encoder of JSON knows.
+    """Convert a value to dicts, lists, texts and numbers, which an encoder of JSON takes.
 
     Raises:
-        TransformError: if JSON cannot represent the value, or it is null and must not be.
+        TransformError: if JSON cannot represent the value, or the value is null and its schema is
+            not optional.
     """
     if schema is None:
         return value.millis if isinstance(value, Moment) else value
     if value is None:
         if schema.is_optional:
             return None
-        raise TransformError("the value is null, but its schema is not optional")
+        raise TransformError("the value must not be null, since its schema is not optional")
     if isinstance(value, Moment):
         return number_of(schema, value)
     if isinstance(value, Decimal):
@@ -225,7 +230,7 @@ def json_of_value(schema: Schema | None, value: Any) -> Any:
 
 def _json_of_float(schema: Schema, value: float) -> float:
     if not math.isfinite(value):
-        raise TransformError(f"JSON has no number {value}")
+        raise TransformError(f"JSON cannot represent the number {value}")
     return shortest(value) if schema.kind is Kind.FLOAT32 else value
 
 

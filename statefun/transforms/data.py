@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from statefun.sdk.times import from_epoch_millis
+
 
 class TransformError(ValueError):
-    """A transform cannot take a record or a schema, or its options are invalid."""
+    """A transform fails on a record or a schema, or the transform's options are invalid."""
 
 
 class Kind(Enum):
-    """The type of a schema."""
+    """The type of a schema, such as ``int32`` or ``string``."""
 
     INT8 = "int8"
     INT16 = "int16"
@@ -34,11 +36,11 @@ class Kind(Enum):
     MAP = "map"
     STRUCT = "struct"
     UNION = "union"
-    """A value of one of several types. Connect has no such kind; transforms do not change the value."""
+    """The kind of values of one of several Avro types, which Connect lacks; transforms keep such values."""
 
 
 INTEGERS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
-"""The kinds of whole numbers, with their numbers of bits."""
+"""The kinds of whole numbers, each with its number of bits."""
 FLOATS = frozenset({Kind.FLOAT32, Kind.FLOAT64})
 
 DATE = "org.apache.kafka.connect.data.Date"
@@ -46,11 +48,11 @@ TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
-"""The names of schemas whose values are moments."""
+"""The names of schemas whose values are moments: dates, times of day and timestamps."""
 OPAQUE = "avro"
-"""The parameter with an Avro schema that the model cannot represent, such as an enumeration."""
+"""The name of the parameter with an Avro schema that Connect's model lacks, such as an enumeration."""
 LOGICAL = MOMENTS | {DECIMAL}
-"""The names of schemas whose values have a class of their own: moments and decimal numbers."""
+"""The names of schemas whose values are objects of Moment or Decimal."""
 
 
 MILLIS_PER_DAY = 24 * 60 * 60 * 1000
@@ -64,7 +66,7 @@ class Moment:
 
     def __init__(self, millis: int) -> None:
         self.millis = millis
-        """Milliseconds since the epoch."""
+        """The moment in milliseconds since the epoch."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Moment) and self.millis == other.millis
@@ -77,53 +79,62 @@ class Moment:
 
 
 def number_of(schema: Schema, moment: Moment) -> int:
-    """Return the number that stands for a date, a time of day or a timestamp: days or milliseconds.
+    """Return the number that encodes a moment: days for a date, milliseconds for other moments.
 
     Raises:
-        TransformError: if a date has a time of day, or a time of day has a date.
+        TransformError: if a date contains a time of day, or a time of day contains a date.
     """
     millis = moment.millis
     if schema.name == DATE:
         if millis % MILLIS_PER_DAY:
-            raise TransformError("a date has a time of day")
+            raise TransformError(
+                f"a date must not contain a time of day, but {_shown(moment)} does"
+            )
         return millis // MILLIS_PER_DAY
     if schema.name == TIME and not 0 <= millis <= MILLIS_PER_DAY:
-        raise TransformError("a time of day has a date")
+        raise TransformError(f"a time of day must not contain a date, but {_shown(moment)} does")
     return millis
 
 
+def _shown(moment: Moment) -> str:
+    try:
+        return from_epoch_millis(moment.millis).isoformat()
+    except OverflowError:
+        return f"{moment.millis:,} ms"
+
+
 def moment_of(schema: Schema, number: int) -> Moment:
-    """Return the date, time of day or timestamp that a number stands for."""
+    """Return the moment that a number encodes: days for a date, milliseconds for other moments."""
     return Moment(number * MILLIS_PER_DAY if schema.name == DATE else number)
 
 
 _MAX_SCALE = 1000
 _MOST_DIGITS = 10_000
 _MOST_BYTES = 4_154
-"""The bytes of so many digits; the time of a conversion grows with their square."""
+"""The largest size of a decimal number of 10,000 digits; larger ones would take too long to convert."""
 _EXACTLY = Context(prec=_MOST_DIGITS, traps=[Inexact, InvalidOperation, Overflow])
-"""A context that raises an error instead of rounding."""
+"""A context for decimal numbers that raises an error instead of rounding."""
 
 
 def scale_of(schema: Schema) -> int:
-    """Return the number of decimals of a schema's decimal numbers.
+    """Return how many decimal places the decimal numbers of a schema have.
 
     Raises:
-        TransformError: if the schema has no scale, or it is too large.
+        TransformError: if the schema has no scale, or the scale is too large.
     """
     try:
         scale = int(dict(schema.parameters)["scale"])
     except (KeyError, ValueError):
-        raise TransformError("the schema of a decimal number has no scale") from None
+        raise TransformError("the schema of a decimal number must have a scale") from None
     if abs(scale) > _MAX_SCALE:
         raise TransformError(
-            f"the scale of a decimal number is {scale}, and at most {_MAX_SCALE:,} is supported"
+            f"the scale of a decimal number must be at most {_MAX_SCALE:,}, not {scale}"
         )
     return scale
 
 
 def decimal_of(schema: Schema, content: bytes) -> Decimal:
-    """Return the decimal number whose digits, as a whole number, are these bytes.
+    """Decode a decimal number: a whole number in ``content``, shifted by the scale of ``schema``.
 
     Raises:
         TransformError: if the number has too many digits.
@@ -134,12 +145,12 @@ def decimal_of(schema: Schema, content: bytes) -> Decimal:
 
 
 def bounded(number: Decimal) -> Decimal:
-    """Return a decimal number unchanged, if it has few enough digits to compute with.
+    """Check that a decimal number has at most 10,000 digits, and return the number.
 
     >>> bounded(Decimal("1e100000000"))
     Traceback (most recent call last):
     ...
-    statefun.transforms.data.TransformError: a decimal number has more than 10,000 digits
+    statefun.transforms.data.TransformError: a decimal number must have at most 10,000 digits
 
     Raises:
         TransformError: if the number has too many digits.
@@ -151,20 +162,22 @@ def bounded(number: Decimal) -> Decimal:
 
 
 def _too_long() -> TransformError:
-    return TransformError(f"a decimal number has more than {_MOST_DIGITS:,} digits")
+    return TransformError(f"a decimal number must have at most {_MOST_DIGITS:,} digits")
 
 
 def bytes_of(schema: Schema, number: Decimal, size: int | None = None) -> bytes:
-    """Return the bytes that stand for a decimal number; ``size`` of them, or as many as it needs.
+    """Encode a decimal number in ``size`` bytes, or if that is None, in as few bytes as possible.
 
     Raises:
-        TransformError: if the number has more decimals than its schema.
+        TransformError: if the number has more decimal places than the schema's scale.
         ArithmeticError: if the number has too many digits.
     """
     shifted = _EXACTLY.scaleb(number, scale_of(schema))
     unscaled = int(shifted)
     if unscaled != shifted:
-        raise TransformError("a decimal number has more decimals than its schema")
+        raise TransformError(
+            "a decimal number must not have more decimal places than the scale of its schema"
+        )
     return unscaled.to_bytes(size or (unscaled.bit_length() + 8) // 8, "big", signed=True)
 
 
@@ -179,7 +192,7 @@ class Field(NamedTuple):
 class Schema:
     """The schema of values.
 
-    The value of a struct is a dictionary with all fields; that of a map, a dictionary by key.
+    The value of a struct is a dictionary with all fields; the value of a map is a dictionary by key.
     """
 
     kind: Kind
@@ -197,12 +210,12 @@ class Schema:
     """The schema of the keys of a map."""
 
     def field(self, name: str) -> Field | None:
-        """Return the field of that name."""
+        """Return the field with a name; None if the schema has no such field."""
         return next((field for field in self.fields if field.name == name), None)
 
 
 class Data(NamedTuple):
-    """A key or a value, with its schema if it has one."""
+    """A key or a value of a record, or a part of it, with its schema; None if it has no schema."""
 
     schema: Schema | None
     value: Any
@@ -214,22 +227,22 @@ OPTIONAL_STRING = Schema(Kind.STRING, is_optional=True)
 
 
 def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
-    """Return the schema of a struct with the given fields, and the properties of ``like``.
+    """Return the schema of a struct with ``fields`` and the name, version and other basics of ``like``.
 
     Raises:
-        TransformError: if two fields have one name.
+        TransformError: if two fields have the same name.
     """
     by_name: dict[str, Field] = {}
     for field in fields:
         if field.name in by_name:
-            raise TransformError(f"there are two fields {field.name!r}")
+            raise TransformError(f"two fields must not have the same name, {field.name!r}")
         by_name[field.name] = field
     bare = basics(like, Kind.STRUCT) if like else Schema(Kind.STRUCT)
     return attrs.evolve(bare, fields=tuple(by_name.values()))
 
 
 def basics(schema: Schema, kind: Kind | None = None) -> Schema:
-    """Return a required schema with the name, version, documentation and parameters of another."""
+    """Copy a schema's name, version, documentation and parameters to a new schema, which is required."""
     return Schema(
         kind or schema.kind,
         name=schema.name,
@@ -246,23 +259,23 @@ def basics(schema: Schema, kind: Kind | None = None) -> Schema:
 
 
 def required(name: str, schema: Schema, value: Any) -> Any:
-    """Return the value of a field unchanged.
+    """Check that the value of a required field is not null, and return the value.
 
     Raises:
         TransformError: if the value is null, and the field is required.
     """
     if value is None and not schema.is_optional:
-        raise TransformError(f"field {name!r} is null, and is required")
+        raise TransformError(f"field {name!r} must not be null, since it is required")
     return value
 
 
 def or_default(schema: Schema, value: Any, *, replaced: bool) -> Any:
-    """Return a value; if it is null and ``replaced`` is set, the default of its schema."""
+    """Return a value; instead of null, return the schema's default if ``replaced`` is set."""
     return schema.default if value is None and replaced else value
 
 
 def copied(field: Field, value: Any, *, replaced: bool) -> Any:
-    """Return the value of a field; if it is null and ``replaced`` is set, the default.
+    """Return the value of a field; instead of null, return the default if ``replaced`` is set.
 
     Raises:
         TransformError: if the result is null, and the field is required.
@@ -271,10 +284,10 @@ def copied(field: Field, value: Any, *, replaced: bool) -> Any:
 
 
 def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
-    """Return the fields of a struct.
+    """Return the fields of the schema of a struct.
 
     Raises:
-        TransformError: if the schema is not that of a struct.
+        TransformError: if the schema is not the schema of a struct.
     """
     if schema.kind is not Kind.STRUCT:
         raise TransformError(
@@ -284,10 +297,10 @@ def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
 
 
 def fields_of(data: Data, purpose: str) -> dict[str, Any]:
-    """Return the fields of an object: a struct, or a map without a schema.
+    """Return the fields of an object: a struct, or a dictionary without a schema.
 
     Raises:
-        TransformError: if the data is neither.
+        TransformError: if the data is neither of the two.
     """
     schema, value = data
     is_struct = schema is None or schema.kind is Kind.STRUCT
@@ -297,7 +310,7 @@ def fields_of(data: Data, purpose: str) -> dict[str, Any]:
 
 
 def described(data: Data) -> str:
-    """Return a description of data for error texts, without its value."""
+    """Return a description of a key or value for error texts, which does not contain the value."""
     schema, value = data
     if value is None:
         return "null"

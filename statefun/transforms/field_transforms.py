@@ -46,7 +46,7 @@ from statefun.transforms.transform import (
 
 @attrs.frozen(cache_hash=True)
 class ReplaceField(PartTransform):
-    """Leaves out and renames fields."""
+    """Leaves out and renames fields of a key or value."""
 
     exclude: frozenset[str] = frozenset()
     include: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class ReplaceField(PartTransform):
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema without left-out fields, and with renamed fields."""
+        """Remove the left-out fields from a schema, and rename the renamed fields."""
         renames = dict(self.renames)
         fields = [field for field in fields_in(schema, "ReplaceField") if self._keeps(field.name)]
         return struct(
@@ -63,7 +63,7 @@ class ReplaceField(PartTransform):
         )
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Leave out and rename fields."""
+        """Leave out and rename fields of a key or value."""
         del record
         if data.value is None:
             return data
@@ -95,7 +95,7 @@ _PARSED: Mapping[Kind, Callable[[str], Any]] = {
     Kind.FLOAT64: lambda text: float(Decimal(text)),
     Kind.STRING: str,
 }
-"""Parsers of replacements, by the kind of the masked value."""
+"""Functions that parse a replacement, by the kind (schema type) of the masked value."""
 _EMPTY: Mapping[Kind, Any] = {
     **dict.fromkeys(INTEGERS, 0),
     **dict.fromkeys(FLOATS, 0.0),
@@ -108,7 +108,7 @@ _EMPTY: Mapping[Kind, Any] = {
 
 @attrs.frozen(cache_hash=True)
 class MaskField(PartTransform):
-    """Replaces the values of fields."""
+    """Replaces the values of fields, in order to hide these values."""
 
     fields: frozenset[str]
     replacement: str | None = None
@@ -116,23 +116,24 @@ class MaskField(PartTransform):
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the same schema."""
+        """Check that the schema is the schema of a struct, and return it unchanged."""
         fields_in(schema, "MaskField")
         return schema
 
     def check(self, schemas: Schemas) -> None:
-        """Check that the fields can be masked; the schema stays."""
+        """Check that the values of the fields can be masked; the schema does not change."""
         schema = schemas.of(self.part)
         for name, each in fields_in(schema, "MaskField") if schema is not None else ():
             if name in self.fields and (OPAQUE in dict(each.parameters) or each.kind not in _EMPTY):
                 if each.name in LOGICAL:
                     continue
                 raise TransformError(
-                    f"field {name!r} cannot be masked: it is {described(Data(each, 0))} with an own schema"
+                    f"field {name!r} cannot be masked: its schema is {described(Data(each, 0))} that only "
+                    "Avro has"
                 )
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Mask fields."""
+        """Replace the values of the fields to mask."""
         del record
         before, schema = fields_of(data, "MaskField"), data.schema
         if schema is None:
@@ -161,7 +162,7 @@ class MaskField(PartTransform):
                 return Decimal(0)
             if kind in _EMPTY:
                 return _EMPTY[kind]
-            raise TransformError(f"field {name!r} cannot be masked: it is {described(data)}")
+            raise TransformError(f"field {name!r} cannot be masked: it has {described(data)}")
         try:
             if is_decimal:
                 return Decimal(self.replacement)
@@ -169,16 +170,16 @@ class MaskField(PartTransform):
                 return _PARSED[kind](self.replacement)
         except (InvalidOperation, OverflowError, ValueError):
             raise TransformError(
-                f"field {name!r} cannot be masked: the replacement is not a number, and the field is "
+                f"field {name!r} cannot be masked: the replacement is not a number, and the field has "
                 f"{described(data)}"
             ) from None
         raise TransformError(
-            f"field {name!r} cannot be masked by a replacement: it is {described(data)}"
+            f"field {name!r} cannot be masked by a replacement: it has {described(data)}"
         )
 
 
 def kind_of(data: Data) -> Kind:
-    """Return the kind of a value; without a schema, its class in Python decides."""
+    """Return the kind (schema type) of a value; without a schema, the value's Python class decides."""
     schema, value = data
     if schema is not None:
         return schema.kind
@@ -189,14 +190,14 @@ def kind_of(data: Data) -> Kind:
 
 
 class Insertion(NamedTuple):
-    """A field to insert."""
+    """The name of a field to insert, and whether the field is optional."""
 
     name: str
     is_optional: bool = True
 
     @classmethod
     def parse(cls, text: str) -> Insertion:
-        """Parse a name; ``!`` after it makes the field required, ``?`` makes it optional.
+        """Parse the name of a field; ``!`` after the name makes the field required, ``?`` optional.
 
         >>> Insertion.parse("topic!")
         Insertion(name='topic', is_optional=False)
@@ -219,7 +220,7 @@ class InsertField(PartTransform):
 
     @property
     def traits(self) -> Traits:
-        """The transform reads its part, and the properties that it inserts."""
+        """The traits: the transform reads and changes its part, and reads the properties it inserts."""
         reads = frozenset({self.part} if self.topic is None else {self.part, Part.TOPIC})
         has_time, has_offset = self.timestamp is not None, self.offset is not None
         return Traits(self.part, reads, has_time, has_offset)
@@ -241,7 +242,7 @@ class InsertField(PartTransform):
         return struct(schema, [*fields_in(schema, "InsertField"), *inserted])
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Insert fields."""
+        """Insert the fields into the key or value."""
         if data.value is None:
             return data
         before, schema = fields_of(data, "InsertField"), data.schema
@@ -249,7 +250,9 @@ class InsertField(PartTransform):
         if schema is not None and time is not None:
             time = Moment(time)
         if self.offset is not None and record.offset is None:
-            raise TransformError("a record has no offset before it is written")
+            raise TransformError(
+                "offset.field is not possible for an egress: a record has no offset before it is written"
+            )
         insertions = (
             (self.topic, record.topic),
             (self.partition, record.partition),
@@ -284,19 +287,19 @@ class ValueToKey(Transform):
 
     @property
     def traits(self) -> Traits:
-        """The transform changes the key, and reads the value."""
+        """The traits: the transform changes the key, and reads the value."""
         return Traits(Part.KEY, frozenset({Part.VALUE}))
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the key's schema."""
+        """Return the schema of the new key, for a schema of the value."""
         schemas = dict(fields_in(schema, "ValueToKey"))
         for name in self.fields:
             if name not in schemas:
-                raise TransformError(f"there is no field {name!r}")
+                raise TransformError(f"the value has no field {name!r}")
         return struct(None, [Field(name, schemas[name]) for name in self.fields])
 
     def apply(self, record: Record) -> None:
-        """Replace the key."""
+        """Replace the record's key by an object with the fields of the value."""
         data = record.value
         before, schema = fields_of(data, "ValueToKey"), data.schema
         if schema is None:
@@ -311,7 +314,7 @@ class ValueToKey(Transform):
         record.key = Data(after, key)
 
     def check(self, schemas: Schemas) -> None:
-        """Replace the schema of the key."""
+        """Replace the schema of the key by the schema of the new key."""
         schemas.key = None if schemas.value is None else self.schema(schemas.value)
         schemas.without = schemas.without - {Part.KEY} | (
             {Part.KEY} if Part.VALUE in schemas.without else frozenset()

@@ -35,16 +35,16 @@ _ZONE_LETTERS = "zZX"
 
 
 class _Part(NamedTuple):
-    """A letter of a pattern and how often it is repeated, or a literal text."""
+    """A part of a date pattern: a letter and how often it is repeated, or a literal text."""
 
     letter: str
-    """Empty for a literal text."""
+    """The letter of the part; empty for a literal text."""
     length: int
     text: str = ""
 
 
 def _hours(base: int, first: int) -> Callable[[datetime], int]:
-    """Return a function for the hour of a clock with ``base`` hours that begins at ``first``."""
+    """Return a function that computes the hour on a clock with ``base`` hours, counted from ``first``."""
     return lambda moment: (moment.hour - first) % base + first
 
 
@@ -63,12 +63,12 @@ _NUMBERS: Mapping[str, Callable[[datetime], int]] = {
     "S": lambda moment: moment.microsecond // 1000,
 }
 LETTERS = "".join((*_NUMBERS, "E", "a", _ZONE_LETTERS))
-"""The letters that patterns may contain."""
+"""The letters that a date pattern may contain."""
 
 
 @attrs.frozen
 class DateFormat:
-    """A format of dates, by its pattern.
+    """Writes and parses dates by a pattern of ``java.text.SimpleDateFormat``.
 
     >>> day = DateFormat("yyyy-MM-dd")
     >>> day.format(day.parse("2026-02-29"))
@@ -85,16 +85,16 @@ class DateFormat:
         """Write a time that is given in milliseconds since the epoch.
 
         Raises:
-            ValueError: if its year has more than four digits.
+            ValueError: if the year is not from 1 to 9999.
         """
         try:
             moment = from_epoch_millis(millis)
         except OverflowError:
-            raise ValueError("the year is not from 1 to 9999") from None
+            raise ValueError("the year must be from 1 to 9999") from None
         return "".join(_formatted(part, moment) for part in self._parts)
 
     def parse(self, text: str) -> int:
-        """Parse a time; return it in milliseconds since the epoch.
+        """Parse a text by the pattern; return the time in milliseconds since the epoch.
 
         Raises:
             ValueError: if the text does not match the pattern.
@@ -109,7 +109,7 @@ class DateFormat:
                 continue
             place = len(text) - len(text[place:].lstrip(" \t"))
             before_number = number + 1 < len(self._parts) and _is_numeric(self._parts[number + 1])
-            match = _reader(part, before_number=before_number).match(text, place)
+            match = _part_regex(part, before_number=before_number).match(text, place)
             if match is None:
                 raise ValueError(f"does not match the pattern {self.pattern}")
             fields[part.letter] = _value(part, match)
@@ -120,14 +120,14 @@ class DateFormat:
 def _parts_of(pattern: str) -> Iterator[_Part]:
     for match in _PART.finditer(pattern):
         if match["open"]:
-            raise ValueError("has a quote that is not closed")
+            raise ValueError("has an opening quote without a closing quote")
         if match["quoted"]:
             # Two quotes stand for one quote, inside and outside of a quoted text.
             yield _Part("", 0, match["quoted"][1:-1].replace("''", "'") or "'")
         elif match["text"]:
             yield _Part("", 0, match["text"])
         elif match["letter"] not in LETTERS:
-            raise ValueError(f"has the letter {match['letter']}; supported are {LETTERS}")
+            raise ValueError(f"has the letter {match['letter']}; a pattern may only have {LETTERS}")
         else:
             yield _Part(match["letter"], len(match[0]))
 
@@ -160,8 +160,11 @@ def _name(name: str, length: int) -> str:
     return name[:_SHORT] if length <= _SHORT else name
 
 
-def _reader(part: _Part, *, before_number: bool) -> re.Pattern[str]:
-    """Return the expression for a part; a number directly before another one has a fixed width."""
+def _part_regex(part: _Part, *, before_number: bool) -> re.Pattern[str]:
+    """Return the regular expression that matches one part of a date pattern.
+
+    A number that another number follows without a separator has exactly ``part.length`` digits.
+    """
     letter, length, _ = part
     if letter in _ZONE_LETTERS:
         return _ISO_ZONES[min(length, 3)] if letter == "X" else _ZONE
@@ -193,7 +196,7 @@ def _value(part: _Part, match: re.Match[str]) -> int:
 
 
 def _millis(fields: Mapping[str, int]) -> int:
-    """Return the time of fields in milliseconds; small units carry over into larger ones."""
+    """Return the time of parsed fields, by letter, in milliseconds; too large numbers carry over."""
     months = fields.get("M", 1) - 1
     year = fields.get("y", EPOCH.year) + months // 12
     zone = next((fields[letter] for letter in _ZONE_LETTERS if letter in fields), 0)
@@ -209,7 +212,7 @@ def _millis(fields: Mapping[str, int]) -> int:
             milliseconds=fields.get("S", 0),
         )
     except (ValueError, OverflowError):
-        raise ValueError("is out of range: years are from 1 to 9999") from None
+        raise ValueError("is out of range: the year must be from 1 to 9999") from None
     return to_epoch_millis(moment)
 
 

@@ -25,12 +25,12 @@ _FLOAT = re.compile(
 )
 _WHITESPACE = "".join(map(chr, range(33)))
 _PLAIN = (-3, 7)
-"""Java writes a number without an exponent if its first digit has an exponent from -3 to 6."""
+"""The range of decimal exponents: -3 to 6. Java writes numbers in this range without an exponent."""
 _INT, _LONG = 32, 64
 
 
 def wrapped(number: int, bits: int) -> int:
-    """Return the lowest bits of a number, as a signed number.
+    """Return the lowest ``bits`` bits of a number, as a signed number.
 
     >>> wrapped(200, 8)
     -56
@@ -40,7 +40,7 @@ def wrapped(number: int, bits: int) -> int:
 
 
 def truncated(number: float, bits: int) -> int:
-    """Return a float as a whole number: limited to the range of int or long, and then wrapped.
+    """Convert a float as Java does: limit it to the range of int or long, then keep the lowest bits.
 
     >>> truncated(3.9, 8), truncated(1e20, 64) == 2**63 - 1, truncated(float("nan"), 32)
     (3, True, 0)
@@ -54,7 +54,7 @@ def truncated(number: float, bits: int) -> int:
 
 
 def single(number: float) -> float:
-    """Return the nearest float of 32 bits."""
+    """Return the nearest float of 32 bits to a number."""
     try:
         nearest: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:
@@ -72,21 +72,21 @@ def shortest(number: float) -> float:
 
 
 def parsed_integer(text: str, bits: int) -> int:
-    """Parse a whole number.
+    """Parse a whole number of ``bits`` bits.
 
     Raises:
-        ValueError: if the text is not a whole number, or out of range.
+        ValueError: if the text is not a whole number, or the number has more bits.
     """
     if not _INTEGER.fullmatch(text):
         raise ValueError("is not a whole number")
     number = int(text)
     if number != wrapped(number, bits):
-        raise ValueError(f"is out of the range of {bits} bits")
+        raise ValueError(f"has more than {bits} bits")
     return number
 
 
 def parsed_float(text: str) -> float:
-    """Parse a float.
+    """Parse a floating-point number as Java does.
 
     Raises:
         ValueError: if the text is not a float.
@@ -105,7 +105,7 @@ def parsed_float(text: str) -> float:
 
 
 def text_of_float(number: float, *, is_single: bool = False) -> str:
-    """Write a float.
+    """Return a floating-point number as Java writes it.
 
     >>> text_of_float(0.1), text_of_float(1e10), text_of_float(100.0)
     ('0.1', '1.0E10', '100.0')
@@ -127,7 +127,7 @@ def text_of_float(number: float, *, is_single: bool = False) -> str:
 
 
 def _shortest(number: float, *, is_single: bool) -> str:
-    """Return the shortest decimal number that is parsed as ``number``."""
+    """Return the shortest decimal text that is parsed as ``number``."""
     if not is_single:
         return repr(number)
     texts = (f"{number:.{digits}g}" for digits in range(1, 10))

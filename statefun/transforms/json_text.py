@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Envelope(NamedTuple):
-    """A payload with its schema, both in JSON."""
+    """The schema and the payload of a JSON object, both as JSON."""
 
     schema: bytes
     payload: bytes
@@ -28,7 +28,7 @@ def decode(content: bytes) -> Any:
 
 
 def decode_exactly(content: bytes) -> Any:
-    """Decode JSON; fractions become decimal numbers, with all of their digits.
+    """Decode JSON; numbers with a fraction become decimal numbers with all of their digits.
 
     >>> decode_exactly(b"[0.10, 1]")
     [Decimal('0.10'), 1]
@@ -42,12 +42,12 @@ def decode_exactly(content: bytes) -> Any:
 def encode(
     value: Any, hook: Callable[[Any], Any] | None = None, order: Literal["sorted"] | None = None
 ) -> bytes:
-    """Encode JSON.
+    """Encode a value in JSON.
 
     Args:
         value: the value; floats that are infinite or not a number become null.
-        hook: returns a replacement for a value of a class that msgspec does not know.
-        order: whether the names of objects are sorted.
+        hook: converts a value of a class that msgspec does not know to a value that it knows.
+        order: ``"sorted"`` to sort the fields of objects by name.
     """
     import msgspec  # noqa: PLC0415 - see above
 
@@ -55,13 +55,13 @@ def encode(
 
 
 def read_envelope(content: bytes) -> Envelope:
-    """Split an object into schema and payload, without decoding the two.
+    """Split a JSON object into its schema and its payload, without decoding these.
 
     >>> read_envelope(b'{"schema": null, "payload": [1]}')
     Envelope(schema=b'null', payload=b'[1]')
 
     Raises:
-        msgspec.DecodeError: if ``content`` is not JSON of such an object, or has other fields.
+        msgspec.DecodeError: if ``content`` is not a JSON object with just the fields schema and payload.
     """
     return Envelope(*map(bytes, _envelope()(content)))
 

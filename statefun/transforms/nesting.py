@@ -30,21 +30,21 @@ from statefun.transforms.transform import PartTransform, Record, Schemas, Traits
 
 @attrs.frozen(cache_hash=True)
 class HoistField(PartTransform):
-    """Puts the value into an object, as its only field."""
+    """Replaces a key or value by an object that contains it as the only field."""
 
     field: str
 
     @property
     def traits(self) -> Traits:
-        """The transform makes an object from null, too."""
+        """The traits: the transform reads and changes its part, and makes an object also from null."""
         return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the object."""
+        """Return the schema of the object with the only field."""
         return struct(None, [Field(self.field, schema)])
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Return an object with the value."""
+        """Return the object with the key or value as the only field."""
         del record
         schema, value = data
         if schema is None:
@@ -57,21 +57,21 @@ class ExtractField(PartTransform):
     """Replaces an object by one of its fields."""
 
     path: tuple[str, ...]
-    """The names of the outer fields, outermost first, and of the field itself."""
+    """The names that lead to the field: of outer fields, outermost first, then of the field itself."""
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the field."""
+        """Return the schema of the extracted field."""
         for name in self.path:
             fields_in(schema, "ExtractField")
             field = schema.field(name)
             if field is None:
-                raise TransformError(f"there is no field {name!r}")
+                raise TransformError(f"the object has no field {name!r}")
             schema = field.schema
         return schema
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Return the field of an object; null for null."""
+        """Return the extracted field of an object; null if the object is null."""
         del record
         after = None if data.schema is None else schema_after(self, data.schema)
         for number, name in enumerate(self.path, start=1):
@@ -94,18 +94,18 @@ _SCALARS = frozenset(Kind) - {Kind.STRUCT, Kind.MAP, Kind.UNION}
 
 @attrs.frozen(cache_hash=True)
 class Flatten(PartTransform):
-    """Replaces nested objects by their fields, with joined names."""
+    """Replaces nested objects by their fields; names become ``outer.inner``."""
 
     delimiter: str = "."
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the flat object."""
+        """Return the schema of the object without nested objects."""
         fields_in(schema, "Flatten")
         fields = self._fields(schema, "", schema.default, is_optional=schema.is_optional)
         return struct(schema, fields)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Return the flat object."""
+        """Return the object without nested objects."""
         del record
         schema, value = data
         if value is None:
@@ -133,7 +133,7 @@ class Flatten(PartTransform):
     def _fields(
         self, schema: Schema, prefix: str, outer: Mapping[str, Any] | None, *, is_optional: bool
     ) -> Iterator[Field]:
-        """Yield flat fields, with the defaults of the outer objects.
+        """Yield the fields of a flat schema, with the defaults that the outer objects give them.
 
         A field is optional if one of its outer objects is.
         """
@@ -167,14 +167,14 @@ class Flatten(PartTransform):
 
 @attrs.frozen(cache_hash=True)
 class SetSchemaMetadata(PartTransform):
-    """Sets the name and the version of a schema."""
+    """Sets the name and the version of the schema of a key or value."""
 
     schema_name: str | None = None
     schema_version: int | None = None
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema with the new name and version."""
+        """Return a copy of the schema with the new name and version."""
         fields_in(schema, "SetSchemaMetadata")
         return attrs.evolve(
             schema,
@@ -183,7 +183,7 @@ class SetSchemaMetadata(PartTransform):
         )
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Return the value with the new schema."""
+        """Return the key or value with the new schema."""
         del record
         schema, value = data
         if schema is None:
@@ -206,4 +206,6 @@ class SetSchemaMetadata(PartTransform):
         super().check(schemas)
 
 
-_NO_SCHEMA = "SetSchemaMetadata needs a schema, and this part of the record has none"
+_NO_SCHEMA = (
+    "SetSchemaMetadata needs a schema, but this part of the record (key or value) has no schema"
+)

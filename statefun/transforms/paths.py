@@ -18,18 +18,18 @@ class PathSyntax(Enum):
     """The syntax of the option that names a field."""
 
     V1 = "V1"
-    """The name of a field; dots belong to the name."""
+    """The option is the name of one field; dots belong to the name."""
     V2 = "V2"
-    """A path of names."""
+    """The option is a path: names of fields, outermost first, separated by dots."""
 
 
 def path_of(text: str, syntax: PathSyntax) -> tuple[str, ...]:
-    r"""Return the names in a path.
+    r"""Split the path of a field into its names.
 
     Within backticks, a backtick before a dot is written with a backslash before it.
 
     Raises:
-        TransformError: if backticks are not closed.
+        TransformError: if an opening backtick has no closing backtick.
 
     >>> path_of("user.`home.address`.city", PathSyntax.V2)
     ('user', 'home.address', 'city')
@@ -51,14 +51,14 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _quoted(text: str) -> tuple[str, str, bool]:
-    """Return a name up to its closing backtick, the rest of the text, and whether it is the last."""
+    """Return the name before the closing backtick, the text after it, and whether the name is the last."""
     name, place = "", 0
     while True:
         end = text.find(_TICK, place)
         escaped = end > 0 and text[end - 1] == "\\"
         is_last = end == len(text) - 1
         if end < 0 or (is_last and escaped):
-            raise TransformError("has a backtick that is not closed")
+            raise TransformError("has an opening backtick without a closing backtick")
         if is_last:
             return name + text[:end], "", True
         if text[end + 1] == "." and not escaped:

@@ -23,15 +23,15 @@ _REFERENCE = re.compile(
 
 
 class Router(Transform):
-    """Renames topics."""
+    """A transform that renames the topic of a record."""
 
     @property
     def traits(self) -> Traits:
-        """The transform reads and changes the topic."""
+        """The traits: the transform reads and changes the topic."""
         return Traits(Part.TOPIC, frozenset({Part.TOPIC}))
 
     def check(self, schemas: Schemas) -> None:
-        """Do nothing: the schemas stay, and topics have none."""
+        """Do nothing: the transform does not change the schemas of keys and values."""
 
 
 @attrs.frozen(cache_hash=True)
@@ -42,7 +42,7 @@ class RegexRouter(Router):
     replacement: str
 
     def apply(self, record: Record) -> None:
-        """Replace the first match, if the whole name matches."""
+        """Rename the topic by the replacement, if the regular expression matches the whole name."""
         pattern = re.compile(self.regex, re.ASCII)
         if pattern.fullmatch(record.topic):
             record.topic = pattern.sub(self._replaced, record.topic, count=1)
@@ -55,18 +55,18 @@ _MARKS = re.compile(
     r"(?P<escaped>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>\(\?<(?=[A-Za-z]))",
     re.DOTALL,
 )
-"""Escaped characters, classes, and beginnings of named groups."""
+"""Matches the parts of a regular expression that differ in Java: escapes, classes, named groups."""
 
 
 def python_regex(java: str) -> str:
-    r"""Return Java's regular expression as Python writes it.
+    r"""Convert a regular expression from Java's syntax to Python's.
 
     >>> python_regex(r"(?<name>[(?<]+)\(?<?")
     '(?P<name>[(?<]+)\\(?<?'
 
     Raises:
-        ValueError: if ``java`` is not a regular expression, or means something else in Java; the
-            message continues a sentence.
+        ValueError: if ``java`` is not a regular expression, or means something else in Java. The
+            error text continues a sentence whose subject is the expression.
     """
     translated = _MARKS.sub(_python_mark, java)
     try:
@@ -84,7 +84,7 @@ def _python_mark(match: re.Match[str]) -> str:
     bare = re.sub(r"\\.", "", (match["class"] or "")[1:], flags=re.DOTALL)
     if "[" in bare or "&&" in bare:
         raise ValueError(
-            f"has a class in a class, or an intersection: {match['class']}; avoid them"
+            f"must not have a class in a class or an intersection of classes: {match['class']}"
         )
     return "(?P<" if match["group"] else match[0]
 
@@ -92,9 +92,10 @@ def _python_mark(match: re.Match[str]) -> str:
 def parts_of(
     replacement: str, groups: int, group_of: Callable[[int | str], str | None]
 ) -> Iterator[str]:
-    """Yield the texts that make up a replacement of ``java.util.regex.Matcher.replaceFirst``.
+    """Yield the texts whose concatenation is the text that replaces a match, as Java's Matcher does.
 
-    ``$1`` and ``${name}`` are groups, and a character after a backslash stands for itself.
+    In the replacement, ``$1`` and ``${name}`` stand for groups of the match, and a character after a
+    backslash stands for itself.
 
     Args:
         replacement: the replacement.
@@ -111,8 +112,8 @@ def parts_of(
         place = reference.end()
         if reference["wrong"]:
             raise TransformError(
-                f"{reference['wrong']} at character {reference.start() + 1} of the replacement is not "
-                "a group such as $1; write a backslash before it for the character itself"
+                f"{reference['wrong']} at character {reference.start() + 1} of the replacement must "
+                "begin a group such as $1; write a backslash before the character to mean it literally"
             )
         if reference["escaped"]:
             yield reference["escaped"]
@@ -150,21 +151,23 @@ def check_replacement(regex: str, replacement: str) -> None:
 
 @attrs.frozen(cache_hash=True)
 class TimestampRouter(Router):
-    """Renames topics by a format with the old name and the record's time."""
+    """Renames the topic of a record by a format with the old name and the record's time."""
 
     topic_format: str
-    """The new name, with ``${topic}`` and ``${timestamp}`` for old name and time."""
+    """The new name, in which ``${topic}`` stands for the old name and ``${timestamp}`` for the time."""
     timestamp_format: DateFormat
 
     @property
     def traits(self) -> Traits:
-        """The transform changes the topic, and reads the time as well."""
+        """The traits: the transform reads and changes the topic, and reads the record's time."""
         return super().traits._replace(reads_time=True)
 
     def apply(self, record: Record) -> None:
-        """Rename the topic."""
+        """Rename the topic of a record by the format."""
         if record.timestamp is None:
-            raise TransformError("TimestampRouter needs a timestamp, and the record has none")
+            raise TransformError(
+                "TimestampRouter needs the timestamp of the record, which the record does not have"
+            )
         named = self.topic_format.replace("${topic}", record.topic)
         try:
             time = self.timestamp_format.format(record.timestamp)

@@ -37,7 +37,7 @@ _LONG = 64
 
 
 class TimeType(Enum):
-    """The representation of a time."""
+    """A representation of a timestamp: a text, Unix time, or a moment of Connect's model."""
 
     STRING = "string"
     UNIX = "unix"
@@ -67,18 +67,18 @@ _SCHEMAS: Mapping[TimeType, Schema] = {
 
 @attrs.frozen(cache_hash=True)
 class TimestampConverter(PartTransform):
-    """Converts a field, or the whole value."""
+    """Converts timestamps in a field, or in the whole key or value, to another representation."""
 
     target_type: TimeType
     field: str = ""
-    """The name of the field; if empty, the whole value is converted."""
+    """The name of the field to convert; if empty, the whole key or value is converted."""
     format: DateFormat | None = None
-    """The format of times in texts."""
+    """The format of timestamps that are texts."""
     unix_precision: UnixPrecision = UnixPrecision.MILLISECONDS
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema with the target type."""
+        """Return the schema after the conversion to the target type."""
         if not self.field:
             return self._after(schema)
         fields = [
@@ -91,7 +91,7 @@ class TimestampConverter(PartTransform):
         return attrs.evolve(after, default=self._fields(schema, after, schema.default))
 
     def check(self, schemas: Schemas) -> None:
-        """Check that the field or value can be a timestamp, and convert the schema."""
+        """Check that the field, key or value can be a timestamp; replace its schema by the target type's."""
         schema = schemas.of(self.part)
         if schema is not None and self.field:
             field = schema.field(self.field)
@@ -101,7 +101,7 @@ class TimestampConverter(PartTransform):
         super().check(schemas)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Convert the field, or the whole value."""
+        """Convert the field, or the whole key or value."""
         del record
         schema, value = data
         after = None if schema is None else schema_after(self, schema)
@@ -128,7 +128,7 @@ class TimestampConverter(PartTransform):
         return attrs.evolve(_SCHEMAS[self.target_type], is_optional=schema.is_optional)
 
     def _named(self, data: Data) -> Any:
-        """Convert the field; an error has its name."""
+        """Convert the value of the field; if it fails, the error names the field."""
         try:
             return self._converted(data)
         except TransformError as error:
@@ -143,7 +143,9 @@ class TimestampConverter(PartTransform):
         except TransformError:
             raise
         except ValueError as error:
-            raise TransformError(f"{described(data)} is not a timestamp: it {error}") from None
+            raise TransformError(
+                f"{described(data)} is not a timestamp: the value {error}"
+            ) from None
 
     def _type_of(self, data: Data) -> TimeType:
         schema, value = data
@@ -173,7 +175,9 @@ class TimestampConverter(PartTransform):
 
     def _pattern(self) -> DateFormat:
         if self.format is None:
-            raise TransformError("a text is only a timestamp with the option format")
+            raise TransformError(
+                "the option format is required, since a text cannot be read or written as a timestamp without it"
+            )
         return self.format
 
     def _written(self, millis: int) -> Any:
@@ -192,10 +196,10 @@ class TimestampConverter(PartTransform):
 
 
 def _quotient(number: int, divisor: int) -> int:
-    """Return the quotient, rounded towards zero as in Java."""
+    """Divide two whole numbers, and round towards zero, as Java does."""
     return number // divisor if number >= 0 else -(-number // divisor)
 
 
 def _bounded(number: int) -> int:
-    """Return the nearest number of 64 bits, as ``java.util.concurrent.TimeUnit`` does."""
+    """Return a number, limited to the range of 64 bits, as ``java.util.concurrent.TimeUnit`` does."""
     return max(-(1 << (_LONG - 1)), min((1 << (_LONG - 1)) - 1, number))

@@ -168,7 +168,7 @@ def test_a_date_with_a_time_is_refused() -> None:
     assert content is not None
     assert json.loads(content)["payload"] == 5
     day = attrs.evolve(schema, name="org.apache.kafka.connect.data.Date", kind=Kind.INT32)
-    with pytest.raises(TransformError, match="a date has a time of day"):
+    with pytest.raises(TransformError, match="a date must not contain a time of day, but 1970-"):
         JsonWithSchemaCodec().write(Data(day, Moment(5)))
 
 
@@ -191,7 +191,7 @@ def test_decimal_numbers_lose_no_digit() -> None:
     envelope = b'{"schema":%s,"payload":1.239}' % json.dumps(schema).encode()
     read = JsonWithSchemaCodec().read(envelope)
     assert read.value == Decimal("1.239")
-    with pytest.raises(TransformError, match="more decimals than its schema"):
+    with pytest.raises(TransformError, match="more decimal places than the scale of its schema"):
         JsonWithSchemaCodec().write(read)
 
 
@@ -214,7 +214,7 @@ def test_a_decimal_number_with_too_many_digits_is_refused(payload: bytes) -> Non
     """A record of a few bytes could otherwise occupy a worker for minutes."""
     schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
     envelope = b'{"schema":%s,"payload":%b}' % (json.dumps(schema).encode(), payload)
-    with pytest.raises(TransformError, match="a decimal number has more than 10,000 digits"):
+    with pytest.raises(TransformError, match="a decimal number must have at most 10,000 digits"):
         JsonWithSchemaCodec().read(envelope)
 
 
@@ -265,7 +265,7 @@ def test_defaults_and_docs_of_fields_stay() -> None:
 def test_floats_that_json_does_not_have_are_refused(number: float) -> None:
     """A float such as NaN would become null, which may be another id."""
     for data_ in (Data(None, {"a": [None, number]}), Data(Schema(Kind.FLOAT64), number)):
-        with pytest.raises(TransformError, match="JSON has no number"):
+        with pytest.raises(TransformError, match="JSON cannot represent the number"):
             json_of(data_)
 
 

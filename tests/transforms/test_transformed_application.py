@@ -142,8 +142,8 @@ def test_a_record_that_fails_in_a_transform_is_a_rejection(
         "transforms[0], Cast: field 'count': a text cannot be cast to int8: it is not a whole number",
         "transforms[0], Cast: Cast needs an object with fields, not a list",
         "the value cannot be read: DecodeError: JSON is malformed: invalid character (byte 4)",
-        "the key is null, but it has to become the id of an address",
-        "the key is null, but it has to become the id of an address",
+        "the key must not be null, since it becomes the id of an address",
+        "the key must not be null, since it becomes the id of an address",
     ]
 
 
