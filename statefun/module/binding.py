@@ -30,7 +30,7 @@ _NO_TOPIC = (
 NO_INGRESS = "no ingress is declared, so no function would ever be invoked"
 
 Finding = tuple[Location | None, str]
-"""The location of a problem in the module files, or None, and a sentence about the problem."""
+"""A problem: its location in the module files, or None, and a sentence that describes the problem."""
 
 
 def check_binding(
@@ -41,11 +41,11 @@ def check_binding(
     Args:
         module: the content of the module files.
         functions: the registered functions.
-        needs_ingress: whether a module without an ingress is a problem; not in tests, which call
-            functions themselves.
+        needs_ingress: whether a module without an ingress is a problem; False in tests, which send
+            messages to functions themselves.
 
     Raises:
-        BindingError: if they do not fit; it has all problems.
+        BindingError: if module files and functions do not fit; the error lists all problems.
     """
     problems = [
         text if location is None else f"{location}: {text}"
@@ -60,12 +60,12 @@ def check_binding(
 
 
 def not_run(component: Unsupported) -> str:
-    """Return the warning about a component of a kind that cannot run yet."""
-    return f"{component.kind} {component.id} is valid, but this version cannot run it"
+    """Return the warning that a component cannot run, since this version does not support its kind."""
+    return f"{component.kind} {component.id} is valid, but this version of statefun cannot run it and ignores it"
 
 
 def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find all problems between a module and its functions."""
+    """Yield all reasons why module files and functions do not fit each other."""
     for ingress in module.routed:
         for route in ingress.topics:
             for target in route.targets:
@@ -85,7 +85,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
     yield from _classes_of_one_name(functions)
-    yield from _loops(module)
+    yield from _loop_problems(module)
     yield from _declared_twice(module)
     yield from _topics_of_two_ports(module)
     yield from _failure_problems(module, functions)
@@ -94,9 +94,9 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:
-    """Return whether a function takes values of a type; True if its handlers clash.
+    """Return whether a handler of a function takes values of a type.
 
-    Clashing handlers are a problem of their own.
+    The result is also True if two of the handlers take the same type: that is reported separately.
     """
     try:
         return function.takes(typename)
@@ -105,7 +105,7 @@ def _takes(function: StatefulFunction, typename: str) -> bool:
 
 
 def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find different classes of one name, which would have the same automatic typename."""
+    """Find different classes with the same name, whose automatic types would have the same typename."""
     first_by_name: dict[str, tuple[str, TypeName]] = {}
     for function in functions:
         for class_ in (each for handler in function.handlers for each in handler.takes):
@@ -118,11 +118,11 @@ def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
                 text += f" {function.typename} takes, both have the typename"
                 text += f" {automatic_type(class_).typename}, so one would be decoded as the other;"
                 line = f'make_json_type("{function.typename.namespace}/{name}", {place})'
-                yield None, f"{text} name one of them: {line}"
+                yield None, f"{text} give one of them another typename: {line}"
 
 
-def _loops(module: Module) -> Iterator[Finding]:
-    """Find topic patterns that also match the topics of dead letters and replays."""
+def _loop_problems(module: Module) -> Iterator[Finding]:
+    """Find topic patterns of ingresses that also match the topics of dead letters and replays."""
     topics = [
         (egress, topic)
         for egress in module.egresses
@@ -134,12 +134,12 @@ def _loops(module: Module) -> Iterator[Finding]:
         for route, (egress, topic) in product(patterns, topics):
             if ingress.address == egress.address and route.takes(topic):
                 text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
-                hint = f"begin it with (?!{re.escape(topic)}$)"
+                hint = f"begin the pattern with (?!{re.escape(topic)}$)"
                 yield route.location, f"{text} {egress.label}; {hint}"
 
 
 def _declared_twice(module: Module) -> Iterator[Finding]:
-    """Find egresses of different kinds that have one id."""
+    """Find egresses of different kinds that have the same id."""
     first_locations: dict[TypeName, Location] = {}
     for egress in module.all_egresses:
         first = first_locations.setdefault(egress.id, egress.location)
@@ -149,7 +149,7 @@ def _declared_twice(module: Module) -> Iterator[Finding]:
 
 
 def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
-    """Find topics that two egresses of the playground have at different ports."""
+    """Find topics that two egresses of the playground at different ports have."""
     first_egresses: dict[str, ConnectorEgress] = {}
     for egress in module.connector_egresses:
         if isinstance(egress.settings, PlaygroundDoor):
@@ -157,17 +157,15 @@ def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
                 first = first_egresses.setdefault(topic, egress)
                 if first is not egress:
                     text = f"{egress.label} has topic {topic}, which {first.label} has at"
-                    yield egress.location, f"{text} another port; give it another name"
+                    yield egress.location, f"{text} another port; give the topic another name"
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find policies dead-letter without a dead-letter topic, and topics after the first one."""
+    """Find failure policies dead-letter without a dead-letter topic, and second dead-letter topics."""
     with_letters = [egress for egress in module.egresses if egress.dead_letter_topic]
     for second in with_letters[1:]:
-        yield (
-            second.location,
-            f"{second.label} has a deadLetterTopic, which egress {with_letters[0].id} has already",
-        )
+        text = f"{second.label} has a deadLetterTopic, but only one egress may have one, and egress"
+        yield second.location, f"{text} {with_letters[0].id} already has one"
     for egress in module.egresses:
         if egress.on_refused is OnFailure.DEAD_LETTER and not with_letters:
             yield egress.location, f"{egress.label}: {_NO_TOPIC}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders that declare Kafka ingresses and egresses in Python, together with a module file or without.
+"""Builders that declare Kafka ingresses and egresses in Python, with or without a module file.
 
-A builder collects the keys of a module file and passes them to the same readers: keys, checks
-and messages are the same, and messages give the location of the call of ``for_id``.
+A builder collects keys of a module file and passes them to the readers of module files: keys, checks
+and error texts are the same, and error texts give the location of the call of ``for_id``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KafkaStartupPosition:
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.spec = spec
-        """The position as the mapping of a module file."""
+        """The position, as the mapping that a module file would have."""
 
     @classmethod
     def from_group_offsets(cls) -> KafkaStartupPosition:
@@ -85,7 +85,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         self._deserializer: tuple[Callable[[KafkaRecord], Any], Type[Any]] | None = None
 
     def with_kafka_address(self, address: str) -> KafkaIngressBuilder:
-        """Set the brokers to connect to first, comma-separated ``host:port``."""
+        """Set the brokers that clients connect to first, as comma-separated ``host:port``."""
         return self._with(address=address)
 
     def with_consumer_group_id(self, group: str) -> KafkaIngressBuilder:
@@ -105,8 +105,8 @@ class KafkaIngressBuilder(ComponentBuilder):
         Args:
             topic: the name of the topic.
             targets: the functions that get every record, each ``namespace/name``.
-            value_type: the type of the topic's values; leave it out with a deserializer, which has
-                its own type.
+            value_type: the type of the topic's values; leave the type out if the ingress has a
+                deserializer, which has a type.
             keys: further keys of an entry of ``topics`` in a module file, such as
                 ``partitions=[0]``.
         """
@@ -120,7 +120,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         value_type: Type[Any] | str | None = None,
         **keys: Any,
     ) -> KafkaIngressBuilder:
-        """Add all topics, also later ones, whose whole names a regular expression matches.
+        """Add all topics whose whole names a regular expression matches, also topics created later.
 
         Args:
             pattern: the regular expression.
@@ -135,12 +135,13 @@ class KafkaIngressBuilder(ComponentBuilder):
     ) -> KafkaIngressBuilder:
         """Set a function that makes the values of messages from records.
 
-        It runs in Spark's Python workers, as functions do. If it raises, the failure policy decides
-        about the record. It gets tombstones as well.
+        The deserializer runs in Spark's Python workers, as functions do. If the deserializer raises an
+        exception, the failure policy of the record decides. The deserializer also gets tombstones.
 
         Args:
-            deserializer: returns the value of a record, or None to leave the record out.
-            value_type: the type of the values that it returns.
+            deserializer: a function that returns the value of a record, or None to leave the record
+                out.
+            value_type: the type of the values that the deserializer returns.
         """
         self._deserializer = (deserializer, value_type)
         return self
@@ -150,13 +151,13 @@ class KafkaIngressBuilder(ComponentBuilder):
         return self._with(startupPosition=position.spec)
 
     def with_stop_position(self, position: KafkaStartupPosition) -> KafkaIngressBuilder:
-        """Set the position at which reading stops: where the same startup position would start."""
+        """Set the position at which reading stops: before the record where the same position would start."""
         return self._with(stopPosition=position.spec)
 
     def with_auto_offset_reset_position(
         self, position: model.AutoOffsetReset | str
     ) -> KafkaIngressBuilder:
-        """Set where to start when an offset is missing or out of range; the default is latest."""
+        """Set where reading starts if an offset is missing or out of range; the default is latest."""
         return self._with(autoOffsetResetPosition=position)
 
     def with_failure_policy(self, policy: OnFailure) -> KafkaIngressBuilder:
@@ -164,7 +165,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         return self._with(failurePolicy=policy)
 
     def with_properties(self, properties: Mapping[str, Any]) -> KafkaIngressBuilder:
-        """Add properties of the Kafka consumer, by Kafka's names; settings of other methods win."""
+        """Add properties of the Kafka consumer, by Kafka's names; settings of other methods have priority."""
         self._add_properties(properties)
         return self
 
@@ -176,9 +177,9 @@ class KafkaIngressBuilder(ComponentBuilder):
         """Return the ingress, for :func:`statefun.run`.
 
         Raises:
-            ModuleError: if a setting is missing or wrong; it has all problems.
-            DefinitionError: if the deserializer is not a function, or its value_type not a Type, or
-                a topic has a ``valueFormat`` or transforms that decode values as well.
+            ModuleError: if a setting is missing or wrong; the error lists all problems.
+            DefinitionError: if the deserializer is not a function, or its ``value_type`` is not a
+                Type, or if a topic also has a ``valueFormat`` or transforms that decode values.
         """
         ingress = self._read("io.statefun.kafka.v1/ingress", read_kafka_ingress)
         if self._deserializer is None:
@@ -186,7 +187,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         read, value_type = self._deserializer
         if not callable(read) or not isinstance(value_type, Type):
             raise DefinitionError(
-                f"{ingress.label}: a deserializer is a function with the Type of its values, "
+                f"{ingress.label}: a deserializer must be a function with the Type of its values, "
                 f"not {read!r} with {value_type!r}"
             )
         deserializer = Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
@@ -232,7 +233,7 @@ class KafkaEgressBuilder(ComponentBuilder):
         self._serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
 
     def with_kafka_address(self, address: str) -> KafkaEgressBuilder:
-        """Set the brokers to connect to first, comma-separated ``host:port``."""
+        """Set the brokers that clients connect to first, as comma-separated ``host:port``."""
         return self._with(address=address)
 
     def with_serializer(
@@ -241,17 +242,17 @@ class KafkaEgressBuilder(ComponentBuilder):
         """Set a function that makes records from the values that functions send.
 
         Functions send values with ``egress_message_builder``, which calls the serializer; an
-        exception of the serializer is a failure of the function. A value that is a
-        ``KafkaEgressMessage`` already is sent as it is.
+        exception of the serializer is a failure of the function. A value that is
+        already a ``KafkaEgressMessage`` is sent without the serializer.
 
         Args:
-            serializer: returns the record of a value, or None to send nothing.
+            serializer: a function that returns the record of a value, or None to send nothing.
         """
         self._serializer = serializer
         return self
 
     def with_no_producer_semantics(self) -> KafkaEgressBuilder:
-        """Guarantee nothing: records can be lost or written twice."""
+        """Use the delivery semantic ``none``: records can be lost or written twice."""
         return self._with(deliverySemantic={"type": "none"})
 
     def with_at_least_once_producer_semantics(self) -> KafkaEgressBuilder:
@@ -272,7 +273,7 @@ class KafkaEgressBuilder(ComponentBuilder):
         )
 
     def with_properties(self, properties: Mapping[str, Any]) -> KafkaEgressBuilder:
-        """Add properties of the Kafka producer, by Kafka's names; settings of other methods win."""
+        """Add properties of the Kafka producer, by Kafka's names; settings of other methods have priority."""
         self._add_properties(properties)
         return self
 
@@ -284,13 +285,13 @@ class KafkaEgressBuilder(ComponentBuilder):
         """Return the egress, for :func:`statefun.run`.
 
         Raises:
-            ModuleError: if a setting is missing or wrong; it has all problems.
+            ModuleError: if a setting is missing or wrong; the error lists all problems.
             DefinitionError: if the serializer is not a function.
         """
         egress = self._read("io.statefun.kafka.v1/egress", read_kafka_egress)
         if not (self._serializer is None or callable(self._serializer)):
             raise DefinitionError(
-                f"{egress.label}: a serializer is a function, not {self._serializer!r}"
+                f"{egress.label}: a serializer must be a function, not {self._serializer!r}"
             )
         parts = attrs.asdict(egress, recurse=False)
         return KafkaEgress(**parts | {"serializer": self._serializer})

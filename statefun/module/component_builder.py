@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builders of all components do: collect keys, and read them as a module file's."""
+"""The base class of builders: it collects keys, and reads them as if a module file had them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ComponentBuilder:
         self._spec: dict[str, Any] = {"id": id_}
 
     def _read(self, kind: str, read: Callable[[Component, Problems], C]) -> C:
-        """Read the component with the reader of its kind; raise ModuleError if it has problems."""
+        """Read the component with the reader of its kind; raise ModuleError if the component has problems."""
         problems = Problems()
         spec = _node(self._spec, self._location, "spec")
         try:
@@ -41,18 +41,18 @@ class ComponentBuilder:
         return ModuleError(problems.in_file_order([self._location.file]))
 
     def _add_properties(self, properties: Mapping[str, Any]) -> None:
-        """Add properties of the client to the key ``properties``."""
+        """Add properties of the Kafka client to the key ``properties`` of the spec."""
         self._spec.setdefault("properties", {}).update(properties)
 
 
 def caller() -> Location:
-    """Return where the caller of the calling function is: where a program makes a builder."""
+    """Return the line that called the function which calls this one: there, a program makes a builder."""
     frame = sys._getframe(2)  # noqa: SLF001 - the inspect module would read source files for it
     return Location(frame.f_code.co_filename, frame.f_lineno, 1)
 
 
 def _node(value: Any, location: Location, path: str) -> Node:
-    """Convert a Python value to the nodes that a module file would have for it."""
+    """Convert a Python value to the nodes that a module file would have for the value."""
     if isinstance(value, Mapping):
         entries = [
             Entry(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses and egresses that connectors read and write, as the runtime sees them."""
+"""Ingresses that connectors read, and egresses that connectors write: what the runtime knows of them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class ConnectorIngress:
     kind: str
     """The kind of the component, such as ``io.statefun.kinesis.v1/ingress``."""
     topics: tuple[TopicRoute, ...]
-    """The routes of its records; a topic is what the connector reads, such as a stream."""
+    """The routes of the ingress's records; each topic is a source of the connector, such as a stream."""
     location: Location
     reader: str
     """``package.module:name`` of a function that takes a ``Reading`` and returns the records."""
     settings: Any = attrs.field(default=None, repr=False)
-    """The settings of the reader; they may contain passwords."""
+    """The settings of the reader; settings may contain passwords."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
     checker: str | None = None
     """``package.module:name`` of a function for ``statefun validate --connect``.
 
-    It takes the ingress and the time limit for an answer of a server (a ``timedelta``), and yields
-    the problems that would keep the ingress from running.
+    The function takes the ingress and the time limit for an answer of a server (a ``timedelta``), and
+    yields the problems that would keep the ingress from running.
     """
 
     @property
     def label(self) -> str:
-        """The name of the component in messages."""
+        """The name of the component in error texts and logs."""
         return f"ingress {self.id}"
 
 
@@ -55,30 +55,30 @@ class ConnectorEgress:
     writer: str
     """``package.module:name`` of a function that takes a ``Writing`` and returns a ``Cluster``."""
     address: str
-    """The place that it writes to, for messages."""
+    """The place to which the egress writes, such as a server, for error texts and logs."""
     convert: Callable[[EgressMessage], KafkaEgressMessage | None]
-    """Returns the record of a message, or None to send nothing; a function of a module.
+    """A function at the top level of a module: it converts a message to a record, or to None (no record).
 
-    It runs where the sending function runs; an exception is a failure of that function.
+    It runs where the sending function runs; if it raises an exception, the sending function fails.
     """
     settings: Any = attrs.field(default=None, repr=False)
-    """The settings of the writer; they may contain passwords."""
+    """The settings of the writer; settings may contain passwords."""
     max_record_size: int = 1024 * 1024
-    """The limit of a record, in bytes: key, value and headers together."""
+    """The largest size of a record, in bytes: key, value and headers together."""
     chunk_records: int = 1000
     """The largest number of records in one call of the writer."""
     is_exactly_once: bool = False
-    """Whether the writer stores markers of progress together with records."""
+    """Whether the writer stores markers in the transaction of the records."""
     checker: str | None = None
     """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""
 
     @property
     def label(self) -> str:
-        """The name of the component in messages."""
+        """The name of the component in error texts and logs."""
         return f"egress {self.id}"
 
 
 def owner_of(component: ConnectorIngress | ConnectorEgress) -> str:
-    """Return the name of a connector for messages: component, kind, location and code."""
+    """Return the name of a connector for error texts: component, kind, location and reader or writer."""
     code = component.reader if isinstance(component, ConnectorIngress) else component.writer
     return f"{component.label} ({component.kind}, {component.location}): {code}"

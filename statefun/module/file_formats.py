@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads documents of the three formats of module files as `Component`.
+"""Converts documents of the three formats of module files to components (`Component`).
 
 * current: a document with ``kind`` and ``spec`` for each component;
 * ``version: "3.0"``: a document with lists of endpoints, ingresses and egresses;
 * ``version: "1.0"`` and ``"2.0"``: the same with older names, and with functions and routers.
 
 The published documents of the two older formats are indented so that YAML sees another structure.
-They are accepted, because they can have only one meaning.
+Such documents are accepted, because they can have only one meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statefun.module.yaml.shapes import Key, Reader, Shape, Values, did_you_mean
 
 
 def components(document: Node, problems: Problems) -> list[Component]:
-    """Return the components of a document; leave out those that have problems."""
+    """Return the components of a document; report and leave out components that have problems."""
     try:
         root = expect(document, MapNode, "a mapping with the keys kind and spec", problems)
         if root.get("version") or root.get("module"):
@@ -36,7 +36,7 @@ def components(document: Node, problems: Problems) -> list[Component]:
 
 
 def _kind_named(valid_names: Callable[[], Iterable[str]]) -> Reader[str]:
-    """Return a reader of a kind; as names are long, it suggests a similar one."""
+    """Return a reader of the name of a kind; for an unknown name, it suggests a similar one."""
 
     def read(node: Node, problems: Problems) -> str:
         names = tuple(valid_names())
@@ -118,7 +118,7 @@ _MODULE_META = Key("meta", Shape((_MODULE_TYPE,)).read, _ANY_META.doc, required=
 
 
 def _section(section: LegacySection, node: Node, problems: Problems) -> list[Component]:
-    """Read the components of a list such as ``ingresses``."""
+    """Read the components of a list of an older document, such as ``ingresses``."""
     if _is_null(node):
         return []  # a published template has only comments in the list
     # Published documents have the mapping of a single item without a list around it.
@@ -160,7 +160,7 @@ def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
 
 
 def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
-    """Return the key ``meta``, whose value is the kind and the entries that move into the spec."""
+    """Return the key ``meta`` of older documents; its value is the kind, and the entries for the spec."""
     kind = Key(
         section.discriminator,
         _kind_named(lambda: section.kinds),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the module files of an application into one `Module`."""
+"""Loads all module files of an application as one `Module`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load_module_files(
     environment: Mapping[str, str] | None = None,
     components: Sequence[KafkaIngress | KafkaEgress] = (),
 ) -> Module:
-    """Read all module files of an application.
+    """Read the components in all module files of an application.
 
     Args:
         paths: the files, in any of the documented formats.
@@ -45,7 +45,7 @@ def load_module_files(
         components: ingresses and egresses that are declared in Python.
 
     Raises:
-        ModuleError: if a file has a problem; it has the problems of all files.
+        ModuleError: if a file has a problem; the error lists the problems of all files.
     """
     loading = _Loading(environment)
     for path in paths:
@@ -58,7 +58,7 @@ def load_module_files(
 def parse_module(
     text: str, file: str = "module.yaml", environment: Mapping[str, str] | None = None
 ) -> Module:
-    """Read the text of a module file.
+    """Read the components in the text of a module file.
 
     >>> parse_module('''
     ... kind: io.statefun.kafka.v1/egress
@@ -70,12 +70,12 @@ def parse_module(
 
     Args:
         text: YAML in any of the documented formats.
-        file: the name of the text in messages; paths in ``${file:path}`` are relative to its
-            folder.
+        file: the file name to give in error texts; paths in ``${file:path}`` are relative to the
+            folder of this file.
         environment: the values of ``${NAME}``; by default the process's environment.
 
     Raises:
-        ModuleError: if the text has a problem; it has all problems.
+        ModuleError: if the text has a problem; the error lists all problems.
     """
     loading = _Loading(environment)
     loading.read_text(text, file)
@@ -83,7 +83,7 @@ def parse_module(
 
 
 class _Loading:
-    """Collects the components and problems of all files."""
+    """Collects the components and the problems of all module files."""
 
     def __init__(self, environment: Mapping[str, str] | None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -93,7 +93,7 @@ class _Loading:
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:
-        """Read a file; report a file that is missing or unreadable."""
+        """Read the components of a module file; report a file that is missing or unreadable."""
         file = str(path)
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -111,7 +111,7 @@ class _Loading:
         self._problems.report(Location(file, 1, 1), "", text)
 
     def read_text(self, text: str, file: str) -> None:
-        """Read all documents of a text."""
+        """Read the components in all YAML documents of a text."""
         self._files[file] = None
         substitution = Substitution(self._environment, Path(file).parent)
         documents = compose(text, file, substitution, self._problems)
@@ -134,7 +134,7 @@ class _Loading:
         """Add a component that is declared in Python."""
         if not isinstance(component, KafkaIngress | KafkaEgress):
             raise DefinitionError(
-                f"{component!r} is neither an ingress nor an egress; if it is a builder, call its .build()"
+                f"{component!r} is neither an ingress nor an egress; of a builder, pass the result of .build()"
             )
         self._files[component.location.file] = None
         group = "ingress" if isinstance(component, KafkaIngress) else "egress"
@@ -158,10 +158,10 @@ class _Loading:
         self._ids.setdefault(key, location)
 
     def module(self) -> Module:
-        """Return all components.
+        """Return the module with all components.
 
         Raises:
-            ModuleError: if there are problems.
+            ModuleError: if any problem was reported.
         """
         problems = self._problems.in_file_order(self._files)
         if problems:

@@ -21,7 +21,7 @@ from statefun.sdk.shown_uris import shown_uri
 
 
 class AutoOffsetReset(Enum):
-    """Where to start when an offset is missing or out of range."""
+    """Where reading starts if an offset is missing or out of range."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -52,7 +52,7 @@ class FromLatest:
 
 @attrs.frozen
 class FromSpecificOffsets:
-    """Start at given offsets; partitions not listed start at the group's offsets."""
+    """Start at given offsets; partitions without a given offset start at the group's offsets."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -66,11 +66,11 @@ class FromDate:
 
 StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOffsets | FromDate
 StopPosition = FromLatest | FromSpecificOffsets | FromDate
-"""The position at which reading stops: where the same startup position would start."""
+"""The position at which reading stops: before the record where the same position would start."""
 
 
 class OnDataLoss(Enum):
-    """The action when the broker deleted records before they were read."""
+    """The action if records were deleted in Kafka before the ingress has read them."""
 
     FAIL = "fail"
     GO_ON = "go-on"
@@ -78,15 +78,15 @@ class OnDataLoss(Enum):
 
 @attrs.frozen
 class KafkaIngress:
-    """An ``io.statefun.kafka.v1/ingress``."""
+    """A Kafka ingress: a component of the kind ``io.statefun.kafka.v1/ingress``."""
 
     id: TypeName
     address: str
-    """``bootstrap.servers``: comma-separated ``host:port``."""
+    """The brokers that clients connect to first (``bootstrap.servers``): comma-separated ``host:port``."""
     topics: tuple[TopicRoute, ...]
     location: Location
     consumer_group_id: str | None = None
-    """The group that offsets are committed to, if any; a start at group offsets needs it."""
+    """The consumer group of the ingress, if any; offsets are committed to it, and may be read from it."""
     startup_position: StartupPosition = FromGroupOffsets()
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
@@ -94,19 +94,19 @@ class KafkaIngress:
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
     commit_offsets: bool = True
-    """Whether the offsets of committed micro-batches are committed to the group."""
+    """Whether the offsets of committed micro-batches are committed to the consumer group in Kafka."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     stop_position: StopPosition | None = None
-    """The position at which reading stops, resolved at every start; None: it never stops."""
+    """The position at which reading stops, computed anew at every start; None: reading never stops."""
 
     @property
     def label(self) -> str:
-        """The name of the component in messages."""
+        """The name of the component in error texts and logs."""
         return f"ingress {self.id}"
 
 
 class DeliverySemantic(Enum):
-    """The guarantee of an egress about its records when a process crashes."""
+    """The guarantee of an egress for its records if a process crashes."""
 
     NONE = "none"
     AT_LEAST_ONCE = "at-least-once"
@@ -114,20 +114,20 @@ class DeliverySemantic(Enum):
 
 
 MAX_RECORD_SIZE = 1_000_000
-"""The default of the largest size of a record, in bytes: a little less than the brokers' default."""
+"""The default limit of a record's size, in bytes: a little less than the brokers' default limit."""
 
 
 @attrs.frozen
 class KafkaEgress:
-    """An ``io.statefun.kafka.v1/egress``."""
+    """A Kafka egress: a component of the kind ``io.statefun.kafka.v1/egress``."""
 
     id: TypeName
     address: str
-    """``bootstrap.servers``: comma-separated ``host:port``."""
+    """The brokers that clients connect to first (``bootstrap.servers``): comma-separated ``host:port``."""
     location: Location
     delivery_semantic: DeliverySemantic = DeliverySemantic.AT_LEAST_ONCE
     transaction_timeout: timedelta = timedelta(minutes=15)
-    """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
+    """How long a transaction of exactly-once may stay open; at most the broker's limit for it."""
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
     """Further properties of the Kafka producer, by their names in Java."""
     max_record_size: int = MAX_RECORD_SIZE
@@ -139,13 +139,13 @@ class KafkaEgress:
     replay_topic: str | None = None
     """The topic from which replayed dead letters go to their functions."""
     serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
-    """Returns the record of a value, or None to send nothing."""
+    """A function that returns the record of a value, or None to send nothing; None: no serializer."""
     topics: tuple[TransformedTopic, ...] = ()
     """The topics whose records are transformed."""
 
     @property
     def label(self) -> str:
-        """The name of the component in messages."""
+        """The name of the component in error texts and logs."""
         return f"egress {self.id}"
 
 
@@ -154,21 +154,21 @@ class Timeouts:
     """The time limits of a request to an endpoint."""
 
     call: timedelta
-    """The limit of the request, with all its attempts."""
+    """The time limit of a request, with all its attempts."""
     connect: timedelta
-    """The limit of opening a connection."""
+    """The time limit of opening a connection."""
     read: timedelta | None = None
-    """The limit of the wait for the next bytes of a reply."""
+    """The time limit of waiting for the next bytes of a reply; None: no limit."""
     write: timedelta | None = None
-    """The limit of sending the request."""
+    """The time limit of sending the request; None: no limit."""
 
 
 @attrs.frozen
 class Tls:
-    """Certificates in PEM, for an endpoint with ``https``."""
+    """The certificates and the private key for an endpoint with ``https``, all in PEM."""
 
     trusted: bytes | None = attrs.field(default=None, repr=False)
-    """The certificate authorities to trust; None: those of the machine."""
+    """The certificate authorities to trust; None: the certificate authorities of the machine."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     """The client's certificate."""
     key: bytes | None = attrs.field(default=None, repr=False)
@@ -183,12 +183,12 @@ FUNCTION_NAME = "{function.name}"
 
 @attrs.frozen
 class Endpoint:
-    """An ``io.statefun.endpoints.v2/http`` or ``v1``: functions behind HTTP."""
+    """An endpoint: functions that a server runs, and that the runtime calls over HTTP."""
 
     functions: TypeName
-    """A function, or with the name ``*`` all functions of a namespace without an own endpoint."""
+    """The function behind the endpoint; ``*`` stands for all of the namespace without an own endpoint."""
     url_template: str = attrs.field(repr=shown_uri)
-    """The URL; ``{function.name}`` in it stands for a function's name."""
+    """The URL of the endpoint, in which ``{function.name}`` stands for the name of the called function."""
     location: Location
     timeouts: Timeouts
     max_batch: int = 1000
@@ -196,12 +196,12 @@ class Endpoint:
     max_bytes: int = 32 * 1024 * 1024
     """The largest size of a request or reply, in bytes."""
     pool_size: int = 1024
-    """The largest number of connections of a process."""
+    """The largest number of connections from one process to the endpoint."""
     pool_ttl: timedelta = timedelta(seconds=15)
     """How long an idle connection stays open."""
     tls: Tls = Tls()
     failure_policy: FailurePolicy | None = None
-    """The policy for messages that the functions fail to handle; None: the runtime's default."""
+    """The policy for messages that the endpoint's functions fail to handle; None: the runtime's default."""
     detach_after: timedelta = timedelta(seconds=1)
     """How long a micro-batch waits for a call of the functions."""
     max_in_flight: int | None = None
@@ -211,7 +211,7 @@ class Endpoint:
 
     @property
     def has_host_of_function(self) -> bool:
-        """Whether the name of the host contains the name of the function."""
+        """Whether the host name in the URL contains ``{function.name}``, so that each function has a host."""
         return FUNCTION_NAME in self.url_template.partition("://")[2].partition("/")[0]
 
 
@@ -222,32 +222,32 @@ PLAYGROUND = TypeName("io.statefun.playground", "egress")
 
 @attrs.frozen
 class PlaygroundIngress:
-    """An ``io.statefun.playground.v1/ingress``: messages over HTTP, for development."""
+    """An ingress of the playground, which takes messages over HTTP, for development."""
 
     port: int
     location: Location
     host: str = LOOPBACK
-    """The address to listen on."""
+    """The address on which the playground listens for requests."""
 
 
 @attrs.frozen
 class PlaygroundDoor:
-    """The settings of an ``io.statefun.playground.v1/egress``, whose records clients get over HTTP."""
+    """The settings of an egress of the playground, whose records clients get over HTTP."""
 
     port: int
     topics: tuple[str, ...]
     host: str = LOOPBACK
-    """The address to listen on."""
+    """The address on which the playground listens for requests."""
 
 
 @attrs.frozen
 class Unsupported:
-    """A component that is read and checked, but cannot run yet."""
+    """A component that is read and checked, but that this version of statefun cannot run."""
 
     kind: str
-    """The current name of the kind, also where a legacy document uses an older one."""
+    """The current name of the kind, also if an older document gives the kind an older name."""
     id: str
-    """A name that is unique in its kind: a typename, the functions of an endpoint or a port."""
+    """The component's name, which is unique in its kind: a typename, functions of an endpoint or a port."""
     location: Location
 
 
@@ -260,7 +260,7 @@ AnyComponent = (
     | PlaygroundIngress
     | Unsupported
 )
-"""A part of a module."""
+"""A component of any kind."""
 
 
 @attrs.frozen
@@ -277,7 +277,7 @@ class Module:
 
     @property
     def routed(self) -> tuple[KafkaIngress | ConnectorIngress, ...]:
-        """The ingresses that have routes: all but those of the playground."""
+        """The ingresses that have routes: all except for ingresses of the playground."""
         return (*self.ingresses, *self.connector_ingresses)
 
     @property
@@ -298,15 +298,15 @@ class Module:
 
     @property
     def has_ingress(self) -> bool:
-        """Whether there is an ingress of any kind."""
+        """Whether the module has an ingress of any kind."""
         return bool(self.all_ingresses)
 
     @property
     def has_playground(self) -> bool:
-        """Whether there is an ingress or egress of the playground."""
+        """Whether the module has an ingress or egress of the playground."""
         return bool(self.playground_ingresses or self.playground_doors)
 
     @property
     def dead_letters(self) -> KafkaEgress | None:
-        """The egress with the topic of dead letters, if there is one."""
+        """The egress that has the topic of dead letters; None if no egress has such a topic."""
         return next((egress for egress in self.egresses if egress.dead_letter_topic), None)

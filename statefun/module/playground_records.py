@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that functions send to the playground, in each form that programs use."""
+"""Converts messages to an egress of the playground to records; programs send them in several forms."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PLAYGROUND_RECORD_TYPENAME = "io.statefun.playground/EgressRecord"
 
 
 def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message to the playground.
+    """Convert a message to an egress of the playground to a record.
 
     Raises:
-        DefinitionError: if its topic is not one of ``topics``, or its value is malformed.
+        DefinitionError: if the record's topic is not one of ``topics``, or the message is malformed.
     """
     if isinstance(message, KafkaEgressMessage):
         record = message
@@ -33,9 +33,9 @@ def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgr
 
 
 def _payload_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a JSON value with a topic and a payload.
+    """Convert a message whose value is a JSON object with a topic and a payload to a record.
 
-    The playground of Stateful Functions 3.x calls it ``EgressRecord``.
+    The playground of Stateful Functions 3.x calls such a value an ``EgressRecord``.
     """
     try:
         content = json.loads(message.typed_value.value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON Schema of module files, with which editors complete and check them.
+"""The JSON Schema of module files, with which editors complete and check module files.
 
-It is made from the same keys that read the files. ``module.schema.json`` next to this module is the
+The schema is made from the keys that also read the files. ``module.schema.json`` next to this module is the
 text of the schema, for tools that do not run Python.
 """
 
@@ -51,7 +51,7 @@ def module_schema() -> dict[str, Any]:
 
 
 def _referring(schema: Any) -> Any:
-    """Replace each schema of a transform by a reference, so that the text has it once."""
+    """Replace each schema of a transform by a reference, so that the result contains that schema once."""
     if schema == TRANSFORM.schema:
         return {"$ref": "#/$defs/transform"}
     if isinstance(schema, dict):

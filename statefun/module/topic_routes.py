@@ -25,16 +25,16 @@ class Deserializer:
     name: str
     """The name of the deserializer in error texts."""
     read: Callable[[KafkaRecord], Any]
-    """Returns the value of a record, or None to leave the record out."""
+    """A function that returns the value of a record, or None to leave the record out."""
     value_type: Type[Any]
-    """The type of the values that it returns."""
+    """The type of the values that the deserializer returns."""
     takes_tombstones: bool = False
-    """Whether it reads records without a value as well."""
+    """Whether the deserializer also reads records without a value (tombstones)."""
 
 
 @attrs.frozen
 class JsonValues:
-    """JSON documents in UTF-8."""
+    """The format of values that are JSON documents in UTF-8."""
 
     have_schemas: bool = False
     """Whether each document has schema and payload, as Kafka Connect writes with ``schemas.enable``."""
@@ -42,7 +42,7 @@ class JsonValues:
 
 @attrs.frozen
 class ProtobufValues:
-    """Protobuf messages that a descriptor set of ``protoc`` describes."""
+    """The format of values that are Protobuf messages, which a descriptor set of ``protoc`` describes."""
 
     descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
     message: str
@@ -50,7 +50,7 @@ class ProtobufValues:
 
 @attrs.frozen
 class AvroValues:
-    """Avro's binary encoding, with one schema for all values."""
+    """The format of values in Avro's binary encoding, with one schema for all values."""
 
     schema: str
 
@@ -62,7 +62,7 @@ def names_only(properties: Mapping[str, str]) -> str:
 
 @attrs.frozen
 class RegistryValues:
-    """Avro or JSON, with schemas of a registry."""
+    """The format of values in Avro or JSON whose schemas are in a schema registry."""
 
     url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
@@ -79,7 +79,7 @@ class TopicRoute:
     """The route of the records of a topic, or of all topics that a pattern matches."""
 
     topic: str
-    """A topic's name, or a regular expression for the whole name."""
+    """The name of a topic, or a regular expression that matches whole names of topics."""
     value_type: TypeName
     targets: tuple[TypeName, ...]
     location: Location
@@ -87,17 +87,17 @@ class TopicRoute:
     """The policy for records that no function can receive; None: the ingress's policy."""
     is_pattern: bool = False
     partitions: tuple[int, ...] = ()
-    """The partitions to read; if empty, all partitions, also later ones."""
+    """The partitions to read; if empty, all partitions are read, also partitions added later."""
     deserializer: Deserializer | None = None
-    """Makes the values of messages; None: the values of records are the values of messages."""
+    """The deserializer that makes the values of messages; None: these are the values of records."""
     value_format: ValueFormat | None = None
     """The format that defines the value type; None: the program defines the type."""
     key_type: TypeName | None = None
-    """The type of keys, whose string form is the id; None: a key is UTF-8 text, and is the id."""
+    """The type that decodes keys to ids of addresses; None: a key is UTF-8 text and becomes the id."""
     chain: Chain | None = None
-    """The transforms of its records; the deserializer applies those of values."""
+    """The transforms of the records; the deserializer applies the transforms of values."""
     alias: str = ""
-    """The name of the topic in the module file, if it differs, such as a relative path."""
+    """The topic's name in the module file, if it differs from ``topic``, such as a relative path."""
 
     @property
     def changes_key(self) -> bool:
@@ -109,12 +109,12 @@ class TopicRoute:
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
     def read_by(self, deserializer: Deserializer) -> TopicRoute:
-        """Return the route with a deserializer, whose type is that of the values.
+        """Return a copy of the route with a deserializer, which defines the type of the values.
 
-        Transforms of keys may read values in the route's format, which then defines no type.
+        The route may keep a value format only for transforms of keys that read values.
 
         Raises:
-            DefinitionError: if transforms change the values, or nothing but the format decodes them.
+            DefinitionError: if transforms change values, or no transform of keys uses the format.
         """
         is_format_for_keys = self.chain is not None and self.chain.reads_value
         has_own_values = self.value_format is not None and not is_format_for_keys
@@ -132,9 +132,9 @@ class TransformedTopic:
     """The transforms of an egress for a topic, or for all topics that a pattern matches."""
 
     topic: str
-    """A topic's name, or a regular expression for the whole name."""
+    """The name of a topic, or a regular expression that matches whole names of topics."""
     chain: Chain | None
-    """The transforms; None: records stay as they are."""
+    """The transforms; None: records are not changed."""
     is_pattern: bool = False
 
     def takes(self, topic: str) -> bool:
@@ -157,7 +157,7 @@ R = TypeVar("R", bound=_TakesTopics)
 
 
 def route_of(routes: Iterable[R], topic: str) -> R | None:
-    """Return the route of a topic: its name goes before patterns, and the first pattern before others.
+    """Return the route of a topic: a route with its name, or else the first route whose pattern matches.
 
     >>> here = Location("module.yaml", 1, 1)
     >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)

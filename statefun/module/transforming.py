@@ -31,7 +31,7 @@ _KEY, _VALUE, _TOPIC = (frozenset({part}) for part in (Part.KEY, Part.VALUE, Par
 
 @attrs.frozen
 class _Values:
-    """Makes the values of messages from records, with the transforms of a topic."""
+    """Applies the transforms of a topic to records, to make the values of messages."""
 
     source: str
     chain: Chain
@@ -40,16 +40,16 @@ class _Values:
         try:
             transformed = self.chain.for_function(encoded_record(record), _VALUE)
         except TransformError as error:
-            text = f"the transforms of {self.source} cannot take a record: {error}"
+            text = f"the transforms of {self.source} failed on a record: {error}"
             raise ValueDecodeError(text) from None
         return transformed.value or b""
 
     def refuse(self, content: bytes) -> bytes:
-        raise NotImplementedError(f"another type decodes these {len(content)} bytes")
+        raise NotImplementedError(f"the registered type must decode these {len(content)} bytes")
 
 
 def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer:
-    """Return a deserializer that makes the values of messages with transforms.
+    """Return a deserializer that applies the transforms of a topic to values.
 
     Args:
         source: the topic or pattern of the records.
@@ -68,7 +68,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
 
 
 def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
-    """Return the id of the address that a record goes to, where transforms change its key.
+    """Return the id of the address that a record goes to, if transforms change the record's key.
 
     Raises:
         RecordError: if a transform fails on the record, or the key becomes null.
@@ -83,18 +83,18 @@ def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
 
 
 def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
-    """Return the error that stops the application when a key cannot be made for an outside reason.
+    """Return the error that stops the application because a service fails that a key's transforms need.
 
-    Without a key, the address of the record is unknown, and no failure policy may drop it.
+    Without the key, the address of the record is unknown, and no failure policy may drop the record.
 
     Args:
-        place: the record.
+        place: the record whose key cannot be computed.
         error: the reason, such as a schema registry that does not answer.
     """
     where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
     return FunctionError(
-        f"transforms cannot make the key of the record at {where}: {error.message}; remove the "
-        "cause, and start again: no record is lost"
+        f"transforms cannot compute the key of the record at {where}: {error.message}; remove the "
+        "cause, and start the application again: no record is lost"
     )
 
 
@@ -102,7 +102,7 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
     """Return the name of a record's topic after the transforms.
 
     Raises:
-        TransformError: if a transform fails.
+        TransformError: if a transform fails on the record.
     """
     if not chain.changes_topic:
         return record.topic
@@ -112,24 +112,24 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
 
 
 def encoded_record(record: KafkaRecord) -> EncodedRecord:
-    """Return a record of an ingress in the form that transforms take."""
+    """Convert a record of an ingress to the form that transforms take."""
     key, value, topic, partition, offset, time, _ = record
     return _make_record((topic, partition, offset, to_epoch_millis(time), key, value))
 
 
 def _text(error: Exception) -> str:
-    """Return the text of an error, after its class unless a transform has raised it."""
+    """Return the text of an error; before it the error's class, unless it is a TransformError."""
     return text_of(error) if isinstance(error, TransformError) else line_of(error)
 
 
 def transformed_record(
     message: KafkaEgressMessage, topics: Sequence[TransformedTopic], now: int
 ) -> KafkaEgressMessage:
-    """Return a record of an egress after the transforms of its topic.
+    """Apply the transforms of a topic to a record that a function sends to an egress.
 
     Args:
         message: the record that a function sends.
-        topics: the transforms of the egress, by topic.
+        topics: the topics of the egress that have transforms.
         now: the timestamp of a record that has none, in milliseconds since the epoch.
 
     Raises:

@@ -26,12 +26,12 @@ T = TypeVar("T")
 LOADED = "__statefun_validate__"
 """The ``__name__`` of a loaded program: not ``__main__``, so that it does not run."""
 OUTSIDE = "put all code that does not register functions under if __name__ == '__main__'"
-"""What to do about a program that cannot be loaded."""
+"""The advice in the error about a program that cannot be loaded."""
 
 
 @attrs.frozen
 class UserProgram:
-    """The parts of a program."""
+    """What a program defines: its functions, and the components that it declares."""
 
     registries: Sequence[StatefulFunctions]
     """The registries that have functions."""
@@ -51,10 +51,10 @@ class UserProgram:
 
 
 def load_program(app: Path) -> UserProgram:
-    """Load a program; its module stays in ``sys.modules``, where its functions are looked up.
+    """Execute a program's file as a module, which stays in ``sys.modules``, and return the program.
 
     Raises:
-        StatefunError: if the program does not exist or raises.
+        StatefunError: if the file does not exist, or the program raises an exception.
     """
     if not app.is_file():
         raise StatefunError(f"there is no program {app}")
@@ -74,7 +74,7 @@ def load_program(app: Path) -> UserProgram:
 
 
 def place_in(file: str, error: BaseException) -> str:
-    """Return ", line N" for the line of a program that raised an exception; empty if none did."""
+    """Return ", line N" for the line of a file that raised an exception; empty if no line of it did."""
     return f", line {line}" if (line := line_in(file, error, 0)) else ""
 
 
@@ -88,7 +88,7 @@ def line_in(file: str, error: BaseException, default: int = 1) -> int:
 
 
 def program_of(module: ModuleType) -> UserProgram:
-    """Return the parts of a loaded or imported program."""
+    """Return the functions and components that the module of a program contains."""
     globals_ = list(vars(module).values())
     registries = [
         default_functions,
@@ -109,13 +109,13 @@ def program_of(module: ModuleType) -> UserProgram:
 
 
 def forget_loaded() -> None:
-    """Forget the functions and types of the program that was loaded last."""
+    """Remove the functions and types of the last loaded program from the process's registries."""
     default_functions.forget(LOADED)
     default_types.forget(LOADED)
 
 
 def _unique(things: Iterable[T]) -> list[T]:
-    """Leave out repeated objects, such as a registry that has two names."""
+    """Return each object once, also a registry to which two variables refer."""
     return list({id(each): each for each in things}.values())
 
 
@@ -128,7 +128,7 @@ def _file_of(function: StatefulFunction) -> str | None:
 
 @contextmanager
 def _as_program(app: Path) -> Iterator[None]:
-    """Let a program import modules from its folder, as when it runs."""
+    """Let a program import modules from its folder during the block, as when the program runs."""
     folder = str(app.resolve().parent)
     sys.path.insert(0, folder)
     try:

@@ -190,8 +190,8 @@ def test_all_problems_are_reported_at_once(
 
     assert capsys.readouterr().out.splitlines() == [
         (
-            "warning: module.yaml:13:51: functions/grpc test/grpc is valid, but this version cannot "
-            "run it"
+            "warning: module.yaml:13:51: functions/grpc test/grpc is valid, but this version of "
+            "statefun cannot run it and ignores it"
         ),
         (
             "error: module.yaml:7:7: target test.fns/onne of ingress test/in has no function; did you "

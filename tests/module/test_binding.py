@@ -147,7 +147,7 @@ def test_a_playground_topic_at_two_ports_is_refused() -> None:
         check_binding(parse_module(text), functions("test.fns/one"), needs_ingress=False)
 
     assert raised.value.message.endswith(
-        "egress a/2 has topic b, which egress a/1 has at another port; give it another name"
+        "egress a/2 has topic b, which egress a/1 has at another port; give the topic another name"
     )
     assert raised.value.message.count("\n") == 1
 
@@ -162,8 +162,8 @@ def test_components_that_cannot_run_are_logged(caplog: pytest.LogCaptureFixture)
 
     (warning,) = caplog.messages
     assert warning == (
-        "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is valid, but this version cannot "
-        "run it"
+        "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is valid, but this version of statefun "
+        "cannot run it and ignores it"
     )
 
 
@@ -193,7 +193,8 @@ def test_dead_letters_need_a_topic() -> None:
     ]
     check_binding(Module((with_policy,), (egresses[0],)), registry)
     with pytest.raises(
-        BindingError, match="egress t/b has a deadLetterTopic, which egress t/a has"
+        BindingError,
+        match="egress t/b has a deadLetterTopic, but only one egress may have one, and egress t/a",
     ):
         check_binding(Module((with_policy,), tuple(egresses)), registry)
 
@@ -247,7 +248,7 @@ def test_classes_of_one_name_are_refused() -> None:
     assert problem.endswith(
         "test_binding.Item, which test.fns/0 takes, and test_binding.Elsewhere.Item, which test.fns/1 "
         "takes, both have the typename io.statefun.python/Item, so one would be decoded as the other; "
-        'name one of them: make_json_type("test.fns/Item", test_binding.Elsewhere.Item)'
+        'give one of them another typename: make_json_type("test.fns/Item", test_binding.Elsewhere.Item)'
     )
 
 

@@ -160,7 +160,7 @@ def test_all_problems_of_a_builder_are_reported_with_the_line_of_the_program() -
     texts = [str(problem) for problem in refused.value.problems]
     assert all(text.startswith(f"{__file__}:") for text in texts)
     assert any("unknown key 'partition'; did you mean 'partitions'?" in text for text in texts)
-    assert any("property 'key.deserializer' cannot be set" in text for text in texts)
+    assert any("property 'key.deserializer' must not be set" in text for text in texts)
 
 
 def test_a_deserializer_sets_the_value_type_of_topics() -> None:
@@ -218,7 +218,7 @@ def test_a_deserializer_that_is_no_function_or_has_no_type_is_refused(
 ) -> None:
     """The error names the wrong argument."""
     ingress = declared().with_topic("names", targets=TARGETS, value_type=StringType)
-    with pytest.raises(DefinitionError, match="example/names: a deserializer is a function"):
+    with pytest.raises(DefinitionError, match="example/names: a deserializer must be a function"):
         ingress.with_deserializer(read, type_).build()
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of components that module files declare, and how each is read."""
+"""The kinds of components that module files declare, with a reader for each kind."""

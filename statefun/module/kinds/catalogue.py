@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All kinds of components, and the names that older documents have for them."""
+"""All kinds of components, and the names that these kinds have in documents of older formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from statefun.module.yaml.shapes import Shape
 logger = logging.getLogger("statefun")
 
 ENTRY_POINTS = "statefun.components"
-"""The group of entry points by which other packages add kinds: each is a Kind or a list of them."""
+"""The group of entry points by which other packages add kinds: each is a Kind or a list of Kinds."""
 
 _KAFKA_INGRESS = "io.statefun.kafka.v1/ingress"
 _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
@@ -33,7 +33,7 @@ _CONNECTORS = (
     "statefun.files.file_kinds",
     "statefun.module.kinds.playground",
 )
-"""Modules of this package that add kinds as other packages do, by the name ``KINDS``."""
+"""Modules of statefun that add kinds of connectors, in a list with the name ``KINDS``."""
 
 _OWN = (
     Kind(_KAFKA_INGRESS, read_kafka_ingress, KAFKA_INGRESS, "ingress"),
@@ -55,7 +55,11 @@ def kinds() -> Mapping[str, Kind]:
     by_name = {kind.name: kind for kind in own_kinds()}
     for package, kind in _installed():
         if by_name.setdefault(kind.name, kind) is not kind:
-            logger.warning("package %s adds kind %s, which exists already", package, kind.name)
+            logger.warning(
+                "package %s adds kind %s, which exists already; the kind of the package is ignored",
+                package,
+                kind.name,
+            )
     return by_name
 
 
@@ -70,7 +74,7 @@ def own_kinds() -> tuple[Kind, ...]:
 
 @cache
 def all_kinds() -> Mapping[str, Kind]:
-    """Return all kinds, also those that only documents with ``version`` and ``module`` can name."""
+    """Return all kinds, including kinds that only documents with ``version`` and ``module`` can name."""
     return {**kinds(), **{kind.name: kind for kind in _LEGACY}}
 
 
@@ -82,10 +86,14 @@ def _installed() -> Iterator[tuple[str, Kind]]:
             added = entry.load()
             package_kinds = [added] if isinstance(added, Kind) else list(added)
             if not all(isinstance(kind, Kind) for kind in package_kinds):
-                raise TypeError(f"{entry.value} is neither a Kind nor a list of Kinds")
+                raise TypeError(f"{entry.value} must be a Kind or a list of Kinds")
         except Exception as error:  # noqa: BLE001 - programs without kinds of this package can run
             reason = f"{type(error).__name__}: {error}"
-            logger.warning("package %s cannot add its kinds of components: %s", package, reason)
+            logger.warning(
+                "package %s cannot add its kinds of components, which are unknown now: %s",
+                package,
+                reason,
+            )
             continue
         for kind in package_kinds:
             yield package, kind
@@ -93,16 +101,16 @@ def _installed() -> Iterator[tuple[str, Kind]]:
 
 @attrs.frozen
 class LegacySection:
-    """A list below ``module.spec``, such as ``ingresses``."""
+    """A list below ``module.spec`` of an older document, such as ``ingresses``."""
 
     wrapper: str
     """The only key of each item of the list, such as ``ingress``."""
     discriminator: str
-    """The key of ``meta`` that names the kind."""
+    """The key of ``meta`` whose value names the kind of an item."""
     kinds: dict[str, str]
-    """The current name of a kind, by the value of the discriminator."""
+    """The current names of kinds, by the value of the discriminator."""
     id_name: str | None = None
-    """The key of ``meta`` that belongs to ``spec`` in current documents."""
+    """The key of ``meta`` that is a key of ``spec`` in current documents; None if there is no such key."""
 
 
 LEGACY_SECTIONS = {

@@ -51,16 +51,16 @@ INGRESS = ChainKeys(TRANSFORMS, KEY_FORMAT, VALUE_FORMAT)
 
 
 def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) -> Chain | None:
-    """Read the chain of a topic; return None if it changes no record.
+    """Read the chain of a topic; return None if the chain would change no record.
 
     Args:
         keys: the keys of the topic that decide its chain.
         values: the values of all keys of the topic.
         node: the topic's node, for the location of problems.
-        problems: gets the problems.
+        problems: the object that collects problems.
 
     Raises:
-        Invalid: if a transform or a format is invalid, or they do not fit each other.
+        Invalid: if a transform or a format is invalid, or transforms and formats do not fit.
     """
     if any(values.attempted(key) and key not in values for key in keys):
         raise Invalid
@@ -121,9 +121,9 @@ def _avro(schema: str) -> AvroCodec:
 
 
 def _unreadable(value_format: ValueFormat | Deserializer | None) -> str:
-    """Return why transforms cannot read values of a format."""
+    """Return the error text that says why transforms cannot read values of a format."""
     if isinstance(value_format, RegistryValues):
-        return f"transforms need one schema for all values; set {READER_SCHEMA.name}"
+        return f"transforms need one schema for all values of the topic; set {READER_SCHEMA.name}"
     return (
         "transforms of values need a valueFormat that they can read; set text, json, avro or "
         "schema-registry"
@@ -131,10 +131,10 @@ def _unreadable(value_format: ValueFormat | Deserializer | None) -> str:
 
 
 def format_after(chain: Chain) -> ValueFormat:
-    """Return the format of the values that functions get.
+    """Return the format that values have after the transforms, in which functions get them.
 
     Raises:
-        TransformError: if the transforms do not fit each other or the schemas.
+        TransformError: if the transforms do not fit each other, or do not fit the schemas.
     """
     schema = chain.after().value
     if isinstance(chain.value_codec, AvroCodec | RegistryCodec) and schema is not None:
@@ -143,13 +143,16 @@ def format_after(chain: Chain) -> ValueFormat:
 
 
 def check_outgoing(chain: Chain) -> None:
-    """Check the chain of an egress's topic.
+    """Check the chain of a topic of an egress.
 
     Raises:
-        TransformError: if every record would fail.
+        TransformError: if the chain would fail on every record.
     """
     if chain.reads_offset:
-        raise TransformError("InsertField: a record has no offset before it is written")
+        raise TransformError(
+            "InsertField: offset.field is not possible for an egress, since a record has no offset "
+            "before it is written"
+        )
     new_format = format_after(chain)
     if isinstance(new_format, AvroValues):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ``topics`` of an egress: the topics whose records are transformed."""
+"""Reads the key ``topics`` of an egress: the topics whose records are transformed."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def _egress_topic(node: Node, problems: Problems) -> TransformedTopic:
 
 
 egress_topics = routes(_egress_topic, TOPIC.name, TOPIC_PATTERN.name)
-"""Reads the topics of an egress."""
+"""A reader of the topics of an egress, each with its transforms."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ``io.statefun.endpoints.v2/http`` and ``v1``: functions behind an endpoint."""
+"""Reads endpoints: the kinds ``io.statefun.endpoints.v2/http`` and ``io.statefun.endpoints.v1/http``."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ def url(node: Node, problems: Problems) -> str:
         raise problems.report(node.location, node.path, sentence)
     file = socket_file(template)
     if parts.scheme.endswith("+unix") and (file is None or FUNCTION_NAME in file):
-        sentence = f"{quoted} names no socket; its path has to begin with a file that ends in .sock"
+        sentence = (
+            f"{quoted} names no socket; the URL's path must begin with a file that ends in .sock"
+        )
         raise problems.report(node.location, node.path, sentence)
     for placeholder in _PLACEHOLDER.findall(template):
         if placeholder != FUNCTION_NAME:
             is_safe = placeholder in scalar.source and "@" not in scalar.source
             what = placeholder if is_safe else "a text in braces"
-            sentence = f"{what} is not a placeholder; the only one is {FUNCTION_NAME}"
+            sentence = f"{what} is not a placeholder; the only placeholder is {FUNCTION_NAME}"
             raise problems.report(node.location, node.path, sentence)
     return template
 
@@ -125,7 +127,7 @@ _WORD = member("failurePolicy", OnFailure)
 
 @described({"title": "policy", "anyOf": [schema_of(_WORD), _RETRY.schema]})
 def _policy(node: Node, problems: Problems) -> FailurePolicy:
-    """Read a failure policy: a word, or a mapping that says when to try again."""
+    """Read a failure policy: a word, or a mapping that describes retries."""
     if isinstance(node, ScalarNode):
         return _WORD(node, problems)
     values = _RETRY.read(node, problems)
@@ -291,7 +293,7 @@ class EndpointKind:
     shape: Shape
 
     def read(self, component: Component, problems: Problems) -> Endpoint:
-        """Read an endpoint."""
+        """Read a component of this kind as an endpoint; report its problems."""
         values = self.shape.read(component.spec, problems)
         transport = values.get(TRANSPORT)
         defaults = _OKHTTP

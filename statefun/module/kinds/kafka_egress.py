@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ``io.statefun.kafka.v1/egress``."""
+"""Reads components of the kind ``io.statefun.kafka.v1/egress``."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ TOPICS = Key(
     example=[{"topic": "greetings", "transforms": [{"type": "Flatten$Value"}]}],
 )
 _SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
-"""The names of the limit of a record's size: in Java, and in librdkafka."""
+"""The properties that limit the size of a record: in Kafka's Java client, and in librdkafka."""
 _size = integer(1000, 1_000_000_000)
 _MESSAGES = "functions decide the content of records, with KafkaEgressMessage"
 _FORBIDDEN = {
@@ -141,7 +141,7 @@ KAFKA_EGRESS = Shape(
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
-    """Read a Kafka egress."""
+    """Read a component as a Kafka egress; report its problems."""
     values = KAFKA_EGRESS.read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
     settings.forbid(_FORBIDDEN)
@@ -178,7 +178,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
 
 
 def _record_size(settings: KafkaSettings, component: Component, problems: Problems) -> int:
-    """Read the limit of a record's size; either property may set it."""
+    """Read the largest size of a record, which one of two properties may set."""
     by_name = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
     sizes = {size for size in by_name.values() if size is not None}
     if len(sizes) > 1:

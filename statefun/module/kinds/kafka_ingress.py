@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ``io.statefun.kafka.v1/ingress``."""
+"""Reads components of the kind ``io.statefun.kafka.v1/ingress``."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ _LEGACY = Shape((*_BEFORE_TOPICS, LEGACY_TOPICS, *_AFTER_TOPICS))
 
 
 def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress:
-    """Read a Kafka ingress."""
+    """Read a component as a Kafka ingress; report its problems."""
     topics = LEGACY_TOPICS if component.legacy else TOPICS
     values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems, _PROPERTIES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Kafka components, each of which is a key or a Kafka property."""
+"""Settings of Kafka ingresses and egresses, each of which may be a key or a property of Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROPERTIES = Key(
 
 
 class KafkaSettings:
-    """Reads settings from keys and properties; a key wins over the property of the same meaning."""
+    """Reads settings from keys and properties; a key has priority over the property of the same meaning."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class KafkaSettings:
         self._unknown_properties = values.attempted(properties_key) and properties_key not in values
 
     def get(self, key: Key[T], property_name: str) -> T | None:
-        """Return the value of the key, or else of the property; `rest` leaves the property out."""
+        """Return the value of the key, or else of the property, and remove the property from `rest`."""
         if self._values.attempted(key):
             self._properties.pop(property_name, None)
             return self._values.get(key)
         return self.take_property(property_name, key.read)
 
     def take_property(self, name: str, read: Reader[T]) -> T | None:
-        """Return the value of a property; `rest` leaves the property out."""
+        """Return the value of a property, and remove the property from `rest`."""
         node = self._properties.pop(name, None)
         try:
             return None if node is None else read(node, self._problems)
@@ -62,25 +62,25 @@ class KafkaSettings:
             return None
 
     def require(self, key: Key[T], property_name: str, because: str) -> None:
-        """Report a setting that has neither a key nor a property; call it before `get`."""
+        """Report a setting for which neither key nor property is given; must be called before `get`."""
         is_given = self._values.attempted(key) or property_name in self._properties
         if not is_given and not self._unknown_properties:
             sentence = f"missing key {key.name!r} or property {property_name!r}: {because}"
             self._problems.report(self._node.location, self._node.path, sentence)
 
     def forbid(self, reasons: Mapping[str, str]) -> None:
-        """Report properties that cannot be set, each with its reason."""
+        """Report each property that must not be set, with the reason from ``reasons``."""
         for name, node in self._properties.items():
             if name in reasons:
-                sentence = f"property {name!r} cannot be set: {reasons[name]}"
+                sentence = f"property {name!r} must not be set: {reasons[name]}"
                 self._problems.report(node.location, node.path, sentence)
 
     def rest(self) -> dict[str, str]:
-        """Return the properties that were not read as settings."""
+        """Return the properties that no other method has read."""
         nodes = self._properties.items()
         return {name: node.text for name, node in nodes if isinstance(node, ScalarNode)}
 
     def address(self) -> str:
-        """Return the addresses of the brokers; report them if they are missing."""
+        """Return the addresses of the brokers; report a problem if the component has none."""
         self.require(ADDRESS, ADDRESS_PROPERTY, ADDRESS.doc)
         return self.get(ADDRESS, ADDRESS_PROPERTY) or ""

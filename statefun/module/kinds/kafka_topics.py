@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ``topics`` of a Kafka ingress, with the functions that get their records."""
+"""Reads the key ``topics`` of a Kafka ingress: topics, with the functions that get their records."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ class Kind:
     name: str
     """The value of ``kind`` in module files, such as ``io.statefun.kafka.v1/ingress``."""
     read: Callable[[Component, Problems], AnyComponent]
-    """Reads a component and reports its problems; raises Invalid if there can be no component."""
+    """A function that reads a component and reports its problems; raises Invalid if it cannot read it."""
     shape: Shape
-    """The keys of its spec, in current documents."""
+    """The keys that the spec of such a component has in current documents."""
     group: str | None = None
-    """The group whose ids are unique, such as ``ingress``; None if ids may repeat."""
+    """The group of kinds in which ids must be unique, such as ``ingress``; None if ids may repeat."""
     id_name: str = ID.name
     """The key of the spec that holds the id."""

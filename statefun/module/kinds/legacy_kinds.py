@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds that only older documents have; they are checked, but cannot run."""
+"""Kinds that only older documents have; components of these kinds are checked, but cannot run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ROUTED_INGRESS = Key("ingress", typename, "the ingress whose records are routed
 
 
 def _state(node: Node, problems: Problems) -> Any:
-    """Read a state: a name in version 1.0, a mapping in version 2.0."""
+    """Read the declaration of a state: a name in version 1.0, a mapping in version 2.0."""
     return text(node, problems) if isinstance(node, ScalarNode) else _STATE.read(node, problems)
 
 
@@ -74,7 +74,7 @@ class LegacyKind:
     keys: _Keys
 
     def read(self, component: Component, problems: Problems) -> Unsupported:
-        """Check a component; only its kind, id and location are kept."""
+        """Check a component; return only its kind, id and location, since it cannot run."""
         values = Shape(self.keys).read(component.spec, problems)
         return Unsupported(component.kind, str(values[self.id_key]), component.location)
 
@@ -122,4 +122,4 @@ LEGACY_ONLY_KINDS = {
         ),
     ),
 }
-"""Kinds by name; only documents with ``version`` and ``module`` can name them."""
+"""The kinds that only documents with ``version`` and ``module`` can name, by name."""

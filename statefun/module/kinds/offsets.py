@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads offsets of partitions: ``topic/partition: offset``."""
+"""Reads offsets of partitions, written as ``topic/partition: offset``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _offset = integer(0, _MAX_OFFSET)
 
 
 def parse_topic_partition(text: str) -> TopicPartition:
-    """Read ``topic/partition``.
+    """Parse the name of a partition, written as ``topic/partition``.
 
     >>> parse_topic_partition("user-topic/0")
     TopicPartition(topic='user-topic', partition=0)
 
     Raises:
-        ValueError: if ``text`` is not of this form; the message continues a sentence.
+        ValueError: if ``text`` is not of this form. The error text continues a sentence whose
+            subject is ``text``.
     """
     match = _TOPIC_PARTITION.fullmatch(text)
     if match is None or int(match["partition"]) > _MAX_PARTITION:

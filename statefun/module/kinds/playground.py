@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ``io.statefun.playground.v1/ingress`` and ``/egress``: messages and records over HTTP."""
+"""Reads the ingresses and egresses of the playground, which serves messages and records over HTTP."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ EGRESS = Shape((PORT, TOPICS, ID, HOST))
 
 
 def read_ingress(component: Component, problems: Problems) -> PlaygroundIngress:
-    """Read an ingress of the playground."""
+    """Read a component as an ingress of the playground; report its problems."""
     values = INGRESS.read(component.spec, problems)
     return PlaygroundIngress(values[PORT], component.location, values.get(HOST, LOOPBACK))
 
 
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
-    """Read an egress of the playground."""
+    """Read a component as an egress of the playground; report its problems."""
     values = EGRESS.read(component.spec, problems)
     port, topics, id_ = values[PORT], values[TOPICS], values.get(ID, PLAYGROUND)
     host = values.get(HOST, LOOPBACK)

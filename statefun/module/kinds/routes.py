@@ -27,7 +27,7 @@ _PROTOBUF_NAMESPACE = "type.googleapis.com"
 
 @described(schema_of(text))
 def _type_url(node: Node, problems: Problems) -> TypeName:
-    """Read a type URL or, in documents of version 1.0, the full name of a protobuf message."""
+    """Read the type URL or, in documents of version 1.0, the full name of a Protobuf message as a typename."""
     name = text(node, problems)
     return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
 
@@ -54,9 +54,9 @@ FAILURE_POLICY = Key(
     default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example="skip",
 )
-"""The policy of an ingress for records that no function can receive."""
+"""The key with the policy of an ingress for records that no function can receive."""
 ROUTE_FAILURE_POLICY = attrs.evolve(FAILURE_POLICY, default="(the policy of the ingress)")
-"""The policy of a route for records that no function can receive."""
+"""The key with the policy of a route for records that no function can receive."""
 _OPTIONAL_TYPE = attrs.evolve(
     VALUE_TYPE, required=False, default="(required, unless valueFormat is text)"
 )
@@ -101,17 +101,18 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
         source: the topic or stream.
         values: the values of the keys :data:`COMMON`.
         node: the node of the route, for the location of problems.
-        problems: gets the problems.
+        problems: the object that collects problems.
 
     Raises:
-        Invalid: if there are no targets or no value type, or the transforms do not fit.
+        Invalid: if there are no targets or no value type, or the transforms do not fit each
+            other or the formats.
     """
     value_format = values.get(VALUE_FORMAT)
     chain = read_chain(INGRESS, values, node, problems)
     changes = chain is not None and chain.changes_value
     is_text = value_format is TEXT and not changes
     if is_text and values.attempted(_OPTIONAL_TYPE):
-        sentence = f"values in text have the type {StringType.typename}; leave valueType out"
+        sentence = f"a topic with valueFormat text must not have a valueType; its type is {StringType.typename}"
         problems.report(node.location, node.path, sentence)
     if not is_text and not values.attempted(_OPTIONAL_TYPE):
         sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
@@ -148,7 +149,7 @@ def plain_route(source: Key[str]) -> Reader[TopicRoute]:
 
 
 def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
-    """Return a reader of a route in an older document, whose type may be a type URL."""
+    """Return a reader of a route of an older document; the route's value type may be a type URL."""
     shape = Shape((source, _TYPE_URL, _LEGACY_VALUE_TYPE, TARGETS))
 
     @described(shape.schema)
@@ -164,7 +165,7 @@ def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
 
 
 def _report_duplicates(node: Node, source: str, problems: Problems) -> None:
-    """Report sources that are listed twice, also in routes that have problems."""
+    """Report each topic or stream that is listed twice, also in routes that have other problems."""
     first: dict[str, Node] = {}
     for item in node.items if isinstance(node, ListNode) else ():
         name = item.get(source) if isinstance(item, MapNode) else None

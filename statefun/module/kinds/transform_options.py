@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of transforms, with the names that they have in Kafka Connect."""
+"""The options of transforms, with the same names as in Kafka Connect."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _COMMA = re.compile(r"\s*,\s*")
 
 @described(text.schema)
 def _trimmed(node: Node, problems: Problems) -> str:
-    """Read a text without the blanks around it, as Connect reads its options."""
+    """Read a text, and remove the blanks at its beginning and end, as Connect does with options."""
     return text(node, problems).strip(_BLANKS)
 
 
 def _words(what: str) -> Reader[tuple[str, ...]]:
-    """Return a reader of a list of words, or of a text with commas as in Connect."""
+    """Return a reader of a list of words, or of words in a text with commas, as in Connect."""
 
     @described({"title": f"list of {what}, or text with commas", "type": ["array", "string"]})
     def read(node: Node, problems: Problems) -> tuple[str, ...]:
@@ -51,14 +51,16 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
             words = tuple(_COMMA.split(text(node, problems).strip()))
         if not all(words) or len(set(words)) < len(words):
             which = "an empty name" if not all(words) else "a name twice"
-            raise problems.report(node.location, node.path, f"has {which}; list {what} once each")
+            raise problems.report(
+                node.location, node.path, f"must not have {which}; list {what} once each"
+            )
         return words
 
     return read
 
 
 def _shown(word: str, node: Node) -> str:
-    """Return a word for messages, if it is in the file: the value of a variable may be a secret."""
+    """Return a word for error texts, or a substitute if the word is from a variable, maybe a secret."""
     scalars = node.items if isinstance(node, ListNode) else [node]
     is_in_file = any(isinstance(each, ScalarNode) and word in each.source for each in scalars)
     return word if is_in_file else "the value of a variable"
@@ -81,13 +83,15 @@ def _renames(node: Node, problems: Problems) -> tuple[tuple[str, str], ...]:
 
 @described(_words("field:type").schema)  # type: ignore[attr-defined]
 def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
-    """Read types by field; a type alone, that of the whole value, has the field ``""``."""
+    """Read types by field name; a type for the whole key or value has the field name ``""``."""
     words = _words("field:type")(node, problems)
     if len(words) == 1 and ":" not in words[0]:
         return {"": _kind(words[0], node, problems)}
     pairs = [_pair(word, node, problems, "field:type, or one type alone") for word in words]
     if len({name for name, _ in pairs}) < len(pairs):
-        raise problems.report(node.location, node.path, "has a field twice; list fields once each")
+        raise problems.report(
+            node.location, node.path, "must not have a field twice; list fields once each"
+        )
     return {name: _kind(kind, node, problems) for name, kind in pairs}
 
 
@@ -101,14 +105,14 @@ def _kind(name: str, node: Node, problems: Problems) -> Kind:
 
 def _pattern(string: str) -> DateFormat:
     if not string.strip():
-        raise ValueError("is empty")
+        raise ValueError("must not be empty")
     return DateFormat(string)
 
 
 def _insertion(string: str) -> Insertion:
     insertion = Insertion.parse(string.strip())
     if not insertion.name:
-        raise ValueError("has no field name")
+        raise ValueError("must have the name of a field")
     return insertion
 
 

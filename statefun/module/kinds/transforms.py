@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ``transforms`` of a topic: those of Kafka Connect, by its names."""
+"""Reads the key ``transforms`` of a topic: transforms of Kafka Connect, under Connect's names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statefun.transforms.timestamps import TimestampConverter, TimeType, UnixPre
 from statefun.transforms.transform import Part, Transform
 
 PREFIX = "org.apache.kafka.connect.transforms."
-"""The package of the transforms, which their types may begin with."""
+"""The Java package of the transforms, with which the type of a transform may begin."""
 
 _FOR_PARTS: Mapping[str, tuple[Key[Any], ...]] = {
     "ReplaceField": (
@@ -67,7 +67,7 @@ TRANSFORM = Variants(
 
 @described(TRANSFORM.schema)
 def transform(node: Node, problems: Problems) -> Transform:
-    """Read one transform."""
+    """Read one transform with its options; report its problems."""
     variant, values = TRANSFORM.read(node, problems)
     name, _, part = variant.partition("$")
     try:
@@ -80,7 +80,7 @@ def _replace_field(values: Values, part: Part) -> Transform:
     names = {}
     for key, older in ((option.EXCLUDE, option.BLACKLIST), (option.INCLUDE, option.WHITELIST)):
         if values.attempted(key) and values.attempted(older):
-            raise TransformError(f"has both {key.name} and {older.name}; give one of them")
+            raise TransformError(f"has both options {key.name} and {older.name}; give one of them")
         names[key.name] = frozenset(values.get(key) or values.get(older) or ())
     return ReplaceField(
         part, names["exclude"], names["include"], values.get(option.RENAMES, ()), _defaults(values)
@@ -104,7 +104,7 @@ def _extract_field(values: Values, part: Part) -> Transform:
 
 def _set_schema_metadata(values: Values, part: Part) -> Transform:
     if not (values.attempted(option.SCHEMA_NAME) or values.attempted(option.SCHEMA_VERSION)):
-        raise TransformError("needs schema.name or schema.version")
+        raise TransformError("needs the option schema.name or schema.version")
     return SetSchemaMetadata(
         part, values.get(option.SCHEMA_NAME), values.get(option.SCHEMA_VERSION), _defaults(values)
     )
@@ -136,9 +136,13 @@ def _timestamp_converter(values: Values, part: Part) -> Transform:
 
 def _insert_field(values: Values, part: Part) -> Transform:
     if not any(values.attempted(key) for key in option.INSERTED.values()):
-        raise TransformError(f"inserts nothing; give one of {_listed(option.INSERTED.values())}")
+        raise TransformError(
+            f"must insert a field; give one of the options {_listed(option.INSERTED.values())}"
+        )
     if values.attempted(option.INSERTED["static"]) != values.attempted(option.STATIC_VALUE):
-        raise TransformError("has only one of static.field and static.value; give both or neither")
+        raise TransformError(
+            "has only one of the options static.field and static.value; give both or neither"
+        )
     inserted = {name: values.get(key) for name, key in option.INSERTED.items()}
     return InsertField(
         part,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ``valueFormat`` and ``keyFormat`` of a topic: the encodings of its values and keys."""
+"""Reads the keys ``valueFormat`` and ``keyFormat`` of a topic: the encodings of values and keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A component of a module file, in the same form for all formats of files."""
+"""A component of a module file, in a form that is the same for all formats of module files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ID = Key(
     required=True,
     example="com.example/users",
 )
-"""The key with the name of an ingress or egress."""
+"""The key ``id`` of an ingress or egress, whose value is the component's name."""
 
 
 @attrs.frozen
 class Component:
-    """A document or list item, in the form that the reader of its kind takes."""
+    """A component before it is read: a document or a list item, as the reader of its kind takes it."""
 
     kind: str
-    """The current name of the kind, also where a legacy document uses an older one."""
+    """The current name of the kind, also if an older document gives the kind an older name."""
     spec: Node
-    """The ``spec`` mapping; an id that a legacy document has in ``meta`` is moved in here."""
+    """The mapping ``spec``; the id that an older document has in ``meta`` is moved into this mapping."""
     location: Location
     legacy: bool = False
-    """Whether it comes from a document with ``version`` and ``module``."""
+    """Whether the component comes from an older document, with ``version`` and ``module``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds module files in a ConfigMap of Kubernetes, whose values are texts with documents."""
+"""Finds module files in a ConfigMap of Kubernetes: values that are texts with YAML documents."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class YamlText:
     line: int = 0
     """The line of the file in which the text begins, counted from 0."""
     column: int = 0
-    """The column of the file at which its lines begin, counted from 0."""
+    """The column of the file at which the lines of the text begin, counted from 0."""
     is_literal: bool = True
-    """Whether its lines are lines of the file; if not, all problems are located at its beginning."""
+    """Whether the text's lines are lines of the file; if not, problems get the place where it begins."""
 
     def location(self, mark: yaml.Mark) -> Location:
-        """Return the location in the file of a place in the text."""
+        """Return the location in the file for a place in the text, which PyYAML gives as a mark."""
         return self.place(mark.line, mark.column)
 
     def place(self, line: int, column: int) -> Location:
-        """Return the location in the file of a line and column of the text, counted from 0."""
+        """Return the location in the file for a line and a column of the text, counted from 0."""
         if not self.is_literal:
             line = column = 0
         return Location(self.file, self.line + line + 1, self.column + column + 1)
 
 
 def is_resource(document: yaml.Node) -> bool:
-    """Return whether a document is a resource of Kubernetes: it has an ``apiVersion``."""
+    """Return whether a document is a resource of Kubernetes: a mapping with the key ``apiVersion``."""
     return _value(document, "apiVersion") is not None
 
 
 def module_texts(resource: yaml.Node, within: YamlText) -> Iterator[YamlText]:
-    """Find the module files in a resource; only a ConfigMap has module files.
+    """Yield the texts of the module files in a resource; only a ConfigMap contains module files.
 
     Args:
         resource: the document of the resource.

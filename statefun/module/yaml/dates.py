@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses dates in all forms that documents and code of Stateful Functions have."""
+"""Parses dates in all forms that the documentation and code of Stateful Functions use."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _EXPECTED = "such as '2020-02-01 04:15:00.00 Z', '2020-02-01T04:15:00+01:00' or 
 
 
 def parse_date(text: str) -> datetime:
-    """Read a date with its time zone.
+    """Parse a date with its time zone.
 
-    It takes the documented form ``2020-02-01 04:15:00.00 Z``, the form of the code of Stateful
-    Functions, ``yyyy-MM-dd HH:mm:ss.SSS +0000``, ISO 8601, and milliseconds since the epoch.
+    The date may have the documented form ``2020-02-01 04:15:00.00 Z``, the form of the code of Stateful
+    Functions, ``yyyy-MM-dd HH:mm:ss.SSS +0000``, or the form of ISO 8601; or it is a number of milliseconds since
+    the epoch.
 
     >>> parse_date("2020-02-01 04:15:00.00 Z").isoformat()
     '2020-02-01T04:15:00+00:00'
@@ -35,8 +36,8 @@ def parse_date(text: str) -> datetime:
     '2020-02-01T04:15:00+00:00'
 
     Raises:
-        ValueError: if ``text`` is not a date. The message continues a sentence, and does not
-            repeat ``text``, which may be a secret in the wrong place.
+        ValueError: if ``text`` is not a date. The error text continues a sentence whose
+            subject is the date, and does not repeat ``text``, which may be a misplaced secret.
     """
     text = text.strip()
     match = _DATE.fullmatch(text)
@@ -46,9 +47,9 @@ def parse_date(text: str) -> datetime:
         if match is not None and match["zone"] is not None:
             return _moment(match)
     except (ValueError, OverflowError):
-        raise ValueError(f"is not a date of the calendar; write one {_EXPECTED}") from None
+        raise ValueError(f"is not a date of the calendar; write a date {_EXPECTED}") from None
     if match is None:
-        raise ValueError(f"is not a date; write one {_EXPECTED}")
+        raise ValueError(f"is not a date; write a date {_EXPECTED}")
     raise ValueError(f"has no time zone; write a date {_EXPECTED}")
 
 

@@ -31,7 +31,7 @@ _TOO_LONG = "is too long for a duration"
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a whole number with a unit; without a unit it is milliseconds.
+    """Parse a duration: a whole number with a unit; a number without a unit is in milliseconds.
 
     Fractions of a microsecond are rounded up, so that no positive duration becomes zero.
 
@@ -41,8 +41,8 @@ def parse_duration(text: str) -> timedelta:
     datetime.timedelta(seconds=100)
 
     Raises:
-        ValueError: if ``text`` is not a duration. The message continues a sentence, and does not
-            repeat ``text``, which may be a secret in the wrong place.
+        ValueError: if ``text`` is not a duration. The error text continues a sentence whose
+            subject is the duration, and does not repeat ``text``, which may be a misplaced secret.
     """
     match = _DURATION.fullmatch(text.strip())
     unit = match and _NANOSECONDS_PER_UNIT.get(match["unit"].lower() or "ms")

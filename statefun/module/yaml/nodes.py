@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML as a tree of nodes with locations; values stay texts until readers interpret them."""
+"""YAML as a tree of nodes with locations; values are texts, which readers convert later."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened
 
 MAX_DEPTH = 64
-"""The deepest nesting of a document: module files have about ten levels; it protects the stack."""
+"""The deepest nesting of a document, which protects the stack; module files have about ten levels."""
 MAX_ALIASED_NODES = 10_000
-"""The largest number of nodes that aliases add, against files that expand exponentially."""
+"""The largest number of nodes that aliases may add, as aliases can make a document huge."""
 
 _MAX_QUOTED = 80
 _TAG_PREFIX = "tag:yaml.org,2002:"
@@ -35,35 +35,35 @@ class Node:
 
     location: Location
     path: str
-    """Dotted path of keys from the document's root, such as ``spec.topics[0].targets``."""
+    """The keys from the document's root to the value, such as ``spec.topics[0].targets``."""
 
 
 @attrs.frozen
 class ScalarNode(Node):
-    """A single value; readers decide whether it is a number, a date and so on."""
+    """A single value, which readers parse as a number, a date and so on."""
 
     source: str
-    """The text in the file, with references such as ``${HOST}``; messages may quote it."""
+    """The text in the file, with references such as ``${HOST}``; error texts may quote this text."""
     text: str = attrs.field(repr=False)
-    """The text with references resolved; messages must not quote it, as it may be a secret."""
+    """The text with resolved references, which may be a secret: error texts must not quote this text."""
     is_null: bool = False
 
     @property
     def quoted(self) -> str:
-        """The source for messages: in quotes, and shortened if it is long."""
+        """The source for error texts: in quotes, and shortened if it is long."""
         return repr(shortened(self.source, _MAX_QUOTED))
 
 
 @attrs.frozen
 class ListNode(Node):
-    """A sequence."""
+    """A sequence (list) of YAML."""
 
     items: tuple[Node, ...]
 
 
 @attrs.frozen
 class Entry:
-    """One ``key: value`` of a mapping; the key's path includes the key itself."""
+    """One ``key: value`` of a mapping; the path of the key node ends with the key itself."""
 
     key: ScalarNode
     value: Node
@@ -71,22 +71,22 @@ class Entry:
 
 @attrs.frozen
 class MapNode(Node):
-    """A mapping, without duplicate keys."""
+    """A mapping of YAML, without duplicate keys."""
 
     entries: tuple[Entry, ...]
 
     def get(self, name: str) -> Node | None:
-        """Return the value of a key, or None."""
+        """Return the node with the value of a key; None if the mapping does not have the key."""
         return next((entry.value for entry in self.entries if entry.key.text == name), None)
 
 
 @attrs.frozen
 class BrokenNode(Node):
-    """A value whose problem has been reported; readers raise Invalid for it without a report."""
+    """A value whose problem has been reported; readers raise Invalid without another report."""
 
 
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
-    """Return the documents of a YAML text that are not empty, up to a syntax error.
+    """Return the documents of a YAML text; leave out empty ones, and stop at a syntax error.
 
     A ConfigMap of Kubernetes is replaced by the documents of the module files in it.
 
@@ -142,7 +142,7 @@ def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Composes nodes recursively, up to a depth of MAX_DEPTH."""
+    """A loader of PyYAML that composes nodes recursively, up to a depth of MAX_DEPTH."""
 
     _depth = 0
 
@@ -151,7 +151,7 @@ class _BoundedLoader(yaml.SafeLoader):
         try:
             if self._depth > MAX_DEPTH:
                 raise yaml.MarkedYAMLError(
-                    problem=f"it nests deeper than {MAX_DEPTH} levels",
+                    problem=f"the document nests deeper than {MAX_DEPTH} levels",
                     problem_mark=self.get_mark(),
                 )
             return super().compose_node(parent, index)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ class _BoundedLoader(yaml.SafeLoader):
 
 
 class _Builder:
-    """Converts one document from PyYAML's nodes to ours."""
+    """Converts one document from nodes of PyYAML to nodes of this module."""
 
     def __init__(self, text: YamlText, substitution: Substitution, problems: Problems) -> None:
         self._text = text
@@ -170,7 +170,7 @@ class _Builder:
         self._aliased = 0
 
     def build(self, raw: yaml.Node, path: str, depth: int) -> Node:
-        """Build a node and all nodes inside of it.
+        """Convert a node of PyYAML and all nodes inside of the node.
 
         Raises:
             Invalid: if aliases make the document too deep or too large.
@@ -218,7 +218,7 @@ class _Builder:
             text.encode()
         except UnicodeEncodeError:
             # From an escape such as "\ud800", or from an environment variable that is not UTF-8.
-            self._problems.report(location, path, "holds characters that are not Unicode text")
+            self._problems.report(location, path, "contains characters that are not Unicode text")
             return BrokenNode(location, path)
         is_null = raw.tag == _TAG_PREFIX + "null"
         return ScalarNode(location, path, source=raw.value, text=text, is_null=is_null)

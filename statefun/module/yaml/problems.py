@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class Invalid(Exception):  # noqa: N818 - it is a signal, and never reaches a user
-    """A value cannot be read, because of a problem that has been reported."""
+    """Raised if a value cannot be read because of a problem that has already been reported."""
 
 
 class Problems:
-    """The problems that were reported.
+    """Collects the problems that readers report.
 
     A reader that cannot go on raises the result of `report`; a reader of several values catches
     `Invalid` and goes on with the next value, so that it finds the remaining problems as well::
@@ -29,7 +29,7 @@ class Problems:
         self._problems: list[Problem] = []
 
     def report(self, location: Location, key: str, text: str) -> Invalid:
-        """Add a problem; return a signal that the caller raises if it cannot go on."""
+        """Add a problem; return the exception Invalid, which the caller raises if it cannot go on."""
         self._problems.append(
             Problem(
                 file=location.file, line=location.line, column=location.column, key=key, text=text
@@ -46,7 +46,7 @@ class Problems:
 
 
 def read_all(reads: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-    """Return the results of all calls; make all calls even if one raises, for their reports.
+    """Make all calls, even if some raise, so that all problems are reported; return the results.
 
     Raises:
         Invalid: if any of the calls raised it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of values that several kinds of components have."""
+"""Readers of values that components of several kinds have."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _FUNCTIONS = re.compile(r"[^*\s\0]+/(\*|[^/*\s\0]+)")
 
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
-"""The schema of a value from outside, ``${NAME}`` or ``${file:path}``, which any value may be."""
+"""The schema of a reference, ``${NAME}`` or ``${file:path}``, which any value may contain."""
 
 
 def scalar_schema(title: str, **restrictions: Any) -> Schema:
-    """Return the schema of a single value, which may be a variable instead."""
+    """Return the schema of a single value; a reference such as ``${NAME}`` is allowed instead."""
     return {"title": title, "anyOf": [restrictions, _VARIABLE]}
 
 
 def anything(node: Node, problems: Problems) -> Node:
-    """Return the node itself; the caller reads it."""
+    """Return the node itself, for a caller that reads the node later."""
     del problems
     return node
 
@@ -49,7 +49,7 @@ def mapping(node: Node, problems: Problems) -> MapNode:
 
 @described({"title": "text", "type": ["string", "number", "boolean"]})
 def text(node: Node, problems: Problems) -> str:
-    """Read a string that is not empty; a number or boolean is the string in the file."""
+    """Read a string that is not empty; a number or boolean is read as its text in the file."""
     scalar = expect(node, ScalarNode, "a string", problems)
     if not scalar.text.strip():
         raise problems.report(scalar.location, scalar.path, "must not be empty")
@@ -87,8 +87,8 @@ def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
     """Return a reader of one of several words, in upper or lower case.
 
     Args:
-        what: the name of the value in messages.
-        options: the results, by word.
+        what: the name of the value in error texts.
+        options: the results of the reader, by word.
     """
     by_lower_case = {option.lower(): value for option, value in options.items()}
 
@@ -104,22 +104,23 @@ def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
 
 
 def member(what: str, kind: type[E]) -> Reader[E]:
-    """Return a reader of one of the values of an enumeration; ``what`` names it in messages."""
+    """Return a reader of a value of an enumeration; ``what`` is the value's name in error texts."""
     return choice(what, {str(each.value): each for each in kind})
 
 
 def flag(what: str) -> Reader[bool]:
-    """Return a reader of true or false; ``what`` names the value in messages."""
+    """Return a reader of true or false; ``what`` is the value's name in error texts."""
     read = choice(what, {"true": True, "false": False})
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 
 def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Described[T]:
-    """Return a reader of a single value.
+    """Return a reader of a single value, which parses the value's text.
 
     Args:
-        parse: returns the value of a text, or raises a ValueError whose message goes on after it.
-        what: the name of the value in messages.
+        parse: returns the value of a text, or raises a ValueError whose text continues a sentence
+            that begins with the quoted value.
+        what: the name of the value in error texts.
         schema: the schema of the value.
     """
 
@@ -154,7 +155,7 @@ def _regular_expression(string: str) -> str:
         raise ValueError(f"is not a regular expression: {error}") from None
     if re.search(r"\(\?P|\\[1-9]", string):
         raise ValueError(
-            "has a named group or a back-reference, which Spark's Java reads in another way"
+            "must not have a named group or a back-reference, which Java, and so Spark, reads in another way"
         )
     return string
 
@@ -171,24 +172,24 @@ def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
 
 
 _OPEN = r"(?!\s*statefun[./])"
-"""The beginning of a pattern that excludes the reserved namespaces of the runtime."""
+"""The beginning of a regular expression that excludes the namespaces which the runtime reserves."""
 _TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern=f"^{_OPEN}.+/[^/]+$")
 duration: Reader[timedelta] = parsed(
     parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
 )
-"""Reads a duration, such as ``15min``; a number without a unit is in milliseconds."""
+"""A reader of a duration, such as ``15min``; a number without a unit is in milliseconds."""
 date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
-"""Reads a date with its time zone, or milliseconds since the epoch."""
+"""A reader of a date with its time zone, or of milliseconds since the epoch."""
 regular_expression: Described[str] = parsed(
     _regular_expression,
     "a regular expression",
     scalar_schema("regular expression", type="string", minLength=1),
 )
-"""Reads a regular expression that Java and Python read in the same way."""
+"""A reader of a regular expression that has the same meaning in Java and in Python."""
 typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
-"""Reads a typename outside of the reserved namespaces of the runtime."""
+"""A reader of a typename that is not in a namespace which the runtime reserves."""
 functions: Reader[str] = parsed(
     _matching(
         _FUNCTIONS,
@@ -198,12 +199,12 @@ functions: Reader[str] = parsed(
     "functions, <namespace>/<name> or <namespace>/*",
     scalar_schema("functions", type="string", pattern=f"^{_OPEN}{_FUNCTIONS.pattern}$"),
 )
-"""Reads the functions of an endpoint: a function, or all functions of a namespace."""
+"""A reader of the functions of an endpoint: one function, or all functions of a namespace."""
 
 
 @described(scalar_schema("function", type="string", pattern=f"^{_OPEN}{_TARGET.pattern}$"))
 def target(node: Node, problems: Problems) -> TypeName:
-    """Read a single function to which an ingress sends records."""
+    """Read the typename of one function to which an ingress sends records."""
     syntax = _matching(
         _TARGET,
         "is invalid syntax for target functions. "
@@ -214,7 +215,7 @@ def target(node: Node, problems: Problems) -> TypeName:
 
 
 def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
-    """Return a reader of a list that is not empty; ``what`` names its items in messages."""
+    """Return a reader of a list that is not empty; ``what`` is the name of its items in error texts."""
 
     def read_list(node: Node, problems: Problems) -> tuple[T, ...]:
         items = expect(node, ListNode, f"a list of {what}", problems).items
@@ -230,10 +231,10 @@ def refuse_empty(node: Node, what: str, problems: Problems) -> None:
     """Report a list or mapping that is empty.
 
     Raises:
-        Invalid: if it is empty.
+        Invalid: if the list or mapping is empty.
     """
     if node in (ListNode(node.location, node.path, ()), MapNode(node.location, node.path, ())):
-        sentence = f"is empty; list at least one of: {what}"
+        sentence = f"must not be empty; list at least one of: {what}"
         raise problems.report(node.location, node.path, sentence)
 
 
@@ -261,7 +262,7 @@ def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
 
 
 def pairs_schema(title: str, value: Schema) -> Schema:
-    """Return the schema of pairs whose values have the schema ``value``."""
+    """Return the schema of ``name: value`` pairs whose values have the schema ``value``."""
     one = {"type": "object", "additionalProperties": value}
     many = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
     return {"title": title, "anyOf": [one, many]}
@@ -269,7 +270,7 @@ def pairs_schema(title: str, value: Schema) -> Schema:
 
 @described(pairs_schema("list of `name: value`", {"type": ["string", "number", "boolean"]}))
 def properties(node: Node, problems: Problems) -> dict[str, Node]:
-    """Read the settings of a client; report values that are no string, number or boolean."""
+    """Read the properties of a client; report values that are not a string, number or boolean."""
     by_name: dict[str, Node] = {}
     for key, value in pairs("'name: value'")(node, problems).items():
         if isinstance(value, ScalarNode) and not value.is_null:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declares the keys of a mapping, and reads mappings by these declarations.
+"""Classes that declare the keys of mappings, and read mappings by these declarations.
 
 A `Key` reads one value; a `Shape` is a set of keys, and reads a mapping as `Values`::
 
@@ -25,9 +25,9 @@ D = TypeVar("D")
 NodeT = TypeVar("NodeT", bound=Node)
 
 Reader = Callable[[Node, Problems], T]
-"""Returns the value of a node, or reports its problems and raises `Invalid`."""
+"""A function that returns the value of a node, or reports the node's problems and raises `Invalid`."""
 Schema = Mapping[str, Any]
-"""A JSON Schema of values; its title is the name of the type in the documentation."""
+"""A JSON Schema of values; the schema's title is the name of their type in the documentation."""
 
 
 @attrs.frozen(eq=False)
@@ -38,28 +38,28 @@ class Described(Generic[T_co]):
     schema: Schema
 
     def __call__(self, node: Node, problems: Problems) -> T_co:
-        """Read a node's value."""
+        """Read the value of a node with the reader."""
         return self.read(node, problems)
 
 
 def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
-    """Decorate a reader with the schema of its values."""
+    """Return a decorator that adds the schema of the values to a reader."""
     return lambda read: Described(read, schema)
 
 
 def schema_of(read: Reader[Any]) -> Schema:
-    """Return the schema of a reader's values; an empty schema if the reader has none."""
+    """Return the schema of a reader's values; if the reader has no schema, return an empty one."""
     return read.schema if isinstance(read, Described) else {}
 
 
 @attrs.frozen(eq=False)
 class Key(Generic[T_co]):
-    """One key of a mapping."""
+    """The declaration of one key of a mapping."""
 
     name: str
     read: Reader[T_co]
     doc: str
-    """The meaning of the value, for messages and the documentation: a noun phrase."""
+    """The meaning of the value, for error texts and the documentation: a noun phrase."""
     required: bool = False
     default: Any = None
     """The default for the documentation: a value as users would write it, or words in brackets."""
@@ -90,7 +90,7 @@ class Values:
         self._attempted = attempted
 
     def __getitem__(self, key: Key[T]) -> T:
-        """Return a value; raise `Invalid` if it is missing or invalid, which has been reported."""
+        """Return the value of a key; raise `Invalid` if the value is missing or invalid (already reported)."""
         if key in self._failed:
             raise Invalid
         value: T = self._read[key]
@@ -101,28 +101,28 @@ class Values:
     @overload
     def get(self, key: Key[T], default: D) -> T | D: ...
     def get(self, key: Key[T], default: D | None = None) -> T | D | None:
-        """Return a value, or the default if it is missing or invalid."""
+        """Return the value of a key, or ``default`` if the value is missing or invalid."""
         value: T | D | None = self._read.get(key, default)
         return value
 
     def __contains__(self, key: Key[Any]) -> bool:
-        """Return whether the key has a valid value."""
+        """Return whether a key has a valid value."""
         return key in self._read
 
     def attempted(self, key: Key[Any]) -> bool:
-        """Return whether the file has the key, even if it is misspelt or its value is invalid."""
+        """Return whether the file has a key, even if the key is misspelt or its value is invalid."""
         return key.name in self._attempted
 
 
 @attrs.frozen
 class Shape:
-    """The keys that a mapping takes."""
+    """The declaration of a mapping: the keys that it may have."""
 
     keys: tuple[Key[Any], ...]
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of such a mapping."""
+        """The JSON Schema of the declared mapping."""
         return {
             "title": "mapping",
             "type": "object",
@@ -133,11 +133,11 @@ class Shape:
 
     @property
     def reader(self) -> Described[Values]:
-        """The reader of such a mapping, with its schema."""
+        """A reader of the declared mapping, together with the mapping's schema."""
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> Values:
-        """Read all keys; report problems, and leave keys with problems out of the result.
+        """Read the values of all keys; report problems, and leave keys with problems out of the result.
 
         Raises:
             Invalid: if ``node`` is not a mapping.
@@ -165,7 +165,7 @@ class Shape:
         return Values(read, frozenset(failed), frozenset(attempted))
 
     def _report_unknown(self, key: ScalarNode, names: list[str], problems: Problems) -> set[str]:
-        """Report a key; return the probably meant key, which is then not reported as missing."""
+        """Report an unknown key; return the key that was probably meant, to not report that as missing."""
         nearest = did_you_mean(key, names)
         text = f"unknown key {key.quoted}; {nearest.hint}allowed keys: {', '.join(sorted(names))}"
         problems.report(key.location, key.path, text)
@@ -174,17 +174,17 @@ class Shape:
 
 @attrs.frozen
 class Variants:
-    """A mapping whose ``type`` decides which further keys it takes."""
+    """The declaration of a mapping whose ``type`` decides which further keys it may have."""
 
     invalid: str
-    """The message about other types, such as ``Invalid colour: {type}; valid values are [{types}]``."""
+    """The error text for an unknown type, such as ``Invalid colour: {type}; valid values are [{types}]``."""
     shapes: Mapping[str, tuple[Key[Any], ...]]
     prefix: str = ""
-    """An optional beginning of types, such as the name of a package."""
+    """A text with which a type may begin, such as the name of a Java package."""
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of such a mapping."""
+        """The JSON Schema of the declared mapping."""
         shapes = {name: Shape(keys).schema for name, keys in self.shapes.items()}
         return {
             "title": "mapping",
@@ -200,11 +200,11 @@ class Variants:
 
     @property
     def reader(self) -> Described[tuple[str, Values]]:
-        """The reader of such a mapping, with its schema."""
+        """A reader of the declared mapping, together with the mapping's schema."""
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> tuple[str, Values]:
-        """Return the type and the values of the other keys.
+        """Read a mapping; return its type, and the values of its other keys.
 
         Raises:
             Invalid: if ``node`` is not a mapping, or its type is missing or invalid.
@@ -244,10 +244,10 @@ class Variants:
 
 
 def expect(node: Node, kind: type[NodeT], what: str, problems: Problems) -> NodeT:
-    """Return the node if it has the expected kind; report it otherwise.
+    """Return a node if it is of the expected class; otherwise report the problem.
 
     Raises:
-        Invalid: if the node has another kind, is null, or was reported before.
+        Invalid: if the node is of another class, is null, or has a problem that was reported before.
     """
     if isinstance(node, BrokenNode):
         raise Invalid
@@ -266,9 +266,9 @@ class _Nearest:
 
 
 def did_you_mean(scalar: ScalarNode, valid: Iterable[str]) -> _Nearest:
-    """Return the valid name that is most similar to a scalar, if one is similar.
+    """Return the valid name that is most similar to a scalar, with a hint; nothing if none is similar.
 
-    The source of the scalar is compared, so that a hint reveals nothing about a secret.
+    The source of the scalar is compared, so that the hint reveals nothing about a secret.
     """
     by_lower_case = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(scalar.source.lower(), by_lower_case, n=1)

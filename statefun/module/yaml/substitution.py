@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces ``${VARIABLE}`` and ``${file:/path}`` in the values of module files."""
+"""Replaces references (``${VARIABLE}``, ``${file:/path}``) in the values of module files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 class SubstitutionError(ValueError):
-    """A text has references that cannot be resolved; ``texts`` has a sentence for each reference."""
+    """Raised if a text has references that cannot be resolved; ``texts`` has a sentence for each."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         super().__init__("; ".join(texts))
@@ -49,7 +49,7 @@ class Substitution:
     folder: Path = Path()
 
     def apply(self, text: str) -> str:
-        """Resolve every reference in ``text``.
+        """Replace every reference in ``text`` by its value.
 
         Raises:
             SubstitutionError: if a reference cannot be resolved.
@@ -77,7 +77,7 @@ class Substitution:
         variable = None if match["unclosed"] else _VARIABLE.fullmatch(body)
         if variable is None:
             raise ValueError(
-                f"{match[0]!r} is not a substitution; write ${{NAME}}, ${{NAME:-default}} or "
+                f"{match[0]!r} is not a valid reference; write ${{NAME}}, ${{NAME:-default}} or "
                 "${file:/path} without nested braces, and $${ for a literal ${"
             )
         name, default = variable["name"], variable["default"]
@@ -96,16 +96,18 @@ class Substitution:
         file = self.folder / path
         # Only regular files: reading a pipe or a device might never end.
         if not file.is_file():
-            raise ValueError(f"the file of {reference} does not exist or is not a regular file")
+            raise ValueError(f"the file of {reference} does not exist, or is not a regular file")
         try:
             with file.open("rb") as stream:
                 content = stream.read(_MAX_FILE_BYTES + 1)
         except OSError as error:
             raise ValueError(f"the file of {reference} cannot be read: {error.strerror}") from None
         if len(content) > _MAX_FILE_BYTES:
-            raise ValueError(f"the file of {reference} is larger than {_MAX_FILE_BYTES} bytes")
+            raise ValueError(
+                f"the file of {reference} must not be larger than {_MAX_FILE_BYTES} bytes"
+            )
         try:
             return content.decode("utf-8-sig").strip()
         except UnicodeDecodeError:
             # Not chained: the decoding error contains the bytes of the file.
-            raise ValueError(f"the file of {reference} is not UTF-8 text") from None
+            raise ValueError(f"the file of {reference} must be text in UTF-8") from None

@@ -195,15 +195,15 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         (
             ENDPOINT.replace("http://a/", "http+unix:///a/socket"),
             (
-                "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket; its path "
-                "has to begin with a file that ends in .sock"
+                "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket; the URL's "
+                "path must begin with a file that ends in .sock"
             ),
         ),
         (
             ENDPOINT.replace("http://a/", '"http://a/{function.id}"'),
             (
                 "4:20: spec.urlPathTemplate: {function.id} is not a placeholder; "
-                "the only one is {function.name}"
+                "the only placeholder is {function.name}"
             ),
         ),
         (

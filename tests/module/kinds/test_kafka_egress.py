@@ -208,7 +208,7 @@ def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: 
         f"spec: {{id: a/b, address: 'kafka:9092', properties: {{{name}: x}}}}\n"
     )
 
-    assert f"spec.properties.{name}: property {name!r} cannot be set: " in found
+    assert f"spec.properties.{name}: property {name!r} must not be set: " in found
 
 
 @pytest.mark.parametrize("key", ["deadLetterTopic", "replayTopic"])
@@ -218,7 +218,9 @@ def test_invalid_topic_names_are_reported(
     """A dead-letter or replay topic with a name that Kafka refuses is a problem of the file."""
     more = "  deadLetterTopic: dead\n" if key == "replayTopic" else ""
 
-    with pytest.raises(ModuleError, match=rf"spec.{key}: 'no such/topic!' is no name of a topic"):
+    with pytest.raises(
+        ModuleError, match=rf"spec.{key}: 'no such/topic!' is not a name of a topic"
+    ):
         read_egress(f"{more}  {key}: no such/topic!\n")
 
 

@@ -138,7 +138,7 @@ def test_reads_startup_positions(
         (
             "type: date, date: yesterday",
             (
-                "39: spec.startupPosition.date: 'yesterday' is not a date; write one such as "
+                "39: spec.startupPosition.date: 'yesterday' is not a date; write a date such as "
                 "'2020-02-01 04:15:00.00 Z', '2020-02-01T04:15:00+01:00' or epoch milliseconds"
             ),
         ),
@@ -398,7 +398,7 @@ def test_unknown_keys_without_a_similar_key_list_the_allowed_keys(
             " []",
             (
                 "9:16: spec.topics[0].targets: "
-                "is empty; list at least one of: functions, <namespace>/<name>"
+                "must not be empty; list at least one of: functions, <namespace>/<name>"
             ),
         ),
         (
@@ -467,7 +467,7 @@ def test_reports_empty_topics(
     found = findings(text)
 
     assert found == [
-        "m.yaml:6:11: spec.topics: is empty; list at least one of: mappings with a topic"
+        "m.yaml:6:11: spec.topics: must not be empty; list at least one of: mappings with a topic"
     ]
 
 
@@ -550,7 +550,7 @@ def test_reports_forbidden_properties(
 
     assert found == [
         (
-            f"m.yaml:11:{19 + len(name)}: spec.properties[0].{name}: property {name!r} cannot be set: "
+            f"m.yaml:11:{19 + len(name)}: spec.properties[0].{name}: property {name!r} must not be set: "
             f"{reason}"
         )
     ]

@@ -37,7 +37,7 @@ def test_repeated_partitions_are_read_once() -> None:
     ("entries", "message"),
     [
         (["topicPattern: 'a('"], "is not a regular expression: missing ), unterminated subpattern"),
-        (["topicPattern: '(?P<n>a)'"], "has a named group or a back-reference"),
+        (["topicPattern: '(?P<n>a)'"], "must not have a named group or a back-reference"),
         (["topicPattern: a, topic: b"], "'topicPattern' and 'topic' cannot be used together"),
         (
             ["topicPattern: a, partitions: [0]"],
@@ -45,7 +45,10 @@ def test_repeated_partitions_are_read_once() -> None:
         ),
         (["failurePolicy: skip"], "missing required key 'topic'"),
         (["topic: a, partitions: [-1]"], "'-1' is not a whole number from 0 to"),
-        (["topic: a, partitions: []"], "is empty; list at least one of: numbers of partitions"),
+        (
+            ["topic: a, partitions: []"],
+            "must not be empty; list at least one of: numbers of partitions",
+        ),
         (["topicPattern: a", "topicPattern: a"], "duplicate topicPattern 'a'; it is first listed"),
         (["topic: a, partitions: [0]", "topic: b"], "some topics list partitions and some do not"),
     ],

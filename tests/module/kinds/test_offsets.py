@@ -116,6 +116,6 @@ def test_reports_empty_offsets(
     assert found == [
         (
             "m.yaml:11:54: spec.startupPosition.offsets: "
-            "is empty; list at least one of: 'topic/partition: offset'"
+            "must not be empty; list at least one of: 'topic/partition: offset'"
         )
     ]

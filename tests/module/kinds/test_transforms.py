@@ -109,33 +109,33 @@ def problem(text: str) -> str:
         ),
         (
             "{type: TimestampConverter$Value, target.type: unix, format: YYYY}",
-            "'YYYY' has the letter Y; supported are yMdDuHkKhmsSEazZX",
+            "'YYYY' has the letter Y; a pattern may only have yMdDuHkKhmsSEazZX",
         ),
         (
             '{type: TimestampConverter$Value, target.type: unix, format: "yyyy\'x"}',
-            "has a quote that is not closed",
+            "has an opening quote without a closing quote",
         ),
         (
             "{type: InsertField$Value}",
-            "InsertField$Value inserts nothing; give one of topic.field,",
+            "InsertField$Value must insert a field; give one of the options topic.field,",
         ),
         (
             "{type: InsertField$Value, static.field: a}",
-            "has only one of static.field and static.value",
+            "has only one of the options static.field and static.value",
         ),
-        ("{type: SetSchemaMetadata$Value}", "needs schema.name or schema.version"),
+        ("{type: SetSchemaMetadata$Value}", "needs the option schema.name or schema.version"),
         (
             "{type: SetSchemaMetadata$Value, schema.name: a}",
-            "transforms[0], SetSchemaMetadata: SetSchemaMetadata needs a schema, and this part of the record has none",
+            "transforms[0], SetSchemaMetadata: SetSchemaMetadata needs a schema, but this part of the record (key or value) has no schema",
         ),
         ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
         (
             "{type: RegexRouter, regex: '[a-z&&[^t]]+', replacement: a}",
-            "'[a-z&&[^t]]+' has a class in a class, or an intersection: [a-z&&[^t]; avoid them",
+            "'[a-z&&[^t]]+' must not have a class in a class or an intersection of classes: [a-z&&[^t]",
         ),
         (
             r"{type: RegexRouter, regex: '[\w[.-]]+', replacement: a}",
-            "has a class in a class, or an intersection",
+            "must not have a class in a class or an intersection",
         ),
         (
             "{type: RegexRouter, regex: '[a--b]+', replacement: a}",
@@ -156,7 +156,7 @@ def problem(text: str) -> str:
         ),
         (
             "{type: ExtractField$Key, field: 'a.`b', field.syntax.version: V2}",
-            "has a backtick that is not closed",
+            "has an opening backtick without a closing backtick",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_values_of_variables_are_not_quoted(transform: str) -> None:
                 "valueFormat: {type: schema-registry, url: 'http://localhost:1'}, "
                 "transforms: [{type: Flatten$Value}]"
             ),
-            "transforms need one schema for all values; set schema",
+            "transforms need one schema for all values of the topic; set schema",
         ),
         (
             "valueFormat: {type: text}, transforms: [{type: Flatten$Value}]",
@@ -213,7 +213,7 @@ def test_values_of_variables_are_not_quoted(transform: str) -> None:
                 f"valueFormat: {{type: avro, schema: '{AVRO}'}}, transforms: "
                 "[{type: ReplaceField$Value, exclude: id}, {type: ValueToKey, fields: id}]"
             ),
-            "transforms[1], ValueToKey: there is no field 'id'",
+            "transforms[1], ValueToKey: the value has no field 'id'",
         ),
         (
             (

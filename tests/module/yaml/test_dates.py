@@ -67,13 +67,13 @@ def test_reads_epoch_milliseconds(millis: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("yesterday", "is not a date; write one such as"),
-        ("2020-02-01", "is not a date; write one such as"),
+        ("yesterday", "is not a date; write a date such as"),
+        ("2020-02-01", "is not a date; write a date such as"),
         ("2020-02-01 04:15:00", "has no time zone; write a date such as"),
-        ("2020-02-30 04:15:00 Z", "is not a date of the calendar; write one such as"),
-        ("2020-02-01 24:15:00 Z", "is not a date of the calendar; write one such as"),
-        ("2020-02-01 04:15:00 +99:00", "is not a date of the calendar; write one such as"),
-        ("999999999999999", "is not a date of the calendar; write one such as"),
+        ("2020-02-30 04:15:00 Z", "is not a date of the calendar; write a date such as"),
+        ("2020-02-01 24:15:00 Z", "is not a date of the calendar; write a date such as"),
+        ("2020-02-01 04:15:00 +99:00", "is not a date of the calendar; write a date such as"),
+        ("999999999999999", "is not a date of the calendar; write a date such as"),
     ],
 )
 def test_refuses_other_texts(text: str, message: str) -> None:

@@ -129,7 +129,7 @@ def test_empty_documents_are_skipped(text: str) -> None:
         ("a: *b", "1:4: not valid YAML: found undefined alias 'b'"),
         ("a: b\nc: \x00", "2:4: not valid YAML: the character U+0000 is not allowed"),
         ('a: "\\UFFFFFFFF"', "1:7: not valid YAML: an escape or a version number is out of range"),
-        ('a: "\\ud800"', "1:4: a: holds characters that are not Unicode text"),
+        ('a: "\\ud800"', "1:4: a: contains characters that are not Unicode text"),
         ("a: 1\nb: 2\na: 3\n", "3:1: a: duplicate key 'a'; it first appears at m.yaml:1:1"),
         ("a: {[b]: c}", "1:5: a: a key must be a string"),
         ("a:\n  ~: c", "2:3: a: a key must be a string"),
@@ -203,4 +203,4 @@ def test_deep_nesting_is_refused(bracket: str) -> None:
 
     assert isinstance(documents[0], BrokenNode)
     [problem] = problems
-    assert f"not valid YAML: it nests deeper than {MAX_DEPTH} levels" in problem
+    assert f"not valid YAML: the document nests deeper than {MAX_DEPTH} levels" in problem

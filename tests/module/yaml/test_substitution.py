@@ -67,7 +67,7 @@ def test_raises_only_substitution_errors(text: str) -> None:
 def test_refuses_malformed_references(text: str) -> None:
     """Text that only looks like a reference is refused, not kept silently."""
     with pytest.raises(
-        SubstitutionError, match=r"is not a substitution; write \$\{NAME\}"
+        SubstitutionError, match=r"is not a valid reference; write \$\{NAME\}"
     ) as raised:
         Substitution(ENVIRONMENT).apply(text)
 
@@ -95,12 +95,12 @@ def test_refuses_unusable_files(tmp_path: Path) -> None:
         )
 
     assert raised.value.texts == (
-        "the file of ${file:none} does not exist or is not a regular file",
-        "the file of ${file:.} does not exist or is not a regular file",
-        "the file of ${file:/dev/zero} does not exist or is not a regular file",
-        "the file of ${file:\0} does not exist or is not a regular file",
-        "the file of ${file:binary} is not UTF-8 text",
-        "the file of ${file:huge} is larger than 1048576 bytes",
+        "the file of ${file:none} does not exist, or is not a regular file",
+        "the file of ${file:.} does not exist, or is not a regular file",
+        "the file of ${file:/dev/zero} does not exist, or is not a regular file",
+        "the file of ${file:\0} does not exist, or is not a regular file",
+        "the file of ${file:binary} must be text in UTF-8",
+        "the file of ${file:huge} must not be larger than 1048576 bytes",
     )
 
 

@@ -168,5 +168,7 @@ def test_dead_letters_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> Non
     text = (
         module(kafka, "topicPattern: '.*', targets: [test.fns/one]") + "  deadLetterTopic: dead\n"
     )
-    with pytest.raises(BindingError, match=r"takes dead, a topic .*; begin it with \(\?!dead\$\)"):
+    with pytest.raises(
+        BindingError, match=r"takes dead, a topic .*; begin the pattern with \(\?!dead\$\)"
+    ):
         run(text, echo("out"), checkpoint)
