@@ -134,7 +134,7 @@ class _Loading:
         """Add a component that is declared in Python."""
         if not isinstance(component, KafkaIngress | KafkaEgress):
             raise DefinitionError(
-                f"{component!r} is neither an ingress nor an egress; of a builder, pass the result of .build()"
+                f"{component!r} is neither an ingress nor an egress; if it is a builder, call its .build()"
             )
         self._files[component.location.file] = None
         group = "ingress" if isinstance(component, KafkaIngress) else "egress"

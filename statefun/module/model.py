@@ -203,7 +203,7 @@ class Endpoint:
     failure_policy: FailurePolicy | None = None
     """The policy for messages that the endpoint's functions fail to handle; None: the runtime's default."""
     detach_after: timedelta = timedelta(seconds=1)
-    """How long a micro-batch waits for a call of the functions."""
+    """How long a micro-batch waits for a call of the endpoint."""
     max_in_flight: int | None = None
     """How many calls of the endpoint a worker process makes at a time; None for any number."""
     rate_limit: RateLimit | None = None

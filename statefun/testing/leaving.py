@@ -22,7 +22,7 @@ class Report(NamedTuple):
     """The result of a call that has left its micro-batch."""
 
     key: bytes
-    """The key of the called address."""
+    """The called address, encoded."""
     attempt: str
     """The name of the call."""
     result: bytes | None
@@ -65,7 +65,7 @@ class ChoosingRunner:
         return outcomes
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is chosen for each call
-        """Return how many messages the next call takes."""
+        """Return how many messages the next call takes at most."""
         return self._most()
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes

@@ -111,7 +111,7 @@ def test_all_ill_formed_functions_are_reported_at_once(
         "error: app.py:10:5: [SF200] two (app.py:10): a timeout must be a positive"
     )
     assert third.startswith(
-        "error: app.py:16:1: [SF200] again (app.py:16): three (app.py:13) handles"
+        "error: app.py:16:1: [SF200] again (app.py:16): the handler three (app.py:13) already takes"
     )
     assert file.startswith("error: module.yaml:5:3: ")
     assert last.startswith("not valid")

@@ -15,12 +15,12 @@ SECOND = timedelta(seconds=1)
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((1, SECOND), "a retry takes at least two attempts, not 1"),
-        (("3", SECOND), "a retry takes at least two attempts, not '3'"),
-        ((2, timedelta(0)), r"a backoff is a positive timedelta, not datetime.timedelta\(0\)"),
-        ((2, 1.5), "a backoff is a positive timedelta, not 1.5"),
-        ((2, SECOND, 7), "after the last attempt comes an OnFailure, not 7"),
-        ((2, SECOND, "later"), "'later'.*'fail', 'skip', 'dead-letter' and Retry"),
+        ((1, SECOND), "the attempts of a Retry must be two or more, not 1"),
+        (("3", SECOND), "the attempts of a Retry must be two or more, not '3'"),
+        ((2, timedelta(0)), r"a backoff must be a positive timedelta, not datetime.timedelta\(0\)"),
+        ((2, 1.5), "a backoff must be a positive timedelta, not 1.5"),
+        ((2, SECOND, 7), "the action after the last attempt must be an OnFailure, not 7"),
+        ((2, SECOND, "later"), "'later'.*'fail', 'skip', 'dead-letter' or Retry"),
     ],
 )
 def test_a_retry_with_a_wrong_argument_is_refused(arguments: tuple[Any, ...], text: str) -> None:

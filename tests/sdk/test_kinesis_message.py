@@ -46,7 +46,10 @@ def test_a_record_that_kinesis_cannot_take_is_refused(parts: dict[str, Any], tex
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (TypedValue("t/other", b""), "takes .*KinesisEgressRecord, not t/other; build the mess"),
+        (
+            TypedValue("t/other", b""),
+            "takes .*KinesisEgressRecord, not of type t/other; build the mess",
+        ),
         (TypedValue(KINESIS_RECORD_TYPENAME, b"\xff"), r"\(1 bytes\) does not decode as"),
     ],
 )

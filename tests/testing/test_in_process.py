@@ -452,7 +452,8 @@ def test_classes_of_one_name_are_refused() -> None:
 
     route = ingress(value_type=BytesType, targets=["t.fns/other"])
     with pytest.raises(
-        BindingError, match=r'name one of them: make_json_type\("t.fns/Item", .*other.Item'
+        BindingError,
+        match=r'give one of them another typename: make_json_type\("t.fns/Item", .*other.Item',
     ):
         InProcessApplication(functions=functions, components=(route,))
 

@@ -76,8 +76,14 @@ def problem(text: str) -> str:
         ("{type: Cast, spec: int8}", "Invalid type of transform: Cast; valid types are ["),
         ("{type: ValueToKey}", "missing required key 'fields': the fields"),
         ("{type: ValueToKey, fields: ''}", "must not be empty"),
-        ("{type: ValueToKey, fields: 'a,,b'}", "has an empty name; list names of fields once each"),
-        ("{type: ValueToKey, fields: [a, a]}", "has a name twice; list names of fields once each"),
+        (
+            "{type: ValueToKey, fields: 'a,,b'}",
+            "must not have an empty name; list names of fields once each",
+        ),
+        (
+            "{type: ValueToKey, fields: [a, a]}",
+            "must not have a name twice; list names of fields once each",
+        ),
         (
             "{type: HoistField$Value, field: a, fields: b}",
             "'fields' is only used with type MaskField$Key or MaskField$Value or ValueToKey",
@@ -97,7 +103,7 @@ def problem(text: str) -> str:
         ("{type: ReplaceField$Value, renames: 'a:b:c'}", "'a:b:c' is not of the form old:new"),
         (
             "{type: ReplaceField$Value, exclude: a, blacklist: b}",
-            "ReplaceField$Value has both exclude and blacklist; give one of them",
+            "ReplaceField$Value has both options exclude and blacklist; give one of them",
         ),
         (
             "{type: TimestampConverter$Value, target.type: date-time}",
