@@ -366,7 +366,8 @@ class FileMachine(RuleBasedStateMachine):
 
     def plan(self) -> None:
         """Plan a micro-batch, or repeat a plan."""
-        may_look = self.clock.seconds - self.looked > A_LOOK
+        # A plan that is repeated comes from the checkpoint: the source does not look at the folder.
+        may_look = self.batch is None and self.clock.seconds - self.looked > A_LOOK
         try:
             end = self.source.latest_offset(self.offset)
         except ConnectorError as error:
