@@ -102,7 +102,7 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
 def placed_records(address: str, topic: str) -> list[PlacedRecord]:
     """Return the records that a topic has now with partition, offset, timestamp and headers.
 
-    Arguments, order and errors are those of :func:`read_records`.
+    The arguments, the order of the records and the errors are the same as for :func:`read_records`.
     """
     messages = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
     records = map(PlacedRecord.of, messages)

@@ -304,7 +304,7 @@ class SparkApplication(TestedApplication):
         return self._substitutes.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:
-        """Yield the topics that the application needs, except for those of patterns."""
+        """Yield the topics that the application needs; topics that only a pattern matches are left out."""
         for ingress in self._declared.ingresses:
             for route in ingress.topics:
                 if not route.is_pattern:

@@ -213,7 +213,7 @@ class FileLog:
         return self._total
 
     def _load(self, number: int) -> None:
-        """Replace the states by those after a layer, read from the disk; after entry 0 there are none."""
+        """Read the states of all files after a layer from the disk; after entry 0, no file has a state."""
         self._states, self._total, self._layers = {}, 0, []
         self._at = number
         self._changed = set()
@@ -303,7 +303,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
 
 
 def _encoded(state: FileState) -> dict[str, Any]:
-    """Return a state for JSON: its fields, without those that have their default."""
+    """Return the fields of a state, for JSON; fields that have their default value are left out."""
     return attrs.asdict(state, filter=lambda field, value: value != field.default)
 
 

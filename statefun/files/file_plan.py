@@ -20,7 +20,7 @@ from statefun.files.file_log import Entry, FileRange, FileState
 from statefun.files.folder_watch import ListedFile
 
 _KNOWN_FOR = timedelta(days=7)
-"""For how long a missing file stays known: if it comes back in this time, it is not read again."""
+"""How long a missing file stays known: a file that comes back within this time is not read again."""
 _MICROSECOND = timedelta(microseconds=1)
 
 

@@ -89,7 +89,7 @@ class FileSource:
         self._next_listing = self._clock.now()
         self._is_bounded = False
         self._bounds: dict[str, int] | None = None
-        """In a bounded run, the sizes that files had when it began: it reads no further. Else None."""
+        """In a bounded run, the sizes of all files when the run began, up to which they are read; else None."""
         self._warnings: dict[str, str] = {}
         """The warnings that were logged and still hold, by the route or file that they are about."""
         self._stopped = threading.Event()

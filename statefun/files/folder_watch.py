@@ -146,7 +146,7 @@ class Watch:
                 self.pending_files[path] = self.unfinished_files.pop(path)
 
     def readable(self) -> list[ListedFile]:
-        """Return the pending files, without those of missing folders."""
+        """Return the pending files whose folders exist and have not lost all of their files."""
         return [file for file in self.pending_files.values() if file.route not in self.troubles]
 
     def mark_planned(self, file: ListedFile, *, has_more: bool) -> None:
@@ -192,7 +192,7 @@ class Watch:
     def _forget_pending(self, path: str) -> int:
         """Remove a file from the pending and unfinished files.
 
-        Return the size that it had; 0 if it was read to its end.
+        Return the size of the file when it was listed; 0 if the file was read to its end.
         """
         unread = self.unfinished_files.pop(path, None) or self.pending_files.pop(path, None)
         return unread.facts.size if unread else 0

@@ -115,7 +115,7 @@ def digest_of(file: BinaryIO, size: int) -> str:
 
 
 def change_of(file: BinaryIO, state: FileState) -> str | None:
-    """Return how the part of a file has changed that its state describes; None if it is the same."""
+    """Return how the read part of a file has changed, such as "was cut off"; None if it has not changed."""
     if file.seek(0, io.SEEK_END) < state.size:
         return "was cut off"
     return None if digest_of(file, state.size) == state.digest else "was replaced by another file"

@@ -104,7 +104,7 @@ class DeadLetters:
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
     def _records_of_topic(self) -> Iterator[Any]:
-        """Yield all records that the dead-letter topic has now, except for those of open transactions."""
+        """Yield all records that the dead-letter topic has now; records of open transactions are left out."""
         address = self.egress.address
         partitions = partitions_of(self.owner, self.topic, self.metadata(), address)
         # The first offset may be larger than 0: a topic may delete old records.

@@ -19,7 +19,7 @@ def endpoint_findings(
     """Yield the problems of all endpoints: they get requests without messages, so no function is called.
 
     An endpoint that serves a whole namespace gets one request for each of its functions that is a target
-    of an ingress. If there is none, it gets one request that only checks whether it answers.
+    of an ingress. Without such a function, the endpoint gets one request that checks whether it answers.
 
     Args:
         module: the module that declares the endpoints and the ingresses.

@@ -166,7 +166,7 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     if not (shows_runs(checkpoint) or options.no_lock):
         raise ConfigurationError(
             f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
-            "still run, as it has not recorded its end: make sure that it has ended, and add --no-lock"
+            "still run, as it has not recorded its end: make sure that the run has ended, and add --no-lock"
         )
     count = len(records_to_skip(checkpoint, batch, egress, numbers))
     chosen = f"{counted(count, 'record')} of batch {batch} for egress {egress}"

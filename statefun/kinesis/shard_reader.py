@@ -158,7 +158,7 @@ class ShardReader:
             self._until, self.caught_up = until, False
 
     def stop(self) -> None:
-        """Stop fetching. The reader keeps its records: else an ended shard would look as if all were read."""
+        """Stop fetching. The reader keeps its records: without them, an ended shard would count as read."""
         with self._changed:
             self._stop.set()
             self._changed.notify_all()
