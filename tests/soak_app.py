@@ -3,11 +3,12 @@
 
 Each of 128 functions counts its messages, and passes them on to another function, now or a moment
 later. What is written into a ledger goes to a function elsewhere, and waits there while its server is
-away.
+away. Calls of a coroutine function leave their micro-batches, and are lost with processes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Any
 
 import soak_functions
 from pyspark import cloudpickle
-from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SPECS, TEXT, audit, count
+from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SLOW, SPECS, TEXT, audit, count
 
 from statefun import Context, Message, StatefulFunctions, message_builder, run
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -32,6 +33,10 @@ from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfir
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.staging import Staging
+
+SHORTEST, TIMES_LONGER = 0.05, 60
+"""Seconds of the shortest call of the coroutine function, and how many times as long the longest one is."""
+DETACH_AFTER = timedelta(seconds=0.1)
 
 # Workers cannot import modules of tests.
 cloudpickle.register_pickle_by_value(soak_functions)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -70,10 +75,29 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
     def enter(ctx: Context, message: Message) -> None:
         text = message.as_type(TEXT)
         name = ctx.address.id
-        target, id_ = ("away/ledger", name) if name in LEDGERS else (f"soak/{name}", "x")
+        target, id_ = f"soak/{name}", "x"
+        if name in LEDGERS:
+            target, id_ = "away/ledger", name
+        elif name in SLOW:
+            target, id_ = "slow/waiter", name
         ctx.send(message_builder(target, id_, value=text, value_type=TEXT))
 
+    bind_slow(registry, prefix)
     return registry
+
+
+def bind_slow(registry: StatefulFunctions, prefix: str) -> None:
+    """Add the function whose calls leave their micro-batches; it puts the number of an entry into its token."""
+
+    @registry.bind("slow/waiter", specs=SPECS, detach_after=DETACH_AFTER)
+    async def wait(ctx: Context, message: Message) -> None:
+        text = message.as_type(TEXT)
+        me = ctx.address.id
+        if text == "audit":
+            audit(ctx, prefix, me)
+            return
+        await asyncio.sleep(SHORTEST * TIMES_LONGER ** random.random())
+        count(ctx, prefix, me, f"{text} {uuid.uuid4().hex}")
 
 
 def module(address: str, prefix: str, port: int) -> str:

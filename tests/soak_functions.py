@@ -17,6 +17,10 @@ FUNCTIONS = 128
 """How many addresses of the application's function there are."""
 LEDGERS = ("ledger0", "ledger1")
 """The ids of ``away/ledger``, the function elsewhere."""
+SLOW = ("slow0", "slow1", "slow2", "slow3")
+"""The ids of ``slow/waiter``, the coroutine function whose calls leave their micro-batches."""
+ORDERED = (*LEDGERS, *SLOW)
+"""The ids of functions that get numbered entries, and have to receive them in their order."""
 SEMANTICS = ("exactly-once", "at-least-once", "none")
 """The names of the egresses, and the ends of their topics' names."""
 TEXT = SimpleType("soak/text", str.encode, bytes.decode)

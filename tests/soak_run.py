@@ -18,7 +18,7 @@ from pathlib import Path
 import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from soak_elsewhere import Elsewhere
-from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS
+from soak_functions import FUNCTIONS, LEDGERS, ORDERED, SEMANTICS, SLOW
 from soak_processes import PATIENCE, Driver
 from soak_verdict import PARTITIONS, Output, verdict
 
@@ -30,6 +30,8 @@ from statefun.runtime.ingress.holding import WAITING
 from statefun.runtime.spark.connector import spark_kafka_connector
 
 HERE = Path(__file__).resolve().parent
+PER_SLOW_ENTRY = 300
+"""For so many messages between functions, each address with slow calls gets an entry."""
 HOPS = 10
 """So many functions handle a message, one after the other."""
 CORES = 2
@@ -54,6 +56,8 @@ class Soak:
     sent: int = 0
     entries: int = 0
     """How many entries each ledger was sent."""
+    slow_entries: int = 0
+    """How many entries each address with slow calls was sent."""
     done: Counter[str] = attrs.Factory(Counter)
     drivers: list[Driver] = attrs.Factory(list)
     elsewhere: Elsewhere = attrs.field(init=False)
@@ -68,11 +72,16 @@ class Soak:
             self.kafka.create_topic(self.prefix + name, partitions=PARTITIONS)
 
     def send(self, messages: int) -> None:
-        """Send records that make so many messages between functions."""
+        """Send records that make so many messages between functions, and some entries for slow calls."""
         records = messages // HOPS
         targets = [f"f{self.random.randrange(FUNCTIONS)}" for _ in range(records)]
         self._produce([(target, str(HOPS)) for target in targets])
         self.sent += records * HOPS
+        first = self.slow_entries + 1
+        self.slow_entries += 1 + messages // PER_SLOW_ENTRY
+        numbers = range(first, self.slow_entries + 1)
+        self._produce([(name, str(number)) for number in numbers for name in SLOW])
+        self.sent += len(numbers) * len(SLOW)
 
     def write(self, entries: int) -> int:
         """Send each ledger so many entries, which it has to receive in this order.
@@ -163,7 +172,7 @@ class Soak:
         self.elsewhere.start()
         exact = Output(self.address, f"{self.prefix}exactly-once")
         self.wait_for(driver, lambda: exact.read() >= self.sent)
-        names = [*(f"f{number}" for number in range(FUNCTIONS)), *LEDGERS]
+        names = [*(f"f{number}" for number in range(FUNCTIONS)), *ORDERED]
         self._produce([(name, "audit") for name in names])
         audits = Output(self.address, f"{self.prefix}audits")
         self.wait_for(driver, lambda: audits.read() >= len(exact.chains))

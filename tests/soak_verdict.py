@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
-from soak_functions import LEDGERS, SEMANTICS, chained
+from soak_functions import ORDERED, SEMANTICS, chained
 
 PARTITIONS = 2
 Chains = dict[str, list[tuple[int, str]]]
@@ -70,7 +70,7 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
         chains = Output(address, prefix + semantic).read_all()
         for name, (count, digest) in sorted(counted.items()):
             problem = found_wrong(semantic, chains.get(name, []), count, digest)
-            if name in LEDGERS:
+            if name in ORDERED:
                 problem = problem or disorder(chains.get(name, []))
             if problem:
                 return f"{semantic}, {name}: {problem}"
@@ -78,7 +78,7 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
 
 
 def disorder(chain: list[tuple[int, str]]) -> str:
-    """Describe which entries a ledger has received in another order than they were sent.
+    """Describe which entries a function has received in another order than they were sent.
 
     Each token begins with the number of its entry, as the sender counts.
     """
