@@ -139,9 +139,9 @@ def test_a_record_that_fails_in_a_transform_is_a_rejection(
     assert [letter.key for letter in letters] == ["k", None, "k", "k", "k"]
     reasons = [letter.headers["statefun-error-message"] for letter in letters]
     assert [reason.partition("cannot take it: ")[2] for reason in reasons] == [
-        "transforms[0], Cast: field 'count': a text cannot be cast to int8: it is not a whole number",
+        "transforms[0], Cast: field 'count': a text cannot be cast to int8: the value is not a whole number",
         "transforms[0], Cast: Cast needs an object with fields, not a list",
-        "the value cannot be read: DecodeError: JSON is malformed: invalid character (byte 4)",
+        "the value of the record cannot be decoded: DecodeError: JSON is malformed: invalid character (byte 4)",
         "the key must not be null, since it becomes the id of an address",
         "the key must not be null, since it becomes the id of an address",
     ]
