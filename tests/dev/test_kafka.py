@@ -265,7 +265,7 @@ def test_taken_port_is_explained(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
-        with pytest.raises(PlatformError, match=f"port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(PlatformError, match=f"another process uses port {port} of 127.0.0.1"):
             EmbeddedKafka(port=port, data=tmp_path).start()
 
     assert not (tmp_path / "server.properties").exists()

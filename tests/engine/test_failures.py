@@ -351,7 +351,8 @@ def test_what_is_large_becomes_a_dead_letter_that_fits(
     result = LetterEnds(letters).replay(LetterFilter(), to_target=False)
     assert result.count == 2
     [stays] = result.problems
-    assert f"lacks its value; send the record at topic {inputs}, partition 0" in stays.message
+    assert "lacks the value of its record, which was too large for it" in stays.message
+    assert f"; send the record at topic {inputs}, partition 0" in stays.message
 
 
 @pytest.mark.parametrize("policy", ["dead-letter", "fail"])

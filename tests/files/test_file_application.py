@@ -113,7 +113,7 @@ def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
 
     assert raised.value.message == (
         f"ingress test/in: file {visits} was replaced by another file after a part of it was read; "
-        "bring it back, or set onChange: go-on to read what is there"
+        "restore the file, or set onChange: go-on to read the present file from its beginning"
     )
     assert written(folder) == [("Ada", 1)]
 

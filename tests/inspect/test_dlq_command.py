@@ -478,8 +478,8 @@ def test_a_letter_without_a_valid_new_value_stays(
             "the value of dead letter 0/0 was not changed, so the letter is not replayed",
             "the editor 'false' has ended with status 1, so the letter is not replayed",
             "the editor '/no/editor' cannot be started: No such file or directory",
-            "dead letter 0/0: the new value is not a io.statefun.types/int: ",
-            "file no cannot be read: No such file or directory",
+            "dead letter 0/0: the new value must be of type io.statefun.types/int: ",
+            "/no cannot be read: No such file or directory",
         ],
         strict=True,
     ):

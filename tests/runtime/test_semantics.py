@@ -194,7 +194,10 @@ def test_values_expire_and_leave_nothing_behind(system: System) -> None:
 
 
 def test_messages_to_functions_without_state_stay_in_the_micro_batch(system: System) -> None:
-    """So do their records; their own messages take the next one, as do messages over the limit."""
+    """So do their records; their own messages take the next one, as do messages over the limit.
+
+    Messages to coroutine functions always take the next one.
+    """
     back = ["send", "b", "back", [["emit", "b"]]]
     pair: Program = [
         ["send", "relay", "x", [["emit", "relay"], back]],
@@ -207,13 +210,14 @@ def test_messages_to_functions_without_state_stay_in_the_micro_batch(system: Sys
     crowded = system.step([("Ada", many), ("Ada", many)], immediate_messages=7)
     crowded_batches = system.summary.batches
 
-    assert [record[:3] for record in through] == [
-        ["t.fns/relay/x", "t.fns/a/Ada", "relay"],
-        ["t.fns/slow-relay/x", "t.fns/a/Ada", "slow"],
+    first, *second, third = [record[:3] for record in through]
+    assert first == ["t.fns/relay/x", "t.fns/a/Ada", "relay"]
+    assert sorted(second) == [
         ["t.fns/b/back", "t.fns/relay/x", "b"],
-        ["t.fns/b/back", "t.fns/slow-relay/x", "b"],
+        ["t.fns/slow-relay/x", "t.fns/a/Ada", "slow"],
     ]
-    assert batches == 2
+    assert third == ["t.fns/b/back", "t.fns/slow-relay/x", "b"]
+    assert batches == 3
     assert [text for _, _, text, _, _ in crowded] == [*range(20), *range(20)]
     assert crowded_batches == 2
     assert system.addresses() == {"t.fns/a/Ada"}

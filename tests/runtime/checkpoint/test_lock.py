@@ -252,7 +252,7 @@ def test_the_lock_can_be_switched_off(kafka: KafkaHarness, checkpoint: Path) -> 
             shown.append(shows_runs(Folder.at(checkpoint)))
             return super().now()
 
-    with pytest.raises(ConfigurationError, match=r"checkpoint-lock=none if something else"):
+    with pytest.raises(ConfigurationError, match=r"checkpoint-lock=none if another system"):
         run(module, functions, "mock://bucket/checkpoint")
     run(module, functions, checkpoint, checkpoint_lock="none", clock=Watching())
     without = [*checkpoint.glob("*.lock")]

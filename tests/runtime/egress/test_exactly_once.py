@@ -308,7 +308,7 @@ def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) 
     bench.lane().publish(bench.stage(1, "b"))
 
     with pytest.raises(
-        CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
+        CheckpointError, match=r"batch 1 is published, but .* is 0: this checkpoint is an older"
     ):
         restored.lane()
 
@@ -325,7 +325,7 @@ def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
     lanes = factory.driver_lanes(UntilStopped(threading.Event()))
 
     with pytest.raises(
-        CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
+        CheckpointError, match=r"batch 1 is published, but .* is 0: this checkpoint is an older"
     ):
         lanes.open(bench.query_id, 1, {"r"})
     lanes.close()
@@ -465,7 +465,7 @@ def test_a_progress_topic_that_deletes_markers_is_refused(bench: Bench) -> None:
     admin = AdminClient({"bootstrap.servers": bench.kafka.address})
     admin.create_topics([NewTopic(name, 1)])[name].result(10)
 
-    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, and would forget"):
+    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, which deletes markers"):
         bench.progress()
 
 
@@ -478,7 +478,7 @@ def test_a_progress_topic_that_somebody_has_just_created_is_checked(
     monkeypatch.setattr(progress_topic, "cluster_metadata", lambda *_: before)
     bench.kafka.broker.create_topic(progress.name)
 
-    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, and would forget"):
+    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, which deletes markers"):
         progress.create(1, TIMEOUT)
 
 

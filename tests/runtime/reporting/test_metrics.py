@@ -80,6 +80,7 @@ def test_offsets_and_lags_are_metrics_of_partitions(kafka: KafkaHarness, checkpo
             "postponed": 0,
             "endpoints_down": 0,
             "backlog": 0,
+            "calls_under_way": 0,
         }
         wait(lambda: expected.items() <= metrics(spark).items())
         found = metrics(spark)
