@@ -27,7 +27,6 @@ _FLUSH_SECONDS = 10
 KEEP = 100
 """So many files that the application has written are left; older ones are removed."""
 SERVED = """
-from patience import SECONDS
 from statefun import *
 
 @function("elsewhere/counter", specs=[ValueSpec("count", IntType)])
