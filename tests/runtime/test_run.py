@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1
 PROGRAM = """\
 import os, sys, time
 import statefun
-from patience import SECONDS
 from statefun import IntType, KafkaEgressMessage, ValueSpec
 
 
