@@ -374,7 +374,7 @@ def test_a_record_too_large_for_its_egress_fails_its_function(
     kafka.send(inputs, [("a", "19000"), ("b", "20000"), ("c", "7")])
 
     if policy == "fail":
-        with pytest.raises(FunctionError, match=r"has 20,007 bytes with key and headers, and the"):
+        with pytest.raises(FunctionError, match=r"has 20,007 bytes with key and headers, but the"):
             run(module, functions, checkpoint)
         return
     run(module, functions, checkpoint)
