@@ -314,6 +314,14 @@ def test_no_two_modules_have_one_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """Pytest loads test modules by their names alone, and refuses the second of two."""
+    names = [path.stem for path in (PACKAGE.parent / "tests").rglob("test_*.py")]
+
+    assert names
+    assert sorted(names) == sorted(set(names))
+
+
 NAMED_TWICE = {
     # One meaning in each module.
     "logger",

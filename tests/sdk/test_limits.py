@@ -16,7 +16,7 @@ from statefun import Context, DefinitionError, Message, RateLimit, StatefulFunct
 )
 def test_limits_that_let_nothing_pass_are_refused(arguments: Any) -> None:
     """A rate limit needs at least one call, and a time."""
-    with pytest.raises(DefinitionError, match="of a RateLimit must be"):
+    with pytest.raises(DefinitionError, match="of a rate limit"):
         RateLimit(*arguments)
 
 
