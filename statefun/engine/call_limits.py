@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delays calls of functions that limit how many calls run at a time, or begin within a time."""
+"""Delays calls: a function may have limits, and a call whose process has ended needs few neighbours."""
 
 from __future__ import annotations
 
@@ -11,30 +11,49 @@ from statefun.sdk.limits import RateLimit
 from statefun.sdk.stateful_function import StatefulFunction
 
 _NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
+GROUP_SIZES = (256, 16, 1)
+"""How many calls that were lost once, twice and three times run at a time in a process.
+
+A call is lost if its process ends before the call does. Any call of the process may be the reason. So after
+each loss, a call has fewer neighbours, and at last none: if the process ends again, the call is the reason.
+"""
 
 
 class CallLimits:
     """The limits of the functions that one worker process calls."""
 
     def __init__(self) -> None:
+        self._company = _Company()
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         """The limits of calls that run at a time, by the function's typename."""
         self._rates: dict[str, _Rate] = {}
         """The limits of calls that begin within a time, by the shared resource or else the typename."""
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until the function's limits allow one more call."""
+    def place(
+        self, function: StatefulFunction, losses: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call may run.
+
+        Args:
+            function: the function to call.
+            losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
+        """
+        # A call of a function behind an endpoint runs no code of users in this process.
+        company = _NO_LIMIT if function.transport is not None else self._company.of(losses)
         if function.max_in_flight is None and function.rate_limit is None:
-            return _NO_LIMIT
-        return self._limited(function)
+            return company
+        return self._limited(function, company)
 
     @asynccontextmanager
-    async def _limited(self, function: StatefulFunction) -> AsyncIterator[None]:
+    async def _limited(
+        self, function: StatefulFunction, company: AbstractAsyncContextManager[None]
+    ) -> AsyncIterator[None]:
         name = str(function.typename)
         async with self._in_flight(name, function.max_in_flight):
             if function.rate_limit is not None:
                 await self._rate(name, function.rate_limit).wait()
-            yield
+            async with company:
+                yield
 
     def _in_flight(self, name: str, most: int | None) -> AbstractAsyncContextManager[None]:
         if most is None:
@@ -72,3 +91,57 @@ class _Rate:
         self._expected = max(now, self._expected) + self._interval
         if begin > now:
             await asyncio.sleep(begin - now)
+
+
+class _Company(AbstractAsyncContextManager[None]):
+    """Decides which calls run side by side, so that a call that ends its process is found.
+
+    As a context manager, it waits while a call runs alone, or is about to.
+    """
+
+    def __init__(self) -> None:
+        *sizes, _ = GROUP_SIZES
+        self._groups = [asyncio.Semaphore(size) for size in sizes]
+        self._running = 0
+        """How many calls run now, but for a call that runs alone."""
+        self._alone = 0
+        """How many calls wait to run alone, or run alone."""
+        self._changed = asyncio.Condition()
+        self._turn = asyncio.Lock()
+        """Is held by the call that runs alone, or waits until all other calls have ended."""
+
+    def of(self, losses: int) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until a call that was lost ``losses`` times may run."""
+        if not losses:
+            return self
+        return self._by_itself() if losses > len(self._groups) else self._in_group(losses)
+
+    async def __aenter__(self) -> None:
+        if self._alone:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._alone)
+        self._running += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._running -= 1
+        if self._alone:
+            async with self._changed:
+                self._changed.notify_all()
+
+    @asynccontextmanager
+    async def _in_group(self, losses: int) -> AsyncIterator[None]:
+        async with self._groups[losses - 1], self:
+            yield
+
+    @asynccontextmanager
+    async def _by_itself(self) -> AsyncIterator[None]:
+        self._alone += 1
+        try:
+            async with self._turn:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: not self._running)
+                yield
+        finally:
+            self._alone -= 1
+            async with self._changed:
+                self._changed.notify_all()

@@ -39,6 +39,9 @@ class CallReporter(Protocol):
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
+    def begun(self, attempt: str) -> None:
+        """Report that a call with the name ``attempt`` that was lost before runs now."""
+
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
 
@@ -109,9 +112,17 @@ class LeavingCalls:
         """The name under which this process reports."""
         return self._reports.worker
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until the function's limits allow one more call."""
-        return self._limits.place(function)
+    def place(
+        self, function: StatefulFunction, losses: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
+        return self._limits.place(function, losses)
+
+    def begin_again(self, running: RunningCall) -> None:
+        """Take note that a call that was lost before has got its place; the driver must know that."""
+        running.has_begun_again = True
+        if running.attempt:
+            self._reports.begun(running.attempt)
 
     def has_room(self) -> bool:
         """Return whether one more call may leave its micro-batch: not too many have, and reports can be sent."""
@@ -128,7 +139,10 @@ class LeavingCalls:
         self._left.add(task)
         task.add_done_callback(self._left.discard)
         self._paces.of(running.name).left()
-        return running.leave(f"{self.worker}-{next(self._numbers)}")
+        left = running.leave(f"{self.worker}-{next(self._numbers)}")
+        if running.has_begun_again:
+            self._reports.begun(left.attempt)
+        return left
 
 
 class _Ticks:
@@ -208,7 +222,7 @@ class _Batch(Generic[T]):
     def _take(self, task: asyncio.Task[T]) -> None:
         """Keep the result or exception of a call that has ended in this micro-batch, and begin other calls."""
         index, _ = self._running.pop(task)
-        self._outcomes[index] = outcome_of(task)
+        self._outcomes[index] = _outcome_of(task)
         self._begin_others()
 
     def _look(self) -> None:
@@ -225,7 +239,7 @@ class _Batch(Generic[T]):
         self._begin_others()
 
 
-def outcome_of(task: asyncio.Task[T]) -> T | BaseException:
+def _outcome_of(task: asyncio.Task[T]) -> T | BaseException:
     """Return the result of a task that has ended, or the exception with which the task has ended."""
     if task.cancelled():
         return asyncio.CancelledError()

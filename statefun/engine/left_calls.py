@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from statefun.engine.address_keys import typename_of
 from statefun.engine.address_values import AddressValues
+from statefun.engine.call_limits import GROUP_SIZES
 from statefun.engine.call_results import decoded_result, encoded_result
 from statefun.engine.calls import Call, call_for_waiting, failed_again, postponed_messages
 from statefun.engine.clock import BatchClock
@@ -27,7 +28,7 @@ from statefun.engine.groups import Group
 from statefun.engine.running_calls import CallRunner, Left, RunningCall
 from statefun.engine.transports import TransportCalls
 from statefun.engine.under_way import UnderWay
-from statefun.protocol.runtime_pb2 import CallResult, Outcome
+from statefun.protocol.runtime_pb2 import CallLoss, CallResult, Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.invocation_batch import FailedInvocation, InvocationBatch, InvocationResult
@@ -40,14 +41,14 @@ CALLS_NAMESPACE = "statefun.calls"
 RESULT = f"{CALLS_NAMESPACE}/result"
 """The type of the message that brings the result of a long call to its address; its value is a ``CallResult``."""
 LOST = f"{CALLS_NAMESPACE}/lost"
-"""The type of the message to an address whose long call has no result; its value is the name of the call."""
+"""The type of the message to an address whose long call has no result; its value is a ``CallLoss``."""
 MOST_RESULT_BYTES = 256 * 1024 * 1024
 """The largest encoded result of a long call, in bytes."""
 _WATCH = timedelta(seconds=15)
 """How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
 """The limit of messages of a call behind an endpoint as long as the time per message is unknown."""
-_MOST_LOST = 3
+MOST_LOST = len(GROUP_SIZES) + 1
 """How many times in a row the process may end that calls a function with one message; then the message fails."""
 
 Invoke = Callable[[StatefulFunction, InvocationBatch], Awaitable[InvocationResult]]
@@ -120,9 +121,12 @@ class LeftCalls:
         is_over = self._runner.end_of_time()
         if is_over is not None:
             batch = batch._replace(is_over=is_over, record=running.records_of(batch))
+        losses = call.group.values.lost
         del call  # a call that has left needs no rows and no state
         try:
-            async with self._runner.place(function):
+            async with self._runner.place(function, losses):
+                if losses:
+                    self._runner.begin_again(running)
                 result = await invoke(function, batch)
         except BaseException:
             self._runner.end(running, 0)
@@ -167,7 +171,7 @@ class LeftCalls:
     ) -> Sequence[int]:
         """Handle the result or the loss of an address's long call, if the rows say so; return other rows."""
         results: dict[str, CallResult] = {}
-        lost_attempts: set[str] = set()
+        losses: dict[str, CallLoss] = {}
         others = []
         for row in rows:
             typename, value = group.columns.typename[row], group.columns.value[row]
@@ -175,7 +179,8 @@ class LeftCalls:
                 result = CallResult.FromString(value)
                 results[result.attempt] = result
             elif typename == LOST:
-                lost_attempts.add(value.decode())
+                loss = CallLoss.FromString(value)
+                losses[loss.attempt] = loss
             else:
                 others.append(row)
         values = group.values
@@ -186,8 +191,8 @@ class LeftCalls:
             values.call_again()
         elif under_way.attempt in results:
             self._apply(group, address, function, results[under_way.attempt], reactions)
-        elif under_way.attempt in lost_attempts:
-            self._lose(group, function, reactions)
+        elif under_way.attempt in losses:
+            self._lose(group, function, losses[under_way.attempt], reactions)
         return others
 
     def _apply(
@@ -211,11 +216,17 @@ class LeftCalls:
         if queued:  # they come after messages that the call has not handled
             values.keep_waiting([*values.waiting, *queued])
 
-    def _lose(self, group: Group, function: StatefulFunction, reactions: Reactions) -> None:
-        """Make a call again whose process has ended; if that happens too often with one message, it fails."""
+    def _lose(
+        self, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
+    ) -> None:
+        """Make a call again whose process has ended; if that happens too often with one message, it fails.
+
+        A call that was lost before and has still waited for its place cannot have ended the process.
+        """
         values = group.values
-        values.lost += 1
-        if function.transport is not None or values.lost < _MOST_LOST:
+        if loss.begun or not values.lost:
+            values.lost += 1
+        if function.transport is not None or values.lost < MOST_LOST:
             values.call_again()
             return
         [message, *rest] = values.end_call()
@@ -225,8 +236,8 @@ class LeftCalls:
         values.waiting_until = 0
         place = f"function {function.typename} failed"
         error = FunctionError(
-            f"{place}: the process that ran the call has ended each of the {_MOST_LOST} times that "
-            "it was called"
+            f"{place}: the process that ran the call has ended each of the {MOST_LOST} times that it was called, "
+            "the last time without other calls"
         )
         reactions.fail(failed_again(group, message, error), function)
 
@@ -234,6 +245,16 @@ class LeftCalls:
         """Add the calls that have left their micro-batch in this task to the outcome of the task."""
         for key, attempt in self._new:
             counts.detached.add(address=key, attempt=attempt, worker=self._runner.worker)
+
+
+def encoded_loss(attempt: str, *, has_begun: bool) -> bytes:
+    """Return the value of the message to an address that says that its long call has no result.
+
+    Args:
+        attempt: the name of the call.
+        has_begun: whether the call ran when its process ended; False if it may have waited for its place.
+    """
+    return CallLoss(attempt=attempt, begun=has_begun).SerializeToString()
 
 
 def _reported(

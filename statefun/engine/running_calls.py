@@ -57,13 +57,24 @@ class KeptRecords:
 class RunningCall:
     """A call of a coroutine function that runs, in its micro-batch or after it has left it."""
 
-    __slots__ = ("_call", "_records", "attempt", "begun", "detach_after", "name", "patience")
+    __slots__ = (
+        "_call",
+        "_records",
+        "attempt",
+        "begun",
+        "detach_after",
+        "has_begun_again",
+        "name",
+        "patience",
+    )
 
     def __init__(self) -> None:
         self.attempt = ""
         """The name of the call, which it gets when it leaves its micro-batch; empty before."""
         self.begun: int | None = None
         """When the function was called, in ticks of the runner; None before it was called."""
+        self.has_begun_again = False
+        """Whether the call was lost before, and runs now: it waits for nothing any more."""
         self.name = ""
         """The name of the function."""
         self.detach_after = timedelta(0)
@@ -151,8 +162,17 @@ class CallRunner(Protocol):
             messages: how many messages the call has handled; 0 if it has failed.
         """
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until the function's limits allow one more call."""
+    def place(
+        self, function: StatefulFunction, losses: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
+
+    def begin_again(self, running: RunningCall) -> None:
+        """Take note that a call that was lost before has got its place: if it is lost again, that counts.
+
+        Args:
+            running: the call.
+        """
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Report the result of a call that has left its micro-batch to the driver.
@@ -190,9 +210,14 @@ class WaitingRunner:
     def end(self, running: RunningCall, messages: int) -> None:
         """Do nothing: this runner does not measure how long calls take."""
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until the function's limits allow one more call."""
-        return self._limits.place(function)
+    def place(
+        self, function: StatefulFunction, losses: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
+        return self._limits.place(function, losses)
+
+    def begin_again(self, running: RunningCall) -> None:
+        """Do nothing: no call of this runner is lost while the micro-batch goes on."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.

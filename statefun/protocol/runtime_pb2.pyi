@@ -889,24 +889,54 @@ class CallReport(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     address: _builtins.bytes
     attempt: _builtins.str
     result: _builtins.bytes
-    """a CallResult; empty: the call was lost"""
+    """a CallResult; empty: the call was lost, or has only begun"""
+    begun: _builtins.bool
+    """the call has begun, and its result follows; reported only of calls that were lost before"""
     def __init__(
         self,
         *,
         address: _builtins.bytes = ...,
         attempt: _builtins.str = ...,
         result: _builtins.bytes = ...,
+        begun: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
+
+@_typing.final
+class CallLoss(_message.Message):
+    """The value of the message to an address whose call has left its micro-batch and has no result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.str
+    """of the call"""
+    begun: _builtins.bool
+    """the worker has reported that the call has begun"""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.str = ...,
+        begun: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun", b"begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallLoss: _TypeAlias = CallLoss  # noqa: Y015
 
 @_typing.final
 class Outcome(_message.Message):

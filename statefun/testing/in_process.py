@@ -23,7 +23,7 @@ from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import TICK
 from statefun.engine.failures import RETRY
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, MOST_LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.sinks import EgressRecord
@@ -62,8 +62,8 @@ _KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
 """The namespaces of the reserved addresses that store waiting messages: buckets, tokens and chunks."""
 _LEAVE = 0.3
 """The probability that a call leaves its micro-batch in tests that try crashes."""
-_LOST = 2
-"""How often in a row the call of an address may be lost in tests; once more would fail its message."""
+_LOST = MOST_LOST - 1
+"""How many calls of an address may be lost in a row in tests; one more would make the message fail."""
 _ALL = 0.5
 """The probability that a micro-batch takes all waiting messages."""
 
@@ -104,7 +104,8 @@ class InProcessApplication(TestedApplication):
         Args:
             program: the file of the program, such as ``app.py``; not needed if its functions are imported.
             module: one or several module files; ``module.yaml`` in the program's folder if not given.
-            functions: the registry of functions; the program's, or that of ``@function``, if not given.
+            functions: the registry of functions; if not given, the registry of the program, or if the
+                program makes none, the registry of ``@function``.
             components: ingresses and egresses that are declared in Python.
             seed: decides the order of messages where the runtime guarantees none.
             twice: whether each function is called twice with the same messages and state, to
@@ -227,7 +228,7 @@ class InProcessApplication(TestedApplication):
             self._unrouted.popleft()
 
     def _route(self, ingress: TypeName, record: KafkaRecord, route: TopicRoute) -> None:
-        """Add the messages that a record of an ingress becomes to those that wait for a micro-batch."""
+        """Add a message for each target of a record to the messages that wait for a micro-batch."""
         for row in rows_of_record(ingress, record, route):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
             self._ready.add((ingress, record.topic, None if is_rejected else record.key), row)
@@ -322,13 +323,13 @@ class InProcessApplication(TestedApplication):
         return self._crashes_now is not None and self._random.random() < _LEAVE
 
     def _most(self) -> int:
-        """Choose how many messages the next call of a coroutine function takes."""
+        """Choose how many messages the next call of a coroutine function handles at most."""
         if self._crashes_now is None or self._random.random() < _ALL:
             return sys.maxsize
         return self._random.randint(1, 3)
 
     def _is_short(self) -> bool:
-        """Choose whether the time of the next call is over after its first message."""
+        """Choose whether the next call reaches its time limit after its first message."""
         return self._crashes_now is not None and self._random.random() < _LEAVE
 
     def _deliver_reports(self) -> None:
@@ -345,7 +346,7 @@ class InProcessApplication(TestedApplication):
             may_be_lost = AddressValues(self._states.get(report.key)).lost < _LOST
             place = f"micro-batch {self._batch + 1}, a call is lost"
             if value is None or (may_be_lost and self._crashes(place)):
-                typename, value = LOST, report.attempt.encode()
+                typename, value = LOST, encoded_loss(report.attempt, has_begun=True)
             # A result that comes twice must not have effects twice.
             for _ in range(self._random.choice([1, 1, 2])):
                 self._ready.add(object(), MessageRow(report.key, None, typename, value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs calls in tests: a chosen call leaves its micro-batch, although no time has passed."""
+"""Runs the calls of tests; chosen calls leave their micro-batch, as calls do that take long on Spark."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ChoosingRunner:
 
     Args:
         leaves: decides whether a call leaves its micro-batch.
-        most: returns how many messages the next call takes.
-        is_short: decides whether the time of a call is over after its first message.
+        most: returns how many messages the next call handles at most.
+        is_short: decides whether a call reaches its time limit after its first message.
     """
 
     worker: str = "test"
@@ -55,7 +55,12 @@ class ChoosingRunner:
         self._reports: list[Report] = []
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run each call to its end; return its result, its exception, or a ``Left`` if it was chosen to leave."""
+        """Run each call to its end; return its result, its exception, or a ``Left`` if it was chosen.
+
+        Args:
+            calls: functions that begin the calls.
+            limit: the largest number of calls that run at a time.
+        """
         running = [RunningCall() for _ in calls]
         begun = [begin(own) for begin, own in zip(calls, running, strict=True)]
         outcomes: list[T | BaseException | Left] = [*await_all(begun, limit)]
@@ -65,7 +70,7 @@ class ChoosingRunner:
         return outcomes
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is chosen for each call
-        """Return how many messages the next call takes at most."""
+        """Return how many messages the next call handles at most."""
         return self._most()
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes
@@ -74,15 +79,24 @@ class ChoosingRunner:
             self._left[running] = running.leave(f"{self.worker}-{next(self._numbers)}")
 
     def end_of_time(self) -> IsOver | None:
-        """Choose whether the time of a call is over after its first message; None: it never is."""
+        """Choose whether the next call reaches its time limit after its first message.
+
+        Returns:
+            A function that says that the limit is reached; None if the call has no time limit.
+        """
         return (lambda: True) if self._is_short() else None
 
     def end(self, running: RunningCall, messages: int) -> None:
         """Do nothing: this runner does not measure how long calls take."""
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until the function's limits allow one more call."""
-        return self._limits.place(function)
+    def place(
+        self, function: StatefulFunction, losses: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
+        return self._limits.place(function, losses)
+
+    def begin_again(self, running: RunningCall) -> None:
+        """Do nothing: the test decides whether a loss counts."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from simulation.clocks import MachineClock
 from simulation.side_by_side import _Loop
 
 from statefun import Context, Message, RateLimit, StatefulFunctions
-from statefun.engine.call_limits import CallLimits
+from statefun.engine.call_limits import GROUP_SIZES, CallLimits
+from statefun.sdk.address import TypeName
 from statefun.sdk.stateful_function import StatefulFunction
 
 
@@ -28,20 +30,28 @@ def function(name: str = "t/f", **options: Any) -> StatefulFunction:
     return functions.for_typename(name)
 
 
-def begins(*functions: StatefulFunction, takes: float = 0.0) -> list[float]:
-    """Call functions at the same time; return after how many seconds each call begins."""
+def begins(
+    *functions: StatefulFunction, takes: float = 0.0, losses: Sequence[int] = ()
+) -> list[float]:
+    """Call functions at the same time; return after how many seconds each call begins.
+
+    Args:
+        functions: the functions.
+        takes: how long each call takes, in seconds.
+        losses: how many times each call was lost.
+    """
     loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
 
     async def run() -> list[float]:
         begun = loop.time()
 
-        async def call(function: StatefulFunction) -> float:
-            async with limits.place(function):
+        async def call(function: StatefulFunction, lost: int) -> float:
+            async with limits.place(function, lost):
                 since = loop.time() - begun
                 await asyncio.sleep(takes)
                 return round(since, 1)
 
-        return await asyncio.gather(*map(call, functions))
+        return await asyncio.gather(*map(call, functions, losses or [0] * len(functions)))
 
     return loop.run_until_complete(run())
 
@@ -71,3 +81,53 @@ def test_functions_with_one_resource_share_its_rate() -> None:
 def test_no_more_calls_are_made_at_a_time_than_allowed(most: int, expected: list[float]) -> None:
     """The next call begins when one has ended."""
     assert begins(*[function(max_in_flight=most)] * 3, takes=2) == expected
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_calls_that_were_lost_run_in_groups(losses: int) -> None:
+    """Others are not held up, and more losses make smaller groups."""
+    size = GROUP_SIZES[losses - 1]
+    lost = [losses] * (size + 1)
+
+    found = begins(*[function()] * (size + 2), takes=1, losses=[*lost, 0])
+
+    assert found == [0.0] * size + [1.0, 0.0]
+
+
+def test_a_call_that_was_lost_often_runs_alone() -> None:
+    """It waits for the calls that run, and all others wait for it; two such calls do not run together."""
+    losses = [0, 1, 3, 3, 0, 2]
+
+    found = begins(*[function()] * len(losses), takes=1, losses=losses)
+
+    assert found == [0.0, 0.0, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_a_call_that_runs_alone_may_fail() -> None:
+    """Others go on."""
+    loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
+
+    async def fails() -> None:
+        async with limits.place(function(), 3):
+            raise ValueError
+
+    async def run() -> list[object]:
+        async def ends() -> int:
+            async with limits.place(function()):
+                return 1
+
+        return await asyncio.gather(fails(), ends(), return_exceptions=True)
+
+    error, result = loop.run_until_complete(run())
+
+    assert isinstance(error, ValueError)
+    assert result == 1
+
+
+def test_calls_of_endpoints_do_not_wait_for_a_call_that_runs_alone() -> None:
+    """They run no code of users in this process."""
+    remote = StatefulFunction(TypeName("t", "far"), (), {}, transport=cast("Any", object()))
+
+    found = begins(function(), remote, function(), takes=1, losses=[3, 0, 0])
+
+    assert found == [0.0, 0.0, 1.0]

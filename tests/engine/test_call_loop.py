@@ -29,6 +29,7 @@ class Reporter:
     worker: str = "worker"
     is_open: bool = True
     results: list[object] = attrs.field(factory=list)
+    again: list[str] = attrs.field(factory=list)
 
     def open(self) -> bool:
         """Return what was set."""
@@ -37,6 +38,10 @@ class Reporter:
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep a report, and the thread that it comes from."""
         self.results.append((key, attempt, result, threading.current_thread().name))
+
+    def begun(self, attempt: str) -> None:
+        """Keep the name of a call that has begun again."""
+        self.again.append(attempt)
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""
@@ -300,3 +305,38 @@ def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCal
     calls.wait()
 
     assert (present, most) == (0, 2)
+
+
+@pytest.mark.parametrize("has_to_wait", [False, True])
+def test_the_driver_hears_of_lost_calls_that_have_begun_again(
+    calls: LeavingCalls, reports: Reporter, *, has_to_wait: bool
+) -> None:
+    """It does not matter whether such a call gets its place before or after it has left."""
+    gate, got_place = asyncio.Event(), threading.Event()
+    running_calls: list[RunningCall] = []
+
+    async def begin(running: RunningCall) -> None:
+        running_calls.append(running)
+        running.take(cast("Any", object()))
+        calls.begin(running, "t/f", BRIEF)
+        if not has_to_wait:
+            calls.begin_again(running)
+            await gate.wait()
+        else:
+            await gate.wait()
+            calls.begin_again(running)
+        got_place.set()
+        calls.end(running, 1)
+
+    [name] = attempts(calls.run([begin], 1))
+    before = [*reports.again]
+    calls.run([call(calls, partial(_set, gate))], 1)
+    calls.wait()
+
+    assert got_place.is_set()
+    assert before == ([] if has_to_wait else [name])
+    assert reports.again == [name]
+
+
+async def _set(gate: asyncio.Event) -> None:
+    gate.set()

@@ -25,7 +25,7 @@ from statefun.engine.delays import WAKE_UP
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Columns, Group
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.running_calls import CallRunner
 from statefun.protocol.runtime_pb2 import CallResult
@@ -58,6 +58,9 @@ class Reporter:
     def report(self, _key: bytes, _attempt: str, result: bytes | None) -> None:
         """Keep a report."""
         self.results.append(result)
+
+    def begun(self, _attempt: str) -> None:
+        """Do nothing: no call was lost before."""
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""
@@ -144,7 +147,9 @@ def test_messages_whose_effects_are_too_large_fail_one_by_one(
     with caplog.at_level(logging.WARNING, "statefun"):
         values, _ = dispatch(functions, runner, [MESSAGE, large])
     [report] = runner.take()
-    values, _ = dispatch(functions, runner, [(LOST, report.attempt.encode())], values.encoded())
+    values, _ = dispatch(
+        functions, runner, [(LOST, encoded_loss(report.attempt, has_begun=True))], values.encoded()
+    )
     [first] = runner.take()
     values, _ = dispatch(functions, runner, [(RESULT, first.result or b"")], values.encoded())
     [second] = runner.take()
@@ -171,11 +176,31 @@ def test_only_losses_in_a_row_count() -> None:
     for _ in range(2):
         [report] = runner.take()
         is_slow = values.lost == 0
-        lost = [(LOST, report.attempt.encode())]
+        lost = [(LOST, encoded_loss(report.attempt, has_begun=True))]
         values, _ = dispatch(functions, runner, lost, values.encoded())
 
     assert values.waiting
     assert values.lost == 0
+
+
+def test_a_message_whose_call_ends_its_process_again_and_again_fails() -> None:
+    """A loss counts if the call has run; the first one always does, as the call had no reason to wait."""
+
+    async def called(_ctx: Context, _message: Message) -> None:
+        pass
+
+    runner, functions = choosing(leaves=lambda: True), registry(called)
+    values, dispatcher = dispatch(functions, runner, [MESSAGE] * 3)
+    counts = []
+    for has_begun in [False, True, False, False, True, True]:
+        [report] = runner.take()
+        lost = [(LOST, encoded_loss(report.attempt, has_begun=has_begun))]
+        values, dispatcher = dispatch(functions, runner, lost, values.encoded())
+        counts.append((values.lost, dispatcher.summary().skipped))
+
+    assert counts == [(1, 0), (2, 0), (2, 0), (2, 0), (3, 0), (0, 1)]
+    assert values.under_way is not None
+    assert len(values.under_way.messages) == 2  # the others, without losses
 
 
 def test_a_value_does_not_expire_while_a_call_goes_on_with_it() -> None:

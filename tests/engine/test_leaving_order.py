@@ -29,7 +29,7 @@ from statefun.engine.delays import WAKE_UP
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import DelayedMessage
@@ -192,7 +192,7 @@ def result(report: Report) -> MessageRow:
 
 def lost(report: Report) -> MessageRow:
     """Return the message that says that the process of a call has ended."""
-    return MessageRow(report.key, None, LOST, report.attempt.encode())
+    return MessageRow(report.key, None, LOST, encoded_loss(report.attempt, has_begun=True))
 
 
 def again(rows: Sequence[Row]) -> list[MessageRow]:

@@ -33,7 +33,7 @@ from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage, FailureCounts
 from statefun.engine.groups import Columns, Group
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.row import Row
 from statefun.engine.wheel import LATEST, bucket_key, due_tick, tick_of
@@ -286,10 +286,10 @@ class Runtime:
                 continue
             what = self.random.random()
             if what < self.leaves / 3:
-                yield Row(report.key, b"", LOST, report.attempt.encode())
+                yield Row(report.key, b"", LOST, encoded_loss(report.attempt, has_begun=True))
             if what < self.leaves / 6 or report.result is None:
                 if report.result is None:
-                    yield Row(report.key, b"", LOST, report.attempt.encode())
+                    yield Row(report.key, b"", LOST, encoded_loss(report.attempt, has_begun=True))
             else:
                 yield Row(report.key, b"", RESULT, report.result)
             if self.random.random() >= self.leaves:

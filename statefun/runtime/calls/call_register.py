@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import attrs
 
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
@@ -52,6 +52,8 @@ class CallRegister:
         """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
+        self._begun: set[str] = set()
+        """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
@@ -77,6 +79,9 @@ class CallRegister:
     def report(self, report: CallReport) -> None:
         """Accept a worker's report about a call; wait first while too many results wait for a micro-batch."""
         with self._changed:
+            if report.begun:
+                self._begun.add(report.attempt)
+                return
             self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
             if report.attempt in self._detached:
                 self._answer(report)
@@ -96,6 +101,7 @@ class CallRegister:
                         self._answer(early[call.attempt])
                     elif call.worker not in self._workers:
                         self._lose(call.attempt)
+            self._begun &= self._detached.keys()
 
     def close(self) -> None:
         """Let workers' reports no longer wait for micro-batches, since the run ends."""
@@ -160,10 +166,11 @@ class CallRegister:
             self._lose(report.attempt)
 
     def _lose(self, name: str) -> None:
-        self._add(name, LOST, name.encode())
+        self._add(name, LOST, encoded_loss(name, has_begun=name in self._begun))
 
     def _add(self, name: str, typename: str, value: bytes) -> None:
         call = self._detached.pop(name)
+        self._begun.discard(name)
         self._number += 1
         message = AcceptedMessage(self._number, call.address, typename, value)
         self._messages[self._number], self._names[self._number] = message, name

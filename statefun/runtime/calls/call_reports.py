@@ -79,11 +79,17 @@ class CallReports:
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Pass a call's result (None: it is lost) to the thread that sends reports to the driver."""
-        report = CallReport(address=key, attempt=attempt, result=result or b"").SerializeToString()
+        self._put(CallReport(address=key, attempt=attempt, result=result or b""))
+
+    def begun(self, attempt: str) -> None:
+        """Pass the report that a call runs now to the thread that sends reports to the driver."""
+        self._put(CallReport(attempt=attempt, begun=True))
+
+    def _put(self, report: CallReport) -> None:
         with self._changed:
             if self._line is not None:  # else the driver has given the call up
                 self._unsent += 1
-                self._line.reports.put(report)
+                self._line.reports.put(report.SerializeToString())
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent because the connection has ended."""
@@ -111,9 +117,8 @@ class CallReports:
             return
         _begin(lambda: self._send(line))
         with suppress(OSError, EOFError):
-            line.connection.recv_bytes(
-                _NAME_BYTES
-            )  # the driver sends nothing: it waits for the end
+            # The driver sends nothing more: this waits for the end of the connection.
+            line.connection.recv_bytes(_NAME_BYTES)
         with self._changed:
             self._line, self._next_attempt = None, 0.0
         shut(line.connection)

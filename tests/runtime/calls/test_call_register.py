@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
@@ -83,7 +83,7 @@ def test_the_calls_of_a_worker_that_ends_are_lost() -> None:
 
     register.disconnected("w")
 
-    assert read(register) == [(LOST, b"a")]
+    assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
     assert register.is_pending()
 
 
@@ -94,7 +94,25 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged() -> 
 
     register.staged([outcome("a")])
 
-    assert read(register) == [(LOST, b"a")]
+    assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
+
+
+def test_a_loss_says_whether_the_call_had_begun_again() -> None:
+    """The report that it has begun may come before its micro-batch is staged."""
+    register = connected()
+    register.report(CallReport(attempt="early", begun=True))
+    register.staged([outcome("early", "late", "waiting")])
+    register.report(CallReport(attempt="late", begun=True))
+    before = read(register)
+
+    register.disconnected("w")
+
+    assert before == []
+    assert read(register) == [
+        (LOST, encoded_loss("early", has_begun=True)),
+        (LOST, encoded_loss("late", has_begun=True)),
+        (LOST, encoded_loss("waiting", has_begun=False)),
+    ]
 
 
 def test_numbers_go_on_where_an_earlier_run_has_planned_to_read() -> None:

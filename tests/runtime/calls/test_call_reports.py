@@ -13,7 +13,7 @@ import attrs
 import pytest
 from harness import wait
 
-from statefun.engine.left_calls import LOST, RESULT
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls import call_server
 from statefun.runtime.calls.call_register import CallRegister
@@ -88,7 +88,7 @@ def test_a_call_without_a_result_is_lost(register: CallRegister, server: CallSer
 
     reports.report(KEY, "a", None)
 
-    assert messages(register) == [(LOST, b"a")]
+    assert messages(register) == [(LOST, encoded_loss("a", has_begun=False))]
 
 
 def test_a_worker_that_ends_has_lost_its_calls(register: CallRegister, server: CallServer) -> None:
@@ -98,7 +98,21 @@ def test_a_worker_that_ends_has_lost_its_calls(register: CallRegister, server: C
 
     shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
 
-    assert messages(register) == [(LOST, b"a")]
+    assert messages(register) == [(LOST, encoded_loss("a", has_begun=False))]
+
+
+def test_a_worker_reports_that_a_call_has_begun_again(
+    register: CallRegister, server: CallServer
+) -> None:
+    """Such a report is no result, and comes before the worker's end."""
+    reports = opened(CallReports(server.address))
+    staged(register, reports, "a")
+
+    reports.begun("a")
+    reports.wait()
+    shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
+
+    assert messages(register) == [(LOST, encoded_loss("a", has_begun=True))]
 
 
 def test_a_stranger_is_refused(register: CallRegister, server: CallServer) -> None:
