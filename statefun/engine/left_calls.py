@@ -44,7 +44,7 @@ LOST = f"{CALLS_NAMESPACE}/lost"
 """The type of the message to an address whose long call has no result; its value is a ``CallLoss``."""
 MOST_RESULT_BYTES = 256 * 1024 * 1024
 """The largest encoded result of a long call, in bytes."""
-_WATCH = timedelta(seconds=15)
+RUN_CHECK = timedelta(seconds=15)
 """How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
 """The limit of messages of a call behind an endpoint as long as the time per message is unknown."""
@@ -159,7 +159,7 @@ class LeftCalls:
     def watch(self, values: AddressValues) -> None:
         """Set when an address with a long call wakes up, to check whether the present run has made the call."""
         if values.under_way is not None and not values.waiting_until:
-            values.waiting_until = self._clock.now() + in_milliseconds(_WATCH)
+            values.waiting_until = self._clock.now() + in_milliseconds(RUN_CHECK)
 
     def settle(
         self,

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServer
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.lock import jvm_lock
@@ -44,9 +45,9 @@ from statefun.runtime.staging import Staging
 logger = logging.getLogger("statefun")
 
 WATCH_SECONDS = 1
-"""The time between two checks of a run's query."""
+"""The time, in seconds, between two checks of a run's query."""
 _CALLS_SECONDS = 0.1
-"""The time, in seconds, between two checks of an ending run whether calls still go on."""
+"""The time, in seconds, between two checks whether a run that ends still has unfinished calls."""
 
 
 class Run:
@@ -54,7 +55,7 @@ class Run:
 
     Args:
         definition: the application.
-        stopping: is set when the run is to end.
+        stopping: an event that is set when the run is to end.
 
     Raises:
         StatefunError: if the run cannot begin.
@@ -67,9 +68,11 @@ class Run:
         self._settings = settings
         self._stopping = stopping
         self._summary = Summary()
-        self._register = CallRegister()
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
+        self._planned = feedback_offset(self._commit_log, self._commit_log.planned())
+        last = self._planned.last_of(CALLS_INBOX)
+        self._register = CallRegister(UnfinishedCalls(checkpoint), last)
         self._retention = Retention(checkpoint)
         self._group_offsets = GroupOffsets(
             self._prepared.ingresses, self._prepared.bounds.stops, self._commit_log
@@ -103,16 +106,18 @@ class Run:
 
     @contextmanager
     def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
-        """Open the inboxes, by their names in the feedback offset, and serve the playground, if there is one."""
+        """Open the inboxes and the playground, if there is one; yield the inboxes by their names.
+
+        The offset of the feedback source has the same names: with each, the number of the inbox's last
+        delivered message.
+        """
         checkpoint, module = self._settings.checkpoint, self._definition.module
-        offset = feedback_offset(self._commit_log, self._commit_log.planned())
-        self._register = CallRegister(offset.last_of(CALLS_INBOX))
         inboxes: dict[str, Inbox] = {CALLS_INBOX: self._register}
         if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
             yield inboxes
             return
         with (
-            closing(PlaygroundStore(checkpoint, offset.last_of(PLAYGROUND_INBOX))) as store,
+            closing(PlaygroundStore(checkpoint, self._planned.last_of(PLAYGROUND_INBOX))) as store,
             Playground(module, self._definition.functions, store),
         ):
             yield inboxes | {PLAYGROUND_INBOX: PlaygroundInbox(store)}
@@ -199,7 +204,7 @@ class Run:
         return not self._register.is_pending()  # a call may have left meanwhile
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:
-        """Wait, for a limited time, until calls that go on after their micro-batches have ended."""
+        """Wait, for a limited time, for the results of the calls that have left their micro-batches."""
         names, grace = self._register.names(), self._settings.shutdown_grace
         end = time.monotonic() + grace.total_seconds()
         if names:

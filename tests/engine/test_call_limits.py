@@ -111,7 +111,7 @@ def test_a_call_that_runs_alone_may_fail() -> None:
         async with limits.place(function(), 3):
             raise ValueError
 
-    async def run() -> list[object]:
+    async def run() -> tuple[object, object]:
         async def ends() -> int:
             async with limits.place(function()):
                 return 1

@@ -16,7 +16,6 @@ from harness import KafkaHarness, run, wait
 from pyspark import cloudpickle
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.engine.clock import SystemClock
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
@@ -103,7 +102,7 @@ def test_the_calls_of_a_worker_that_is_killed_are_made_again(
 def test_calls_of_a_driver_that_is_killed_are_made_again(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """What was under way is called again by the next run, before what has waited for it."""
+    """A bounded run waits until what was under way is called again, before what has waited for it."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes")
     kafka.send(inputs, [("x", "600000"), ("x", "1"), ("y", "2")])
@@ -120,19 +119,11 @@ def test_calls_of_a_driver_that_is_killed_are_made_again(
     stopper.join()
 
     # The next run has functions that wait for nothing.
-    run(module, waiting_functions(out, factor=0), checkpoint, clock=Ahead())
+    run(module, waiting_functions(out, factor=0), checkpoint)
 
     records = [(record.key, record.value) for record in kafka.receive(out)]
     assert [value for key, value in records if key == "x"] == ["1 600000", "2 1"]
     assert [value for key, value in records if key == "y"] == ["1 2"]
-
-
-class Ahead(SystemClock):
-    """A clock that is a minute ahead: then an address looks whether its run is still there."""
-
-    def now(self) -> int:
-        """Return the time in a minute."""
-        return super().now() + 60_000
 
 
 def stop_when(application: Application, kafka: KafkaHarness, topic: str, count: int) -> None:

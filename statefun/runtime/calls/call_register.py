@@ -16,6 +16,7 @@ import attrs
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
 CALLS_INBOX = "calls"
@@ -40,12 +41,14 @@ class CallRegister:
     """The calls that go on after their micro-batches have ended, and the results that no micro-batch has read.
 
     Args:
+        unfinished: remembers for later runs whether calls go on, and knows whether calls of earlier runs did.
         last: the number of the last message that earlier runs have planned to read from the inbox.
     """
 
     is_durable = False
 
-    def __init__(self, last: int = 0) -> None:
+    def __init__(self, unfinished: UnfinishedCalls, last: int = 0) -> None:
+        self._unfinished = unfinished
         self._changed = threading.Condition()
         self._number = last
         self._detached: dict[str, _Detached] = {}
@@ -94,13 +97,13 @@ class CallRegister:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
             self._early = {}
-            for outcome in outcomes:
-                for call in outcome.detached:
-                    self._detached[call.attempt] = _Detached(call.address, call.worker, now)
-                    if call.attempt in early:
-                        self._answer(early[call.attempt])
-                    elif call.worker not in self._workers:
-                        self._lose(call.attempt)
+            for call in (call for outcome in outcomes for call in outcome.detached):
+                self._unfinished.remember()
+                self._detached[call.attempt] = _Detached(call.address, call.worker, now)
+                if call.attempt in early:
+                    self._answer(early[call.attempt])
+                elif call.worker not in self._workers:
+                    self._lose(call.attempt)
             self._begun &= self._detached.keys()
 
     def close(self) -> None:
@@ -108,6 +111,8 @@ class CallRegister:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+            if not (self._detached or self._messages):
+                self._unfinished.forget()
 
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
@@ -115,9 +120,13 @@ class CallRegister:
             return {*self._detached, *self._names.values()}
 
     def is_pending(self) -> bool:
-        """Return whether any call goes on, or has a result that no micro-batch has read yet."""
+        """Return whether any call goes on, or has a result that no micro-batch has read yet.
+
+        Calls of an earlier run count until their addresses have had time to make them again.
+        """
         with self._changed:
-            return bool(self._detached or self._messages)
+            is_pending = bool(self._detached or self._messages)
+        return is_pending or self._unfinished.may_be_made_again()
 
     @property
     def count(self) -> int:

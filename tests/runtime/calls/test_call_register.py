@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
-from statefun.engine.left_calls import LOST, RESULT, encoded_loss
+import pytest
+
+from statefun.engine.left_calls import LOST, RESULT, RUN_CHECK, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
 
@@ -30,17 +35,24 @@ def read(register: CallRegister, after: int = 0) -> list[tuple[str, bytes]]:
     return [(each.typename, each.value) for each in register.messages(after, last)]
 
 
-def connected() -> CallRegister:
+@pytest.fixture
+def unfinished(tmp_path: Path) -> UnfinishedCalls:
+    """Return the file of an empty checkpoint."""
+    return UnfinishedCalls(Folder.at(tmp_path))
+
+
+@pytest.fixture
+def register(unfinished: UnfinishedCalls) -> CallRegister:
     """Return a register with a worker."""
-    register = CallRegister()
+    register = CallRegister(unfinished)
     register.connected("w")
     return register
 
 
-def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged() -> None:
+def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
+    register: CallRegister,
+) -> None:
     """A report may come before its micro-batch is staged; it is read after that."""
-    register = connected()
-
     register.report(report("early"))
     before = read(register)
     register.staged([outcome("early", "late")])
@@ -52,9 +64,8 @@ def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged() -> None:
     assert register.count == 0
 
 
-def test_a_second_report_of_a_call_is_ignored() -> None:
+def test_a_second_report_of_a_call_is_ignored(register: CallRegister) -> None:
     """Only the first report of a call becomes a message."""
-    register = connected()
     register.staged([outcome("a")])
 
     register.report(report("a"))
@@ -64,9 +75,8 @@ def test_a_second_report_of_a_call_is_ignored() -> None:
     assert read(register) == [(RESULT, b"result")]
 
 
-def test_reports_of_calls_that_do_not_count_are_forgotten() -> None:
+def test_reports_of_calls_that_do_not_count_are_forgotten(register: CallRegister) -> None:
     """A task that was tried again has made calls of which no outcome speaks."""
-    register = connected()
     register.report(report("of a failed attempt"))
 
     register.staged([outcome("a")])
@@ -75,9 +85,8 @@ def test_reports_of_calls_that_do_not_count_are_forgotten() -> None:
     assert read(register) == []
 
 
-def test_the_calls_of_a_worker_that_ends_are_lost() -> None:
+def test_the_calls_of_a_worker_that_ends_are_lost(register: CallRegister) -> None:
     """Its calls are reported as lost, and those of other workers are not."""
-    register = connected()
     register.connected("other")
     register.staged([outcome("a"), outcome("b", worker="other")])
 
@@ -87,9 +96,10 @@ def test_the_calls_of_a_worker_that_ends_are_lost() -> None:
     assert register.is_pending()
 
 
-def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged() -> None:
+def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
+    register: CallRegister,
+) -> None:
     """Nobody would report about it."""
-    register = connected()
     register.disconnected("w")
 
     register.staged([outcome("a")])
@@ -97,9 +107,8 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged() -> 
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
 
 
-def test_a_loss_says_whether_the_call_had_begun_again() -> None:
+def test_a_loss_says_whether_the_call_had_begun_again(register: CallRegister) -> None:
     """The report that it has begun may come before its micro-batch is staged."""
-    register = connected()
     register.report(CallReport(attempt="early", begun=True))
     register.staged([outcome("early", "late", "waiting")])
     register.report(CallReport(attempt="late", begun=True))
@@ -115,9 +124,11 @@ def test_a_loss_says_whether_the_call_had_begun_again() -> None:
     ]
 
 
-def test_numbers_go_on_where_an_earlier_run_has_planned_to_read() -> None:
+def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(
+    unfinished: UnfinishedCalls,
+) -> None:
     """What an earlier run has planned to read is gone, and new messages have further numbers."""
-    register = CallRegister(7)
+    register = CallRegister(unfinished, 7)
     register.connected("w")
     register.staged([outcome("a")])
     register.report(report("a"))
@@ -126,9 +137,8 @@ def test_numbers_go_on_where_an_earlier_run_has_planned_to_read() -> None:
     assert [each.number for each in register.messages(7, 8)] == [8]
 
 
-def test_read_messages_are_forgotten() -> None:
+def test_read_messages_are_forgotten(register: CallRegister) -> None:
     """What is forgotten is not read again, and pending no more."""
-    register = connected()
     register.staged([outcome("a")])
     register.report(report("a"))
 
@@ -138,9 +148,8 @@ def test_read_messages_are_forgotten() -> None:
     assert register.messages(0, 1) == []
 
 
-def test_a_worker_waits_while_too_many_results_wait() -> None:
+def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> None:
     """A report waits until a micro-batch has read earlier ones."""
-    register = connected()
     register.staged([outcome("large", "next")])
     register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
     done = threading.Event()
@@ -159,9 +168,10 @@ def test_a_worker_waits_while_too_many_results_wait() -> None:
     assert register.readable(1, is_busy=False) == 2
 
 
-def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result() -> None:
+def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
+    register: CallRegister,
+) -> None:
     """A run that is stopped waits for it: else the call would be made again."""
-    register = connected()
     register.staged([outcome("a", "b")])
 
     register.report(report("a"))
@@ -169,3 +179,42 @@ def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result() -> None:
     register.forget(1)
 
     assert (before, register.names()) == ({"a", "b"}, {"b"})
+
+
+def test_the_next_run_waits_for_calls_that_this_one_leaves(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """A run without unfinished calls leaves nothing to wait for."""
+    register.staged([])
+    register.close()
+    waits = [CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending()]
+
+    register.staged([outcome("a")])
+    register.close()
+    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+    register.report(report("a"))
+    register.close()
+    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+    register.forget(1)
+    register.close()
+    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+
+    assert waits == [False, True, True, False]
+
+
+def test_a_run_waits_for_calls_of_the_one_before_for_a_while(
+    unfinished: UnfinishedCalls, tmp_path: Path
+) -> None:
+    """A run that ends earlier leaves the wait to the next one."""
+    times = [100.0]
+    unfinished.remember()
+    UnfinishedCalls(Folder.at(tmp_path)).forget()
+
+    third = UnfinishedCalls(Folder.at(tmp_path), lambda: times[-1])
+    early = third.may_be_made_again()
+    times.append(100 + RUN_CHECK.total_seconds() + 1)
+    late = third.may_be_made_again()
+    third.forget()
+
+    assert (early, late) == (True, False)
+    assert not UnfinishedCalls(Folder.at(tmp_path)).may_be_made_again()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Client
+from pathlib import Path
 
 import attrs
 import pytest
@@ -20,14 +21,16 @@ from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_reports import CallReports
 from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.call_sockets import shut
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
 
 
 @pytest.fixture
-def register() -> CallRegister:
+def register(tmp_path: Path) -> CallRegister:
     """Return an empty register."""
-    return CallRegister()
+    return CallRegister(UnfinishedCalls(Folder.at(tmp_path)))
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remembers in the checkpoint that calls may be unfinished, so that a later bounded run waits for them.
+
+An address whose call belongs to an earlier run makes the call again when it wakes up, which takes up to
+``RUN_CHECK``. A bounded run could end before that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from statefun.engine.left_calls import RUN_CHECK
+from statefun.runtime.checkpoint.folder import Folder
+
+logger = logging.getLogger("statefun")
+
+_FILE = "unfinished-calls"
+"""The name of the file that exists while calls may be unfinished; it is empty."""
+_MARGIN = timedelta(seconds=1)
+"""How late a wake-up may come."""
+
+
+class UnfinishedCalls:
+    """The file that says that calls which have left their micro-batches may be unfinished.
+
+    Args:
+        checkpoint: the query's checkpoint.
+        monotonic: returns the time of a monotonic clock, in seconds.
+    """
+
+    def __init__(self, checkpoint: Folder, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._checkpoint = checkpoint
+        self._monotonic = monotonic
+        self._exists = checkpoint.has(_FILE)
+        wait = RUN_CHECK + _MARGIN if self._exists else timedelta(0)
+        self._end = monotonic() + wait.total_seconds()
+        """Until when addresses may find out that their calls belong to an earlier run."""
+        if self._exists:
+            logger.info(
+                "an earlier run has left calls unfinished; they are made again within %s", wait
+            )
+
+    def may_be_made_again(self) -> bool:
+        """Return whether addresses may still find out that their calls belong to an earlier run."""
+        return self._monotonic() < self._end
+
+    def remember(self) -> None:
+        """Create the file, before a micro-batch is committed that a call has left."""
+        if not self._exists:
+            self._checkpoint.write(_FILE, b"")
+            self._exists = True
+
+    def forget(self) -> None:
+        """Delete the file, since no call is unfinished; calls of earlier runs must have been made again."""
+        if self._exists and not self.may_be_made_again():
+            self._checkpoint.remove(_FILE)
+            self._exists = False
