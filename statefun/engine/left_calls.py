@@ -150,7 +150,7 @@ class LeftCalls:
         # The call goes on with the present dictionary, which must not change any more.
         values.values = dict(values.values)
         values.under_way = UnderWay(self._run, left.attempt, messages, now)
-        self._transports.add_bytes(values.under_way.size)
+        self._transports.add_bytes(group, values.under_way.size)
         self.watch(values)
         self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), values.waiting_until, effects)
@@ -205,8 +205,9 @@ class LeftCalls:
     ) -> None:
         """Apply the result of a long call as if it had ended in this micro-batch, before all other messages."""
         values = group.values
+        if values.under_way is not None:
+            self._transports.add_bytes(group, -values.under_way.size)
         messages = values.end_call()
-        self._transports.add_bytes(-sum(map(len, messages)))
         queued = [*values.take_waiting()]
         values.waiting_until = 0
         values.is_not_admitted = function.transport is not None
@@ -230,7 +231,7 @@ class LeftCalls:
             values.call_again()
             return
         [message, *rest] = values.end_call()
-        self._transports.add_bytes(-len(message))
+        self._transports.add_bytes(group, -len(message))
         values.lost = 0
         values.keep_waiting([*rest, *values.waiting])
         values.waiting_until = 0

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from statefun.engine import chunks, delays
-from statefun.engine.address_keys import address_of
+from statefun.engine.address_keys import address_of, typename_of
 from statefun.engine.calls import Call, call_for, waiting_row
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
@@ -81,8 +82,8 @@ class TransportCalls:
         """How many messages of this task have to wait for a later micro-batch."""
         self._suspects: list[tuple[bytes, str]] = []
         """The keys of the suspects (addresses that have to be called alone), each with its server."""
-        self._waiting_bytes = 0
-        """By how many bytes the waiting messages have grown in this task; negative if fewer wait now."""
+        self._waiting_bytes = Counter[str]()
+        """By how many bytes the waiting messages to each function have grown in this task; negative if fewer wait."""
 
     async def admit(self, pending: PendingCall) -> Postponed | None:
         """Ask the transport whether it takes a call now; return why the call has to wait, or None."""
@@ -137,7 +138,7 @@ class TransportCalls:
             self.append(group, messages, effects)
             messages = ()
         elif group.values.later:
-            self._count(messages)
+            self._count(group, messages)
             group.values.later += messages
             messages = ()
         self._keep(group, messages, until, effects)
@@ -154,7 +155,7 @@ class TransportCalls:
         """
         values = group.values
         new_messages = [waiting_row(group, row) for row in rows]
-        self._count(new_messages)
+        self._count(group, new_messages)
         messages = [*values.waiting, *new_messages]
         values.keep_waiting(messages[:most])
         values.later = messages[most:]
@@ -163,7 +164,7 @@ class TransportCalls:
     def leave_own(self, group: Group) -> None:
         """Leave the immediate messages of an address to itself to the next micro-batch; see ``give_up``."""
         own_messages = self._immediate.give_up(group)
-        self._count(own_messages)
+        self._count(group, own_messages)
         group.values.later += own_messages
 
     def finish(self, group: Group, effects: Effects) -> None:
@@ -175,31 +176,33 @@ class TransportCalls:
             delays.wake_up_at_once(group, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
-    def add_bytes(self, size: int) -> None:
-        """Count ``size`` further bytes of waiting messages; a negative number if fewer bytes wait."""
-        self._waiting_bytes += size
+    def add_bytes(self, group: Group, size: int) -> None:
+        """Count ``size`` further bytes of waiting messages to an address; a negative number if fewer bytes wait."""
+        if size:
+            self._waiting_bytes[typename_of(group.key)] += size
 
     def append(self, group: Group, messages: Sequence[bytes], effects: Effects) -> None:
         """Keep new messages in a chunk, after all messages of earlier chunks."""
-        self._count(messages)
+        self._count(group, messages)
         chunks.append(group.values, group.key, messages, effects)
 
     def resume(self, group: Group) -> None:
         """Stop counting the messages in the state of an address as waiting: they are handled now."""
-        self._waiting_bytes -= group.values.waiting_size
+        self.add_bytes(group, -group.values.waiting_size)
 
     def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
-        self._count(messages)
+        self._count(group, messages)
         group.values.wait(messages, until)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
-    def _count(self, messages: Sequence[bytes]) -> None:
+    def _count(self, group: Group, messages: Sequence[bytes]) -> None:
         self._postponed += len(messages)
-        self._waiting_bytes += sum(map(len, messages))
+        self.add_bytes(group, sum(map(len, messages)))
 
     def report(self, counts: Outcome) -> None:
         """Add the waiting messages, the suspects and the states of endpoints to the outcome of the task."""
-        counts.postponed, counts.waiting_bytes = self._postponed, self._waiting_bytes
+        counts.postponed = self._postponed
+        counts.waiting_bytes.update(self._waiting_bytes)
         for address, server in self._suspects:
             counts.suspects.add(address=address, server=server)
         for transport in self._transports.values():

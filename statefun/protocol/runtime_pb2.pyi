@@ -999,6 +999,26 @@ class Outcome(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class WaitingBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Example(_message.Message):
         """Failures of one kind, and what has become of their messages."""
 
@@ -1073,8 +1093,6 @@ class Outcome(_message.Message):
     retries: _builtins.int
     postponed: _builtins.int
     """messages that wait for an endpoint that is down"""
-    waiting_bytes: _builtins.int
-    """how much more waits for endpoints than before"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
@@ -1083,6 +1101,10 @@ class Outcome(_message.Message):
     def circuits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Circuit]: ...
     @_builtins.property
     def suspects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Suspect]: ...
+    @_builtins.property
+    def waiting_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """How many more bytes of messages to each function wait than before; negative if fewer do."""
+
     @_builtins.property
     def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Example]: ...
     @_builtins.property
@@ -1099,7 +1121,7 @@ class Outcome(_message.Message):
         postponed: _builtins.int = ...,
         circuits: _abc.Iterable[Global___Outcome.Circuit] | None = ...,
         suspects: _abc.Iterable[Global___Outcome.Suspect] | None = ...,
-        waiting_bytes: _builtins.int = ...,
+        waiting_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
     ) -> None: ...

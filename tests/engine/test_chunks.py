@@ -175,7 +175,7 @@ class Runtime:
         self._batch += 1
         self.clock.time += 1000
         outcome = dispatcher.summary()
-        self.waiting_bytes += outcome.waiting_bytes
+        self.waiting_bytes += sum(outcome.waiting_bytes.values())
         self.skipped += outcome.skipped
         return outcome
 

@@ -229,7 +229,7 @@ class Runtime:
                 if group.last and group.values.changed:
                     self._store(group.key, group.values.encoded())
         outcome = dispatcher.summary()
-        stored.waiting_bytes += outcome.waiting_bytes
+        stored.waiting_bytes += sum(outcome.waiting_bytes.values())
         stored.skipped += counts.numbers
         self._collect(effects)
         stored.batch += 1

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slows reading down while too many messages wait for endpoints that are down."""
+"""Slows reading down while too many messages wait for endpoints that are down, or for long calls."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
@@ -19,14 +20,16 @@ logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
 MOST_WAITING_BYTES = 1024**3
-"""The largest total size, in bytes, of messages that wait for endpoints without slowing reading down."""
+"""The largest total size, in bytes, of messages that wait without slowing reading down."""
+_NAMED = 3
+"""The largest number of functions that a log line names."""
 _HOLD = timedelta(seconds=10)
 """By how much a micro-batch is prolonged that adds waiting messages while reading is slowed down."""
 
 
 @attrs.frozen
 class _Count:
-    """The total size of the messages that wait for endpoints, in bytes, as the checkpoint keeps it."""
+    """The total size of the messages that wait, in bytes, as the checkpoint keeps it."""
 
     batch: int
     """The newest micro-batch that has changed the size of the waiting messages."""
@@ -37,7 +40,7 @@ class _Count:
 
 
 class WaitingGauge:
-    """Measures the messages that wait for endpoints, and slows reading down when they are too large.
+    """Measures the messages that wait for endpoints or long calls, and slows reading down when they are too large.
 
     Args:
         checkpoint: the checkpoint that keeps their size.
@@ -55,30 +58,35 @@ class WaitingGauge:
 
         If too many messages wait, prolong a micro-batch that has added some.
         """
-        count, added = self._count, sum(outcome.waiting_bytes for outcome in outcomes)
+        growth = Counter[str]()
+        for outcome in outcomes:
+            growth.update(outcome.waiting_bytes)
+        count, added = self._count, growth.total()
         before = count.before if batch == count.batch else count.after
         after = max(before + added, 0)
         if after != count.after:
             self._count = _Count(batch, before, after)
             content = json.dumps(attrs.asdict(self._count)).encode()
             write_framed(self._checkpoint, WAITING, content)
-        self._report(after)
+        self._report(after, growth)
         if self._is_held and added > 0:
             self._pause(_HOLD.total_seconds())
 
-    def _report(self, size: int) -> None:
+    def _report(self, size: int, growth: Counter[str]) -> None:
         was_held, self._is_held = self._is_held, size > MOST_WAITING_BYTES
         if self._is_held and not was_held:
             logger.warning(
-                "%s bytes of messages wait for endpoints that are down; until fewer than %s bytes wait, each "
-                "micro-batch that adds waiting messages takes %s longer, so that less is read",
+                "%s bytes of messages wait for endpoints that are down, or for the end of long calls; the last ones "
+                "are for %s; until fewer than %s bytes wait, each micro-batch that adds waiting messages takes %s "
+                "longer, so that less is read",
                 f"{size:,}",
+                ", ".join(name for name, added in growth.most_common(_NAMED) if added > 0),
                 f"{MOST_WAITING_BYTES:,}",
                 _HOLD,
             )
         elif was_held and not self._is_held:
             logger.warning(
-                "%s bytes of messages wait for endpoints, few enough again: reading is no longer slowed down",
+                "%s bytes of messages wait, few enough again: reading is no longer slowed down",
                 f"{size:,}",
             )
 

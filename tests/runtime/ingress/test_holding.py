@@ -14,7 +14,7 @@ from statefun.sdk.errors import CheckpointError
 
 
 def _adding(size: int) -> list[Outcome]:
-    return [Outcome(waiting_bytes=size)]
+    return [Outcome(waiting_bytes={"t/slow": size, "t/other": 0})]
 
 
 def test_reading_slows_down_while_too_much_waits(
@@ -32,10 +32,11 @@ def test_reading_slows_down_while_too_much_waits(
     backlog.add(4, _adding(-MOST_WAITING_BYTES // 2))
     backlog.add(5, _adding(1))
     assert pauses == [10]
-    assert [line.partition(" bytes of messages wait for")[0] for line in caplog.messages] == [
+    assert [line.partition(" bytes of messages wait")[0] for line in caplog.messages] == [
         f"{MOST_WAITING_BYTES + 2:,}",
         f"{MOST_WAITING_BYTES // 2 + 1:,}",
     ]
+    assert "the last ones are for t/slow;" in caplog.text
 
 
 def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
