@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 import attrs
@@ -13,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from statefun.engine.clock import Clock
 from statefun.engine.row import Row
+from statefun.engine.troubles import put_trouble, read_trouble
 from statefun.engine.under_way import UnderWay
 from statefun.engine.wheel import rounded_up
 from statefun.protocol.runtime_pb2 import AddressState
@@ -120,7 +120,7 @@ class AddressValues:
         if state.waiting_until or state.waiting or state.lost or state.HasField("stored"):
             self._read_waiting(state)
         if state.HasField("trouble"):
-            self.trouble = _trouble_of(state.trouble)
+            self.trouble = read_trouble(state.trouble)
         if state.wake:  # as long as a value may expire, or messages wait
             self._wake = state.wake
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
@@ -235,17 +235,17 @@ class AddressValues:
             self.changed = True
         return messages
 
-    def end_call(self) -> Sequence[bytes]:
-        """Forget the call that has left its micro-batch, as it is over; return its messages."""
+    def end_call(self) -> UnderWay:
+        """Forget the call that has left its micro-batch, as it is over; return the call."""
         if self.under_way is None:
             raise AssertionError("no call is under way")
-        messages, self.under_way = self.under_way.messages, None
+        call, self.under_way = self.under_way, None
         self.changed = True
-        return messages
+        return call
 
     def call_again(self) -> None:
         """Prepare another call of the messages of the call that has left: they become the first that wait."""
-        self.keep_waiting([*self.end_call(), *self.waiting])
+        self.keep_waiting([*self.end_call().messages, *self.waiting])
         self.waiting_until = 0
 
     def count_lost(self, lost: int) -> None:
@@ -298,7 +298,7 @@ class AddressValues:
             numbers = state.stored
             numbers.first, numbers.asked, numbers.end, numbers.size = attrs.astuple(self.chunks)
         if self.trouble != NO_TROUBLE:
-            _put_trouble(state.trouble, self.trouble)
+            put_trouble(state.trouble, self.trouble)
         if self._overflowed_in != _NEVER:
             state.crowded = self._overflowed_in
         expiries = self._expiries
@@ -307,13 +307,3 @@ class AddressValues:
             if name in expiries:
                 entry.expires = expiries[name]
         return state.SerializeToString()
-
-
-def _trouble_of(stored: AddressState.Trouble) -> Trouble:
-    spent = timedelta(milliseconds=stored.spent)
-    return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)
-
-
-def _put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
-    stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
-    stored.spent = in_milliseconds(spent)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import cast
 
-from statefun.protocol.runtime_pb2 import AddressState, CallResult
+from statefun.engine.troubles import put_trouble, read_trouble
+from statefun.protocol.runtime_pb2 import CallResult
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import InvocationError, restored
@@ -15,7 +16,6 @@ from statefun.sdk.invocation_batch import (
     FailedInvocation,
     InvocationResult,
     Postponed,
-    Trouble,
 )
 from statefun.sdk.message import Message
 from statefun.sdk.printable import printable
@@ -65,7 +65,7 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
         stored.postponed.first, stored.postponed.wait = first, wait // _MICROSECOND
         stored.postponed.is_down, stored.postponed.problem = is_down, problem
         stored.postponed.suspect_of = suspect_of
-    _put_trouble(stored.trouble, result.trouble)
+    put_trouble(stored.trouble, result.trouble)
     return stored.SerializeToString()
 
 
@@ -94,20 +94,8 @@ def decoded_result(stored: CallResult, now: int) -> InvocationResult:
             for each in stored.expiring
         ],
         postponed,
-        _trouble_of(stored.trouble),
+        read_trouble(stored.trouble),
     )
-
-
-def _put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
-    """Write what is known of an address's failed calls into a stored result."""
-    stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
-    stored.spent = spent // timedelta(milliseconds=1)
-
-
-def _trouble_of(stored: AddressState.Trouble) -> Trouble:
-    """Read what is known of an address's failed calls from a stored result."""
-    spent = timedelta(milliseconds=stored.spent)
-    return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)
 
 
 def _changes(stored: CallResult) -> Mapping[str, TypedValue | None]:

@@ -14,6 +14,7 @@ from statefun.engine.failures import RETRY, FailedMessage
 from statefun.engine.groups import Columns, Group
 from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.row import Row
+from statefun.engine.under_way import UnderWay
 from statefun.module.transforming import transformed_topic
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -43,6 +44,8 @@ class Call(NamedTuple):
     """The retry envelopes in which messages have waited, by the message's index in the batch."""
     originals: Sequence[TypedValue] = ()
     """The value of each message before deserializers decoded records; empty if no record was decoded."""
+    left: int = 0
+    """When the call left its micro-batch, in milliseconds since the epoch; 0 if it has not."""
 
     def record(self, index: int) -> RecordOrigin | None:
         """Return the origin of a message that was an ingress record; None for other messages."""
@@ -84,15 +87,16 @@ def call_for(
     return Call(group, group.key, function, batch, rows, retried)
 
 
-def call_for_waiting(
-    group: Group, address: Address, function: StatefulFunction, messages: Sequence[bytes]
+def call_of_long(
+    group: Group, address: Address, function: StatefulFunction, under_way: UnderWay
 ) -> Call:
-    """Return the call of the function at a group's address for messages that have waited, without rows."""
+    """Return the long call of the function at a group's address, whose messages are in the state of the address."""
+    messages = under_way.messages
     invocations = [Invocation(None, TypedValue(RETRY, each)) for each in messages]
     rows = [_NO_ROW] * len(messages)
     retried = _unwrap_retried(invocations)
     batch = batch_of(group, address, invocations, rows, retried)
-    return Call(group, group.key, function, batch, rows, retried)
+    return Call(group, group.key, function, batch, rows, retried, left=under_way.since)
 
 
 def batch_of(
@@ -224,6 +228,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
         failed.traceback,
         trace,
         call.was_encoded(failed.index),
+        call.left,
     )
 
 

@@ -69,6 +69,8 @@ class FailedMessage(NamedTuple):
     trace: str | None = None
     is_encoded: bool = False
     """Whether the value is that of a record that no deserializer has decoded yet."""
+    long_call_since: int = 0
+    """When the call with the message left its micro-batch, in milliseconds since the epoch; 0 if it did not."""
 
     @property
     def kind(self) -> str:
@@ -224,6 +226,7 @@ class Failures:
             is_encoded=failed.is_encoded,
             target=None if target.namespace == REJECTION_NAMESPACE else target,
             traceback=failed.traceback,
+            long_call_since=failed.long_call_since,
         )
 
 

@@ -20,7 +20,7 @@ from statefun.engine.address_keys import typename_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.call_limits import GROUP_SIZES
 from statefun.engine.call_results import decoded_result, encoded_result
-from statefun.engine.calls import Call, call_for_waiting, failed_again, postponed_messages
+from statefun.engine.calls import Call, call_of_long, failed_again, postponed_messages
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage
@@ -205,13 +205,12 @@ class LeftCalls:
     ) -> None:
         """Apply the result of a long call as if it had ended in this micro-batch, before all other messages."""
         values = group.values
-        if values.under_way is not None:
-            self._transports.add_bytes(group, -values.under_way.size)
-        messages = values.end_call()
+        long_call = values.end_call()
+        self._transports.add_bytes(group, -long_call.size)
         queued = [*values.take_waiting()]
         values.waiting_until = 0
         values.is_not_admitted = function.transport is not None
-        call = call_for_waiting(group, address, function, messages)
+        call = call_of_long(group, address, function, long_call)
         reactions.apply(call, decoded_result(stored, self._clock.now()))
         values.expire(self._clock)
         if queued:  # they come after messages that the call has not handled
@@ -230,7 +229,8 @@ class LeftCalls:
         if function.transport is not None or values.lost < MOST_LOST:
             values.call_again()
             return
-        [message, *rest] = values.end_call()
+        long_call = values.end_call()
+        [message, *rest] = long_call.messages
         self._transports.add_bytes(group, -len(message))
         values.lost = 0
         values.keep_waiting([*rest, *values.waiting])
@@ -240,7 +240,8 @@ class LeftCalls:
             f"{place}: the process that ran the call has ended each of the {MOST_LOST} times that it was called, "
             "the last time without other calls"
         )
-        reactions.fail(failed_again(group, message, error), function)
+        failed = failed_again(group, message, error)
+        reactions.fail(failed._replace(long_call_since=long_call.since), function)
 
     def report(self, counts: Outcome) -> None:
         """Add the calls that have left their micro-batch in this task to the outcome of the task."""

@@ -155,6 +155,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
     is_encoded: bool = False,
     target: Address | None,
     traceback: str,
+    long_call_since: int = 0,
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts about a failure: names of headers, without their prefix, and texts.
 
@@ -170,6 +171,8 @@ def facts(  # noqa: PLR0913 - a failure has so many
         is_encoded: whether the value is that of a record that no deserializer has decoded.
         target: the address of the message; None if no function can receive it.
         traceback: the traceback of the exception; empty if no code of users has raised.
+        long_call_since: when the call with the message left its micro-batch, in milliseconds since the
+            epoch; 0 if it did not.
     """
     fields: dict[str, object] = {
         "error-code": error.code,
@@ -178,6 +181,8 @@ def facts(  # noqa: PLR0913 - a failure has so many
         "attempts": attempts,
         "time": time,
     }
+    if long_call_since:
+        fields["long-call-since"] = long_call_since
     if caller is not None:
         fields["caller"] = caller
     fields |= origin

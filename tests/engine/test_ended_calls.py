@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import pytest
 
-from statefun import Context, IntType, Message, StatefulFunctions, ValueSpec
+from statefun import Context, IntType, KafkaEgress, Message, StatefulFunctions, ValueSpec
 from statefun.engine import left_calls
 from statefun.engine.address_values import AddressValues
 from statefun.engine.call_loop import LeavingCalls
@@ -28,6 +28,7 @@ from statefun.engine.groups import Columns, Group
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.running_calls import CallRunner
+from statefun.module.model import Module
 from statefun.protocol.runtime_pb2 import CallResult
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.failure import OnFailure
@@ -42,6 +43,12 @@ from statefun.testing.leaving import ChoosingRunner
 
 KEY = b"Ada\0t/f"
 MESSAGE = ("t/v", b"value")
+OUT = (
+    KafkaEgress.for_id("t/out")
+    .with_kafka_address("localhost:1")
+    .with_option("deadLetterTopic", "dead")
+    .build()
+)
 
 
 @attrs.define
@@ -74,7 +81,7 @@ def choosing(*, leaves: Callable[[], bool]) -> ChoosingRunner:
 def registry(fun: Any, **options: Any) -> StatefulFunctions:
     """Return a registry with one function."""
     functions = StatefulFunctions()
-    functions.register("t/f", fun, on_failure=OnFailure.SKIP, **options)
+    functions.register("t/f", fun, **{"on_failure": OnFailure.SKIP, **options})
     return functions
 
 
@@ -83,7 +90,9 @@ def dispatch(
     runner: CallRunner,
     rows: list[tuple[str, bytes]],
     state: bytes | None = None,
+    *,
     turn: Turn | None = None,
+    effects: Effects | None = None,
 ) -> tuple[AddressValues, Dispatcher]:
     """Run a micro-batch with messages to an address; return what the address keeps."""
     typenames, values = zip(*rows, strict=True)
@@ -91,7 +100,7 @@ def dispatch(
     columns = Columns(nothing, typenames, values, nothing, [0] * len(rows), cell=lambda *_: None)
     clock = SystemClock()
     dispatcher = Dispatcher(
-        Program(functions, {}),
+        Program.of(functions, Module((), (OUT,))),
         BatchClock(clock, clock.now()),
         batch=1,
         delivered_up_to=0,
@@ -102,7 +111,7 @@ def dispatch(
         run="run",
     )
     group = Group(KEY, columns, 0, len(rows), AddressValues(state))
-    [_] = dispatcher.dispatch([group], Effects())
+    [_] = dispatcher.dispatch([group], Effects() if effects is None else effects)
     return group.values, dispatcher
 
 
@@ -201,6 +210,28 @@ def test_a_message_whose_call_ends_its_process_again_and_again_fails() -> None:
     assert counts == [(1, 0), (2, 0), (2, 0), (2, 0), (3, 0), (0, 1)]
     assert values.under_way is not None
     assert len(values.under_way.messages) == 2  # the others, without losses
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_dead_letter_says_since_when_its_call_went_on(*, is_lost: bool) -> None:
+    """Whether the function has failed, or its call was lost once too often."""
+
+    async def fails(_ctx: Context, _message: Message) -> None:
+        raise ValueError("no")
+
+    functions = registry(fails, on_failure=OnFailure.DEAD_LETTER)
+    runner, effects = choosing(leaves=lambda: True), Effects()
+    values, _ = dispatch(functions, runner, [MESSAGE])
+    while values.under_way is not None:
+        since, [report] = values.under_way.since, runner.take()
+        lost = (LOST, encoded_loss(report.attempt, has_begun=True))
+        row = lost if is_lost else (RESULT, report.result or b"")
+        values, _ = dispatch(functions, runner, [row], values.encoded(), effects=effects)
+
+    [[letter]] = effects.egress[str(OUT.id)].take()
+    headers = dict(letter[3])
+    assert headers["statefun-long-call-since"] == b"%d" % since
+    assert int(headers["statefun-time"]) >= since
 
 
 def test_a_value_does_not_expire_while_a_call_goes_on_with_it() -> None:
