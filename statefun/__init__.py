@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stateful functions for Python on Apache Spark: addressable, durable, messaging.
+"""Stateful functions for Python on Apache Spark: they have addresses and durable state, and send messages.
 
-Everything public is here; modules below are private to the project.
+The public names are here, and in ``statefun.components``, ``statefun.dev`` and ``statefun.testing``; all
+other modules are private to the project.
 """
 
 from __future__ import annotations
@@ -172,7 +173,9 @@ _LATER = {
     "KafkaIngressBuilder": "statefun.module.builders",
     "KafkaStartupPosition": "statefun.module.builders",
 }
-"""Names whose modules need Spark, YAML or an optional package, which functions do not need.
+"""The module of each name that is imported when it is first used.
+
+These modules need Spark, YAML or an optional package, and programs that only define functions do not.
 
 ``run`` is not among the names of ``from statefun import *``, which would import Spark.
 """
@@ -182,7 +185,7 @@ __path__.append(f"{__path__[0]}/published")  # the module names of the published
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is used."""
+    """Import a name when it is first used, so that ``import statefun`` does not need Spark."""
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("statefun")
     if name in _LATER:

@@ -18,11 +18,11 @@ from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
 NAMESPACE = "io.statefun.python"
-"""The namespace of automatic types: statefun makes one for an annotation without a registered type."""
+"""The namespace of the types that statefun makes for annotations without a registered type."""
 _ANY_JSON = "json"
-"""The name of automatic types for annotations that are not a class with fields: ``list[int]``."""
+"""The name of the type that statefun makes for an annotation without fields, such as ``list[int]``."""
 _automatic: dict[Any, Type[Any]] = {}
-"""The automatic types that this process has made so far, by annotation."""
+"""The types that this process has made for annotations without a registered type, by annotation."""
 
 
 def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -67,7 +67,9 @@ def plain(annotation: Any) -> Any:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the annotation itself if it is not a union; all ``plain``.
+    """Return the members of a union; of another annotation, return a tuple of the annotation alone.
+
+    Each item of the result is as :func:`plain` returns it.
 
     >>> alternatives(Annotated[int | None, "how many"])
     (<class 'int'>, <class 'NoneType'>)
@@ -97,7 +99,7 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
 
 
 def automatic_type(annotation: Any) -> Type[Any]:
-    """Return the type that encodes the values of an annotation without a registered type in JSON.
+    """Return the type that encodes values as JSON, for an annotation without a registered type.
 
     >>> automatic_type(list[int])
     StructuredType('io.statefun.python/json')
@@ -113,7 +115,7 @@ def automatic_type(annotation: Any) -> Type[Any]:
 def is_unnamed(annotation: Any) -> bool:
     """Return whether an annotation is a class with fields for which no type is registered.
 
-    The automatic type of such a class has the name of the class.
+    The type that statefun makes for such a class has the name of the class.
     """
     return (
         has_fields(annotation)
@@ -123,7 +125,7 @@ def is_unnamed(annotation: Any) -> bool:
 
 
 def automatic_types(typename: str) -> Iterator[Type[Any]]:
-    """Yield the automatic types that have a given typename and that this process has made."""
+    """Yield the types named ``typename`` that this process has made for annotations."""
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.

@@ -31,13 +31,16 @@ class DelayedMessage(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """The cancellation of a delayed message, which its token names."""
+    """The request to cancel the delayed message that was sent with a cancellation token."""
 
     cancellation_token: str
 
 
 def token_in_use(sender: Address, token: str) -> FunctionError:
-    """Return the error for a delayed message with the token of another pending message of its id."""
+    """Return the error for a delayed message whose token another pending message already has.
+
+    Addresses with one id share their tokens: a token names at most one of their pending messages.
+    """
     return FunctionError(
         f"function {sender.typename} at address {sender} has sent a delayed message with the "
         f"cancellation token {token!r}, which the id {sender.id} already uses for a delayed message "
@@ -48,7 +51,8 @@ def token_in_use(sender: Address, token: str) -> FunctionError:
 PrepareMessage = Callable[[Any], Any]
 """A function that converts a message before it is sent, or returns None to send nothing.
 
-It raises a StatefunError if the message cannot be sent, as its function or egress does not exist.
+The function raises a StatefunError if the message cannot be sent, for example because the target
+function or the egress does not exist.
 """
 
 
@@ -66,7 +70,7 @@ class Sent:
         """Records for egresses."""
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the lengths of the three lists; :meth:`take_back` shortens them to these lengths."""
+        """Return how many messages, delayed messages and egress records were sent, for :meth:`take_back`."""
         return len(self.messages), len(self.delayed), len(self.egress_messages)
 
     def take_back(self, counts: tuple[int, int, int]) -> None:
@@ -159,7 +163,7 @@ class Context:
             DefinitionError: if ``message`` is not a message, a record or an address (of a builder,
                 pass the result of ``.build()``), or if the value cannot be encoded or has more than
                 64 MiB.
-            InvocationError: if the function or egress does not exist, or cannot take the message.
+            InvocationError: if the function or egress does not exist, or does not accept the message.
 
         >>> from statefun import Address
         >>> def login(ctx, message):
@@ -216,9 +220,9 @@ class Context:
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
-        The message is never delivered early. How late it is delivered depends on the tick of timers
-        and on the duration of micro-batches. Delayed messages survive restarts: a message that became
-        due meanwhile is delivered at once.
+        The message is never delivered early, but late by up to a quarter of a second and by the time
+        of the micro-batches that deliver it. Delayed messages survive restarts: a message that becomes
+        due while the application is stopped is delivered after the next start.
 
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
@@ -228,7 +232,7 @@ class Context:
             cancellation_token: lets this address, and addresses of other types with the same id,
                 cancel the message. As long as the message is pending, addresses with this id cannot
                 use the token for another message.
-            value_type: the type of the value, as :meth:`send` takes it.
+            value_type: the type that encodes the value; see :meth:`send`.
 
         Raises:
             DefinitionError: if an argument is not as described above.
@@ -298,7 +302,7 @@ class Context:
 def begin_message(
     context: Context, message: Message, caller: Address | None, trace: str | None
 ) -> None:
-    """Point the context at its next message; ``trace`` has the trace headers of the message."""
+    """Put the next message of the function, its caller and its trace headers into the context."""
     context.caller = caller
     context._message = message  # noqa: SLF001 - no part of the API
     context._trace = trace  # noqa: SLF001 - as above

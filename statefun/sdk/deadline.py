@@ -6,7 +6,7 @@ the main thread of a process, where Spark's workers run functions. A coroutine t
 loop is interrupted in the same way. A coroutine that waits is cancelled by the loop's watchdog.
 
 The exception may come while Python runs a finalizer (``__del__``, or the callback of a weak
-reference), which cannot raise. Then Python ignores the exception, and the alarm rings again.
+reference), which cannot raise. Then Python ignores the exception, and a later signal raises it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from statefun.sdk.address import Address
 logger = logging.getLogger("statefun")
 
 _ROUNDING = 0.001
-"""Seconds that are added to each timer: it may ring a little early, and with 0 it never rings."""
+"""Seconds added to each timer's delay: a timer may ring early, and a timer of 0 seconds never rings."""
 _LONGEST = 1e8
 """The longest timer in seconds (three years). For a longer timeout, the timer is set repeatedly."""
 
@@ -126,11 +126,11 @@ class Alarm:
         self._beginning = time.monotonic()
 
     def resume(self) -> None:
-        """Start to measure a stretch of a coroutine, which lasts until the coroutine waits again."""
+        """Start to measure the time for which a coroutine runs until it waits again."""
         self._beginning = time.monotonic()
 
     def end(self) -> None:
-        """Stop to measure the time of the call or stretch, which the alarm no longer interrupts."""
+        """Stop measuring the time of the call or coroutine, which the alarm no longer interrupts."""
         self._beginning = None
 
     def ring(self) -> None:
@@ -174,7 +174,7 @@ def _is_main_thread() -> bool:
 
 
 def _take_over(seconds: float) -> _Setup:
-    """Set the signal handler and the timer (0 seconds: switch it off); return the former settings."""
+    """Set the signal handler and the timer (0 seconds: switch the timer off); return the former settings."""
     handler = getsignal(signal.SIGALRM)
     if handler is not _on_alarm:
         signal.signal(signal.SIGALRM, _on_alarm)

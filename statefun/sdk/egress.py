@@ -42,7 +42,7 @@ def topic_problem(topic: str) -> str:
 
 
 class EgressMessage:
-    """A typed value for the egress ``typename``; the value's type decides whether it is accepted.
+    """A typed value for the egress ``typename``; the value's type decides whether the egress accepts it.
 
     >>> message = EgressMessage("com.example/out", TypedValue("com.example/Order", b"{}"))
     >>> message.value_typename(), message.raw_value()

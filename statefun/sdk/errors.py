@@ -96,7 +96,7 @@ class ModuleError(ConfigurationError):
 
 
 class BindingError(ConfigurationError):
-    """Module files and registered functions do not fit together."""
+    """Module files do not fit the registered functions: for example, a target is not registered."""
 
     code = "SF102"
 
@@ -114,7 +114,7 @@ class InvocationError(StatefunError):
 
 
 class FunctionError(InvocationError):
-    """A function has failed, or a service needed to decode its values has not answered.
+    """A function has failed, or a service that is needed to decode a value has not answered.
 
     ``details`` has the traceback if the function has raised an exception that stops the
     application; otherwise ``details`` is empty.
@@ -124,9 +124,10 @@ class FunctionError(InvocationError):
 
 
 class _UndecodableError(JSONDecodeError, DecodeError, TypeError):
-    """A base of errors of decoding: subclass of the exceptions that Stateful Functions 3.x raises.
+    """The base class of errors about bytes that cannot be decoded.
 
-    Programs that catch those exceptions still work.
+    It is a subclass of the exceptions that Stateful Functions 3.x raises for such bytes, so that
+    programs which catch those exceptions still work.
     """
 
     message: str

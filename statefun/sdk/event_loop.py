@@ -62,7 +62,10 @@ def outside_of_loops(run: Callable[[], T]) -> T:
 
 
 def _worker_loop() -> asyncio.AbstractEventLoop:
-    """Return the worker process's loop, always the same one, so that users' clients can be used again."""
+    """Return the event loop of the worker process, always the same one.
+
+    A client, such as an HTTP session, belongs to a loop: so functions can use a client in several calls.
+    """
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
     return _loops[0]
@@ -71,7 +74,7 @@ def _worker_loop() -> asyncio.AbstractEventLoop:
 _loops: list[asyncio.AbstractEventLoop] = []
 """The worker process's loop, once it exists; it is not Python's current loop, which any code may close."""
 _keeper = LoopKeeper()
-"""Runs the loop between calls of :func:`run_to_end`."""
+"""Runs the loop between calls of :func:`run_to_end`, as long as tasks go on."""
 
 
 async def _side_by_side(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:

@@ -68,7 +68,9 @@ FailurePolicy = OnFailure | Retry
 
 
 def failure_policy(value: object) -> FailurePolicy | None:
-    """Return the failure policy that a user has given: a policy, its word, or None (the default).
+    """Return a failure policy that a user has given as an object, as a word such as ``"skip"``, or as None.
+
+    None stands for the default policy, and is returned unchanged.
 
     Raises:
         DefinitionError: if the value is not a failure policy.

@@ -24,7 +24,7 @@ _IMMUTABLE = (
 )
 
 _LEAVES = {str, int, float, bool, bytes, types.NoneType}
-"""The most frequent classes of values without parts; ``==`` compares such values."""
+"""The most frequent classes of values without parts: :func:`are_same` compares such values with ``==``."""
 _CONTAINERS = {Union, types.UnionType, tuple, frozenset}
 """Generic classes whose values are immutable if the annotations of their members are immutable."""
 
@@ -53,8 +53,9 @@ def is_class(annotation: Any) -> bool:
 def local_names(module: str | None, qualname: str) -> dict[str, Any]:
     """Return the local variables of the function inside of which a class or function is defined.
 
-    The result is empty for a class or function of the module's top level. Variables that hold a
-    string are left out, as an evaluated annotation is a type.
+    Annotations of the class or function may name these variables. Variables that hold a string are
+    left out, as a string is not a type. The result is empty for a class or function of the module's
+    top level.
 
     Args:
         module: the name of the module of the class or function.
@@ -260,7 +261,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _field_names(class_: Any) -> list[str] | None:
-    """Return the names of a class's encoded fields; None for a class without fields."""
+    """Return the names of the fields of a class that are encoded; None if the class has no fields."""
     if is_pydantic(class_):
         return [name for name, field in class_.model_fields.items() if not field.exclude]
     if attrs.has(class_):
@@ -301,7 +302,7 @@ def forget_decoders(annotation: Any) -> None:
 
 
 def _parts(description: Any, visited: set[int]) -> Iterator[Any]:
-    """Yield msgspec's description of a type, and of the types of its parts."""
+    """Yield msgspec's description of a type, and the descriptions of the types of its parts."""
     if id(description) in visited:
         return
     visited.add(id(description))

@@ -16,7 +16,7 @@ from statefun.sdk.errors import DefinitionError
 
 @attrs.frozen
 class Flaw:
-    """The error of an ill-formed function, and its place; ``line`` and ``column`` count from 1."""
+    """The error of an ill-formed function, and where the function is; lines and columns count from 1."""
 
     file: str
     line: int
@@ -49,7 +49,7 @@ def collecting_flaws() -> Iterator[list[Flaw]]:
 
 
 def collect(fun: Any, error: DefinitionError) -> bool:
-    """Collect the error of a decorated function; return False if the caller has to raise the error."""
+    """Collect the error of a decorated function; return False if the error has to be raised."""
     flaws, code = _flaws.get(), getattr(fun, "__code__", None)
     if flaws is None or code is None:
         return False

@@ -27,7 +27,7 @@ from statefun.sdk.value_spec import ValueSpec, value_specs
 
 
 class _On:
-    """The attribute ``on`` of a registered function."""
+    """The attribute ``on`` of a registered function: makes decorators that add handlers to the function."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class StatefulFunctions:
                 1 second), before it is committed without that call.
             max_in_flight: how many calls of a coroutine function a worker process runs at a time; None
                 for any number.
-            rate_limit: how many calls of a coroutine function a worker process may begin within a time;
-                None for any number.
+            rate_limit: how many calls of a coroutine function a worker process may begin in a period of
+                time; None for any number.
 
         Raises:
             DefinitionError: naming the function and its file, if an argument is ill-formed
@@ -323,7 +323,7 @@ def function(  # noqa: PLR0913 - each is a property of a function
             its effects come with a later micro-batch.
         max_in_flight: how many calls of a coroutine function a worker process runs at a time; None for any
             number. The limit protects a service that many addresses call.
-        rate_limit: how many calls of a coroutine function a worker process may begin within a time, such as
+        rate_limit: how many calls of a coroutine function a worker process may begin in a period, such as
             ``RateLimit(100, per=timedelta(seconds=1), resource="payments")``; None for any number.
         functions: the registry to which the function is added.
 
@@ -365,7 +365,7 @@ def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
 
 
 def _names(handler: Handler) -> set[str]:
-    """Return the names of the types that a handler takes: a class that is defined again keeps its name."""
+    """Return the names of the types that a handler takes; a class that is redefined has an equal name."""
     return set(map(text_of_annotation, handler.takes))
 
 
@@ -375,7 +375,7 @@ def _common_types(one: Handler, other: Handler) -> Sequence[Any]:
 
 
 def _definition(fun: Any) -> tuple[str | None, str]:
-    """Return a function's module and name, which stay equal when a module or cell runs again."""
+    """Return a function's module and name, which stay equal when a module or notebook cell runs again."""
     return getattr(fun, "__module__", None), getattr(fun, "__qualname__", repr(fun))
 
 

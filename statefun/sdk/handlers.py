@@ -31,7 +31,7 @@ _WITH_STATE = 3
 
 @attrs.frozen
 class Handler:
-    """A user's function that takes some of the messages of a function type."""
+    """A user's function that handles some of the messages of a function type."""
 
     fun: Callable[..., Any]
     takes: tuple[Any, ...]
@@ -124,7 +124,7 @@ def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
 
 
 def _second_annotations(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
-    """Return the alternatives of the second parameter's annotation."""
+    """Return the annotation of the second parameter, in a tuple; of a union, return the members."""
     if len(parameters) < _WITHOUT_STATE:  # *args
         return (Message,)
     parameter = parameters[1]
@@ -170,7 +170,7 @@ def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
 
 
 class _Reader(NamedTuple):
-    """Decodes values for a handler."""
+    """Decodes the values of one typename for the handler that takes them."""
 
     decode: Callable[[bytes], Any] | None
     """Decodes a value from bytes; None if the handler takes the whole message, not decoded."""
@@ -182,8 +182,8 @@ def _readers(
 ) -> Iterator[tuple[str, Callable[[bytes], Any], Type[Any]]]:
     """Yield the typename, the decoder and the type of the values that a handler takes.
 
-    A class without a registered type takes values of types with its name in any namespace, which
-    the typename ``*/Login`` stands for.
+    The typename ``*/Login`` stands for the types named ``Login`` in all namespaces. It is yielded for a
+    class ``Login`` without a registered type, whose handler takes the values of all these types.
     """
     others = []
     for each in takes:
@@ -206,7 +206,7 @@ def _readers(
 
 
 class Handlers:
-    """Calls the handler that takes a message's value; a function type may have several."""
+    """Calls the handler that takes a message's value; a function type may have several handlers."""
 
     def __init__(self, handlers: tuple[Handler, ...]) -> None:
         self.handlers = handlers
@@ -216,7 +216,7 @@ class Handlers:
         return {"handlers": self.handlers, "_table": None}  # decoders cannot be pickled
 
     def __call__(self, context: Context, message: Message) -> Any:
-        """Decode the message's value, call the handler for it, and store values changed in place."""
+        """Decode a message's value, call the handler for it, and store state that was changed in place."""
         handler, value = self._decoded(message)
         if handler.state is None:
             return handler.fun(context, value)
@@ -314,7 +314,7 @@ class AsyncHandlers(Handlers):
     """Calls handlers of which at least one is a coroutine function."""
 
     async def __call__(self, context: Context, message: Message) -> None:
-        """Decode the value, await the handler for it, and store values that were changed in place."""
+        """Decode a message's value, await the handler for it, and store state that was changed in place."""
         handler, value = self._decoded(message)
         if handler.state is None:
             await _await_handler(handler, context, value)

@@ -70,10 +70,10 @@ def invoke(
         function: the function.
         batch: the messages, and the state of their address.
         prepare: checks and converts each message and record before it is sent; None to send all as they are.
-        served: whether a server of functions calls, on behalf of a remote runtime. Then the function's
+        served: whether a server calls the function on behalf of a remote runtime. Then the function's
             first exception ends the batch, and is raised, unless the function's failure policy is to skip
             such messages. Exceptions that end the process are raised in any case. Coroutines run in the
-            task of the caller.
+            task that awaits :func:`invoke_async`.
     """
     run = _Run(function, batch, prepare, served=served)
     call, context = function.call, run.context

@@ -33,12 +33,12 @@ class Invocation(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """The failed attempts to call an address behind an endpoint, which its next call has to know."""
+    """The failed attempts to call an address behind an endpoint, kept for the next call of the address."""
 
     outages: int = 0
     """How many times in a row the endpoint went down during requests with messages of the address."""
     alone: int = 0
-    """How many times in a row it went down so while its server was called for no other address."""
+    """How many times in a row the endpoint went down while its server was called for this address alone."""
     attempts: int = 0
     """How many requests of the present call have brought no reply."""
     spent: timedelta = timedelta(0)
@@ -86,12 +86,12 @@ class FailedInvocation:
 
 
 class Turn(NamedTuple):
-    """The turn of a suspect: in one micro-batch, its server is called for no other address."""
+    """The turn of a suspect: a micro-batch in which its server is called for this address alone."""
 
     address: Address
     """The suspect, whose messages may have crashed the server."""
     server: str
-    """The server, as URL without path, or as file of a socket."""
+    """The server: its URL without the path, or the file of its Unix socket."""
 
 
 class Postponed(NamedTuple):
@@ -138,7 +138,7 @@ class InvocationResult(NamedTuple):
     postponed: Postponed | None = None
     """The invocations that have to wait for a later call; None if all were handled or have failed."""
     trouble: Trouble = NO_TROUBLE
-    """The failed attempts to call the address, which its next call has to know."""
+    """The failed attempts to call the address, kept for the next call of the address."""
 
 
 class Transport(Protocol):
@@ -155,7 +155,7 @@ class Transport(Protocol):
         """
 
     async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Return why the messages of an address have to wait, before they are decoded; None if they need not.
+        """Return why the messages of an address have to wait; None if they can be decoded and sent now.
 
         Args:
             target: the address.

@@ -21,7 +21,9 @@ _MAX_PARTITION = 2**31 - 1
 def value_bytes(
     typename: str, topic: str, value: Any, value_type: Type[Any] | None
 ) -> bytes | None:
-    """Encode a value with ``value_type``; if it is None, as Kafka's own serializers do.
+    """Encode a value with ``value_type``; without a ``value_type``, encode it as Kafka's serializers do.
+
+    Without a ``value_type``, the result for the value None is None, which makes a tombstone.
 
     Raises:
         DefinitionError: if the value cannot be encoded.
@@ -65,7 +67,7 @@ def header_bytes(
         for name, value in pairs:
             name.encode()
             if not (value is None or isinstance(value, (str, bytes))):
-                raise TypeError(f"header {name!r} has the value {value!r}")
+                raise TypeError(f"header {name!r} cannot have the value {value!r}")
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnicodeEncodeError):
             raise

@@ -12,7 +12,7 @@ from statefun.sdk.errors import DefinitionError
 
 @attrs.frozen
 class RateLimit:
-    """How many calls of coroutine functions a worker process may begin within a time.
+    """How many calls of coroutine functions a worker process may begin in a period of time.
 
     A call is one invocation batch: the messages of one address. Calls beyond the limit wait, and
     may leave their micro-batch while they wait.
@@ -25,9 +25,9 @@ class RateLimit:
     """
 
     calls: int
-    """The largest number of calls that may begin within the time ``per``."""
+    """The largest number of calls that may begin in a period of the length ``per``."""
     per: timedelta = timedelta(seconds=1)
-    """The time for which ``calls`` is the limit."""
+    """The length of the period in which at most ``calls`` calls may begin."""
     resource: str | None = None
     """The name of a resource, such as a service: functions with the same resource share one limit."""
 
@@ -43,7 +43,7 @@ class RateLimit:
 
     @property
     def interval(self) -> timedelta:
-        """The time between the begins of two calls at the limit, if calls begin at even intervals."""
+        """The time from the start of one call to the start of the next, at an even rate: ``per / calls``."""
         return self.per / self.calls
 
 

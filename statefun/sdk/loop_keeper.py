@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the event loop of a worker process between micro-batches, for calls that have left theirs.
+"""Runs the event loop of a worker process between micro-batches, so that long calls can go on.
 
 While a micro-batch's functions are called, the worker's main thread runs the loop: in the main thread, alarms
 can interrupt calls that block. Between micro-batches, a thread of the keeper runs the same loop, as long as
@@ -53,7 +53,7 @@ class LoopKeeper:
 
     @contextmanager
     def away(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Stop the keeper's thread from running the loop, so that the caller can run it meanwhile."""
+        """Stop the keeper's thread from running the loop, so that the present thread can run it meanwhile."""
         self._stop()
         try:
             yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of single values: StateFun's primitive types, bytes, and numbers of Kafka's clients."""
+"""Types of single values: StateFun's primitive types, bytes, and numbers as Kafka's clients encode them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _check_same(value: Any, again: Any, python_type: type) -> None:
     is_rounded = type(value) is float and (isfinite(again) or not isfinite(value))
     is_other_bool = isinstance(value, bool) and python_type is not bool
     if is_other_bool or (again != value and not is_rounded):
-        raise TypeError(f"it would be decoded as another value, {again!r}")
+        raise TypeError(f"decoding would return another value, {again!r}")
 
 
 BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)

@@ -72,8 +72,8 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
 def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
     """Return the error for a record on which a deserializer has failed.
 
-    It is a FunctionError if a service such as a schema registry has not answered: then the record
-    may be valid. Otherwise it is a ValueDecodeError.
+    The error is a FunctionError if a service such as a schema registry has not answered: then the
+    record may be valid. Otherwise the error is a ValueDecodeError.
     """
     if type(error) is ValueDecodeError:
         return error
@@ -85,7 +85,7 @@ def deserializer_failed(name: str, target: Address, error: BaseException) -> Inv
 
 
 def _attempt(describe: Callable[[], T]) -> T | None:
-    """Return the result of ``describe``; None if it raises, as a method of a user's class failed."""
+    """Return the result of ``describe``; None if it raises, as methods of users' exceptions may do."""
     try:
         return describe()
     except BaseException:  # noqa: BLE001 - also if they ask to exit

@@ -28,7 +28,7 @@ class IngressRecord(NamedTuple):
 
 
 class EncodedRecord(NamedTuple):
-    """A record of a topic, without headers; an egress record has no offset yet."""
+    """A record of a topic, without headers; the offset of an egress record, not written yet, is None."""
 
     topic: str
     partition: int | None

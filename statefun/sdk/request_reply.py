@@ -69,7 +69,7 @@ class RequestReplyHandler:
         self.functions = functions
 
     def handle_sync(self, request_bytes: bytes) -> bytes:
-        """Call the function that a request is for, and return the reply; for programs without a loop.
+        """Call the function that a request is for, and return the reply; for programs without an event loop.
 
         Raises:
             UnknownFunctionError: if the request's function is not registered.

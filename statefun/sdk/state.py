@@ -30,7 +30,7 @@ S = TypeVar("S", bound="State")
 
 
 class _StateClass(type):
-    """The class of state classes: each annotation of a state class declares a value."""
+    """The metaclass of state classes: each annotation of a state class declares a value."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _StateClass:
         """Make a state class, whose objects have the declared values and no other attributes."""

@@ -51,8 +51,8 @@ def state_value(
         default: the value while nothing is stored.
         default_factory: a function that makes the default, such as ``list``: a new object in each
             call, until a value is assigned or changed in place.
-        expire_after_call: delete the value when its function was not called for this long.
-        expire_after_write: delete the value when it was not written for this long.
+        expire_after_call: delete the value when this time has passed since its function was last called.
+        expire_after_write: delete the value when this time has passed since it was last written.
 
     >>> from datetime import timedelta
     >>> from statefun import State
@@ -69,11 +69,13 @@ class Watched(NamedTuple):
     """A value that can be changed in place, as it was when a state last read or wrote the value."""
 
     current: TypedValue | None
-    """The value's encoded form at that time, as :meth:`Values.current` returned it."""
+    """The value's encoded form when the state last read or wrote it; see :meth:`Values.current`."""
     value: Any
-    """The object that the function has, and may change."""
+    """The decoded value: the object that the function has, and may change in place."""
     encoded: TypedValue | None
-    """The encoded form of ``value`` at that time, also if it was a default; None for None."""
+    """The encoded form that ``value`` had when the state last read or wrote it; None for the value None.
+
+    Unlike ``current``, it is also set for a default, which is not stored."""
 
 
 class StateField:
@@ -194,7 +196,7 @@ class StateField:
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
-    """Return the type of a value by its alternatives: the type of one, or a JSON type for several."""
+    """Return the type that encodes values of one of the annotations ``members``; of several, a JSON type."""
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
         return types_of(present[0])[0]

@@ -51,7 +51,7 @@ class StatefulFunction:
     on_failure: FailurePolicy | None = None
     """The policy for messages on which the function fails; None: the application's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
-    """How long the function may take for a message, or its endpoint for a call; None for any time."""
+    """How long the function may take for a message, or its endpoint for a call; None for no limit."""
     declared: tuple[ValueSpec, ...] = ()
     """The values that the registration itself declares, without those of the handlers' state classes."""
     detach_after: timedelta = DETACH_AFTER
@@ -59,13 +59,13 @@ class StatefulFunction:
     max_in_flight: int | None = None
     """How many calls of the function a worker process runs at a time; None for any number."""
     rate_limit: RateLimit | None = None
-    """How many calls of the function a worker process may begin within a time; None for any number."""
+    """How many calls of the function a worker process may begin in a period of time; None for no limit."""
     transport: Transport | None = None
     """Calls the function if it is behind an endpoint; None for a function of the program.
 
     A function behind an endpoint has no handlers here, and declares its values in replies."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
-    """Handles a message in a context."""
+    """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)
     """Whether ``call`` returns an awaitable, or a transport calls the function."""
     expiring: tuple[Expiration, ...] = attrs.field(init=False)
@@ -109,7 +109,7 @@ class StatefulFunction:
 
     @property
     def is_typed(self) -> bool:
-        """Whether a handler declares the type of the values that it handles, or a class of state."""
+        """Whether a handler declares the type of the values that it handles, or a state class."""
         return isinstance(self.call, Handlers)
 
     def takes(self, typename: str) -> bool:
@@ -121,7 +121,7 @@ class StatefulFunction:
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
     def decode(self, typename: str, content: bytes) -> Any:
-        """Decode a value as the handler that takes it needs; return the bytes if no handler has a type."""
+        """Decode a value for the handler that takes it; return the bytes if no handler decodes them."""
         return self.call.decode(typename, content) if isinstance(self.call, Handlers) else content
 
     @property

@@ -105,8 +105,8 @@ _HINT = (
 class _Serializer(TypeSerializer[T]):
     """Encodes values, and checks that decoding returns the same value.
 
-    Without the check, a field whose value its annotation does not allow would fail where it is read,
-    maybe months later, and not where it was written.
+    Without the check, a value that the annotation of a field does not allow would cause an error when
+    the field is read, maybe months later, and not when it is written.
 
     Args:
         python_type: the class of all values; None if values have several classes.
@@ -138,7 +138,7 @@ class _Serializer(TypeSerializer[T]):
         again = self.deserialize(content)
         if (self._is_exact or again != value) and not are_same(again, value):
             hint = _HINT if self._is_exact else ""
-            raise TypeError(f"it would be decoded as another value, {again!r}{hint}")
+            raise TypeError(f"decoding would return another value, {again!r}{hint}")
         return content
 
     def deserialize(self, value: bytes, /) -> T:
@@ -277,8 +277,8 @@ def make_protobuf_type(cls: type[P], namespace: str | None = None) -> SimpleType
 
     Args:
         cls: the generated message class.
-        namespace: the namespace of the typename, ``type.googleapis.com`` if not given; its name is
-            the full name of the Protobuf message.
+        namespace: the namespace of the typename, ``type.googleapis.com`` if not given; the full name of
+            the Protobuf message follows the namespace.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> make_protobuf_type(Duration).typename

@@ -31,7 +31,7 @@ def to_epoch_millis(date: datetime) -> int:
 
 
 def in_milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds, rounded up, so that no timer comes early.
+    """Return a duration in whole milliseconds, rounded up, so that a wait is never too short.
 
     >>> in_milliseconds(timedelta(microseconds=1500))
     2

@@ -24,7 +24,7 @@ _STATEFUN = PurePath(__file__).parents[1]
 _LIBRARY_FRAMES = 2
 """How many consecutive frames of libraries are shown: the last ones, which are near the error."""
 _USER_FRAMES = 20
-"""How many of the first and of the last consecutive frames of users' code, as of a recursion, are shown."""
+"""How many frames are shown from each end of a long sequence of users' frames, such as a recursion."""
 _PIECE = 1_000
 """The number of characters to show of a frame or of an exception's text, which may be very long."""
 
@@ -80,7 +80,7 @@ def passes_users_code(error: BaseException) -> bool:
 
 
 class _Frames(traceback.StackSummary):
-    """The frames of an exception; formatted, most frames of libraries are only counted."""
+    """The frames of an exception; formatting them replaces most frames of libraries by their number."""
 
     def __init__(self, frames: traceback.StackSummary, own: str | None) -> None:
         super().__init__(frames)
@@ -106,7 +106,7 @@ class _Frames(traceback.StackSummary):
 
 
 def _members(error: traceback.TracebackException) -> Iterable[traceback.TracebackException]:
-    """Return the exceptions of a group, which Python has since 3.11."""
+    """Return the members of an exception group, a class of Python 3.11; empty for another exception."""
     return getattr(error, "exceptions", None) or ()
 
 
@@ -123,7 +123,10 @@ def _users_frames(frames: TracebackType | None) -> list[traceback.FrameSummary]:
 
 
 def _own_library(frames: traceback.StackSummary) -> str | None:
-    """Return the installed library of the first frame, which is users' code; None for a plain file."""
+    """Return the library whose frames count as users' code: that of the first frame outside of statefun.
+
+    The result is None if the file of that frame is in no library.
+    """
     return next((name for name in map(_library, frames) if name != _STATEFUN.name), None)
 
 

@@ -79,7 +79,7 @@ class Type(ABC, Generic[T]):
     """
 
     python_type: type[T] | None = None
-    """The class of the values, with which handlers are annotated; None: annotations cannot name it."""
+    """The class of the values, with which handlers are annotated; None if no annotation names the type."""
     _older: Mapping[str, Callable[[bytes], T]] = MappingProxyType({})
     """Decoders of values of older types, by the typenames of the older types."""
 
@@ -117,11 +117,11 @@ class Type(ABC, Generic[T]):
         return self.serializer().deserialize(value)
 
     def shape(self) -> str:
-        """Return a text that differs between versions of a type with different values; empty if unknown."""
+        """Return a text that changes with the values' form, such as a schema digest; empty if unknown."""
         return ""
 
     def origin(self) -> str:
-        """Return where the type is defined; a module or notebook cell that runs again keeps the text."""
+        """Return where the type is defined; the text stays equal if a module or notebook cell runs again."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class _Upgrade(Generic[T]):
 def _decoding_older(
     typename: str, upgrades: Mapping[Type[Any], Callable[[Any], T]]
 ) -> dict[str, Callable[[bytes], T]]:
-    """Return the decoders of older types, and of the types that these upgrade in turn."""
+    """Return decoders, by typename, of values of older types, and of the types that those types upgrade."""
     decoders: dict[str, Callable[[bytes], T]] = {}
     for older, convert in upgrades.items():
         if not (isinstance(older, Type) and callable(convert)):
@@ -294,7 +294,7 @@ Type_ = TypeVar("Type_", bound=Type[Any])
 
 
 default_types = TypeRegistry()
-"""The process's registry: :func:`simple_type`, its siblings and the primitive types add to it."""
+"""The process's registry of types, to which :func:`simple_type` and similar functions add types."""
 
 
 def simple_type(

@@ -43,9 +43,9 @@ class ValueSpec:
     name: str
     type: Type[Any]
     expire_after_call: timedelta | None = None
-    """Delete the value when its function was not called for the address for this long."""
+    """Delete the value when this time has passed since its function was last called for the address."""
     expire_after_write: timedelta | None = None
-    """Delete the value when it was not written for this long."""
+    """Delete the value when this time has passed since it was last written."""
 
     @property
     def after_call(self) -> bool:

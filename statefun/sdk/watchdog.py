@@ -23,7 +23,7 @@ from statefun.sdk.deadline import Alarm, CallTimeoutError, HeldTimer
 _GRACE = 1.0
 """The longest time, in seconds, that a cancelled coroutine may take to end."""
 _LOOKS = 8
-"""How often the watchdog looks at a call with a short timeout before the timeout is over."""
+"""How many times the watchdog looks at a call with a short timeout before the timeout is over."""
 _LONGEST_INTERVAL = 1.0
 """The longest time between two looks at a call, in seconds."""
 _SHORTEST_INTERVAL = 0.001
@@ -42,7 +42,7 @@ async def finished(
 ) -> BaseException | None:
     """Await a coroutine that returns its exception, and cancel it when it takes too long.
 
-    The coroutine runs as a separate task: however it ends, the awaiting caller goes on.
+    The coroutine runs as a separate task: however it ends, the task that awaits it goes on.
 
     Returns:
         The exception of the coroutine, or a CallTimeoutError if it has ended after its timeout;
@@ -102,7 +102,7 @@ class Stretch:
 
 
 async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None:
-    """Await a coroutine as :func:`finished` does, but in the caller's own task and event loop.
+    """Await a coroutine as :func:`finished` does, but in the present task and event loop.
 
     The loop gets neither a watchdog nor a task factory, and cancelling the task cancels the call.
     A call that goes on although it was cancelled cannot be abandoned.
@@ -216,16 +216,16 @@ class _WatchedCall:
         self.task = task
         self.alarm = alarm
         self.end: asyncio.Future[None] = loop.create_future()
-        """Done when the call has ended or was abandoned."""
+        """A future that is done when the call has ended or was abandoned."""
         self.is_over = False
-        """Whether the timeout was over before the call has ended."""
+        """Whether the timeout was over before the call ended."""
         self.elapsed = 0.0
         """Seconds since the call was begun or, if ``is_over``, cancelled."""
         self.interval = _interval(alarm.seconds or 0.0)
         task.add_done_callback(self._finish)
 
     def look(self, seconds: float) -> None:
-        """Add ``seconds`` to the elapsed time; log a warning, cancel or abandon the call when it is time."""
+        """Add ``seconds`` to the elapsed time; warn about, cancel or abandon a call that takes too long."""
         self.elapsed += seconds
         timeout = self.alarm.seconds or 0.0
         if self.is_over:

@@ -780,7 +780,7 @@ def test_annotations_bring_back_what_json_does_not(
     handle.__annotations__["content"] = annotation
     functions.register(FUNCTION, handle)
 
-    with pytest.raises(DefinitionError, match="it would be decoded as another value"):
+    with pytest.raises(DefinitionError, match="decoding would return another value"):
         message_to(ADDRESS, sent)
     assert give(message_to(ADDRESS, sent, type_).typed_value).failures == []
     assert got == [sent]
