@@ -145,6 +145,6 @@ def test_a_package_that_is_broken_is_told_of(folder: Path) -> None:
     assert done.returncode == 1
     assert "unknown kind 'com.example.numbers.v1/ingress'" in done.stdout
     assert (
-        "package example-numbers cannot add its kinds of components, which are unknown now: "
-        "ModuleNotFoundError: No module named 'nowhere'"
+        "the kinds of components of package example-numbers cannot be loaded, so no module file can use "
+        "them: ModuleNotFoundError: No module named 'nowhere'"
     ) in done.stderr

@@ -133,7 +133,7 @@ class EmbeddedKafka:
 
     @property
     def log_file(self) -> Path:
-        """The file with the output of the broker since its folder was created, also of earlier starts."""
+        """The file with the output of all starts of the broker since the broker's folder was created."""
         if self._folder is None:
             raise PlatformError("the embedded Kafka has not been started; call start first")
         return self._folder / "broker.log"

@@ -29,7 +29,7 @@ class Progress:
     """
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
-        """Store the texts of the line; the line is shown once the ``with`` block begins.
+        """Store the title and the stream; the line is shown once the ``with`` block begins.
 
         Args:
             title: The name of the step, without a full stop.
@@ -47,7 +47,7 @@ class Progress:
         self._spinner = threading.Thread(target=self._spin, name="progress", daemon=True)
 
     def update(self, text: str) -> None:
-        """Show a text, the current activity, on the line; do nothing without a terminal."""
+        """Show the current activity, ``text``, at the end of the line; show nothing without a terminal."""
         with self._lock:
             self._text = text
             if self._spins and self._started and not self._ended.is_set():

@@ -46,7 +46,7 @@ class PlacedRecord:
 
     @classmethod
     def of(cls, record: Any) -> PlacedRecord:
-        """Return a record that the Kafka client has read as PlacedRecord."""
+        """Convert a record that the Kafka client has read to a PlacedRecord."""
         kind, millis = record.timestamp()
         return cls(
             _bytes(record.key()),
@@ -100,7 +100,7 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
 
 
 def placed_records(address: str, topic: str) -> list[PlacedRecord]:
-    """Return the records that a topic has now with partition, offset, timestamp and headers.
+    """Return the records that a topic has now, each with partition, offset, timestamp and headers.
 
     The arguments, the order of the records and the errors are the same as for :func:`read_records`.
     """

@@ -63,7 +63,7 @@ class FileClock:
         return int(self.file.read_text())
 
     def monotonic(self) -> int:
-        """Return always 0, as no time passes between two calls of :meth:`set`."""
+        """Always return 0, as no time passes between two calls of :meth:`set`."""
         return 0
 
     def set(self, seconds: float) -> None:
@@ -108,7 +108,7 @@ class SparkApplication(TestedApplication):
         self._substitutes = {
             route.topic: f"{self._own}-other-{number}" for number, route in enumerate(routes)
         }
-        """The topics that the application reads instead of a connector's streams and files, by the latter."""
+        """The topics that replace the sources of connectors, by the name of a stream or path of a file."""
         self._create(self._topics())
         self._begin = self._ends()
         """The end offsets that all partitions had when this object was created."""
@@ -140,7 +140,7 @@ class SparkApplication(TestedApplication):
         if not function.takes(argument.typename):
             raise DefinitionError(
                 f"no handler of function {typename} takes values of type {argument.typename}, so Spark "
-                "cannot deliver this message; send a value of another type, or test this in process"
+                "cannot deliver this message; send a value of another type, or test this without Spark"
             )
         kinds = (typename, argument.typename)
         if kinds not in self._sent:
@@ -193,7 +193,7 @@ class SparkApplication(TestedApplication):
         self._next_timer = application.run().next_timer
 
     def _write_all(self) -> None:
-        """Write the pending records to their topics, with a producer of their own."""
+        """Write the pending records to their topics, and wait until the broker has confirmed them."""
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
         for record in self._pending:
             producer.produce(**record)
@@ -205,7 +205,7 @@ class SparkApplication(TestedApplication):
 
     @property
     def next_timer(self) -> datetime | None:
-        """When the next delayed message is due, as the last ``drain`` found; None if there is none."""
+        """The due time of the next delayed message after the last ``drain``; None if no message waits."""
         return self._next_timer
 
     def _set_time(self, now: datetime) -> None:
@@ -287,7 +287,7 @@ class SparkApplication(TestedApplication):
         )
 
     def _own_ingress(self, id_: TypeName, routes: Iterable[TopicRoute]) -> KafkaIngress:
-        """Return an ingress with routes whose topics only the test writes to."""
+        """Return an ingress of the embedded broker with ``routes``, whose topics only the test writes to."""
         return KafkaIngress(
             id_,
             self._kafka.bootstrap_servers,
@@ -300,7 +300,7 @@ class SparkApplication(TestedApplication):
         )
 
     def _topic_of(self, route: TopicRoute, topic: str) -> str:
-        """Return the topic of the embedded broker to which a test's record for a topic, stream or path goes."""
+        """Return the embedded broker's topic to which a test's record for a topic, stream or path goes."""
         return self._substitutes.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of values in further formats: Avro, Protobuf without classes, values with registered schemas."""
+"""Types of values in Avro, in Protobuf without generated classes, and with schemas in a schema registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statefun.sdk.errors import ConfigurationError
 
 @cache
 def optional_package(name: str, extra: str) -> ModuleType:
-    """Import a package that is not installed with every statefun; the module is cached.
+    """Import a package that only an extra of statefun installs; the imported module is cached.
 
     Args:
         name: the name of the module to import.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Module files: the components that they declare, and readers for every documented format."""
+"""The components that module files (such as ``module.yaml``) declare, and readers of every file format."""

@@ -30,7 +30,7 @@ _NO_TOPIC = (
 NO_INGRESS = "no ingress is declared, so no function would ever be invoked"
 
 Finding = tuple[Location | None, str]
-"""A problem: its location in the module files, or None, and a sentence that describes the problem."""
+"""A problem: its location (None if it is not in a module file), and a sentence that describes the problem."""
 
 
 def check_binding(
@@ -60,7 +60,7 @@ def check_binding(
 
 
 def not_run(component: Unsupported) -> str:
-    """Return the warning that a component cannot run, since this version does not support its kind."""
+    """Return the warning about a component whose kind this version of statefun cannot run."""
     return f"{component.kind} {component.id} is valid, but this version of statefun cannot run it and ignores it"
 
 
@@ -122,7 +122,7 @@ def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
 
 
 def _loop_problems(module: Module) -> Iterator[Finding]:
-    """Find topic patterns of ingresses that also match the topics of dead letters and replays."""
+    """Find topic patterns that match topics of dead letters or replays: dead letters would be read again."""
     topics = [
         (egress, topic)
         for egress in module.egresses
@@ -149,7 +149,7 @@ def _declared_twice(module: Module) -> Iterator[Finding]:
 
 
 def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
-    """Find topics that two egresses of the playground at different ports have."""
+    """Find topics that two egresses of the playground declare, although the egresses have different ports."""
     first_egresses: dict[str, ConnectorEgress] = {}
     for egress in module.connector_egresses:
         if isinstance(egress.settings, PlaygroundDoor):
@@ -161,7 +161,7 @@ def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find failure policies dead-letter without a dead-letter topic, and second dead-letter topics."""
+    """Find failure policies that need a dead-letter topic if none is declared; find a second such topic."""
     with_letters = [egress for egress in module.egresses if egress.dead_letter_topic]
     for second in with_letters[1:]:
         text = f"{second.label} has a deadLetterTopic, but only one egress may have one, and egress"

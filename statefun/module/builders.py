@@ -58,13 +58,13 @@ class KafkaStartupPosition:
 
     @classmethod
     def from_specific_offsets(cls, offsets: Mapping[tuple[str, int], int]) -> KafkaStartupPosition:
-        """Start at given offsets by topic and partition; other partitions start at the group's offsets."""
+        """Start at given offsets by topic and partition; other partitions start at committed offsets."""
         named = {f"{topic}/{partition}": offset for (topic, partition), offset in offsets.items()}
         return cls({"type": "specific-offsets", "offsets": named})
 
     @classmethod
     def from_date(cls, date: datetime) -> KafkaStartupPosition:
-        """Start at the first record whose timestamp is at or after ``date``, with a time zone."""
+        """Start at the first record whose timestamp is at or after ``date``, which must have a time zone."""
         return cls({"type": "date", "date": date.isoformat()})
 
     def __repr__(self) -> str:
@@ -136,7 +136,8 @@ class KafkaIngressBuilder(ComponentBuilder):
         """Set a function that makes the values of messages from records.
 
         The deserializer runs in Spark's Python workers, as functions do. If the deserializer raises an
-        exception, the failure policy of the record decides. The deserializer also gets tombstones.
+        exception, the failure policy decides what happens to the record. The deserializer also gets
+        records without a value (tombstones).
 
         Args:
             deserializer: a function that returns the value of a record, or None to leave the record
@@ -151,7 +152,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         return self._with(startupPosition=position.spec)
 
     def with_stop_position(self, position: KafkaStartupPosition) -> KafkaIngressBuilder:
-        """Set the position at which reading stops: before the record where the same position would start."""
+        """Set where reading stops: before the record at which a start at this position would begin."""
         return self._with(stopPosition=position.spec)
 
     def with_auto_offset_reset_position(

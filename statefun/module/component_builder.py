@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of builders: it collects keys, and reads them as if a module file had them."""
+"""The base class of builders, which collect keys in Python and read them like keys of a module file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ C = TypeVar("C")
 
 
 class ComponentBuilder:
-    """Collects the keys of a component's ``spec``."""
+    """Collects the keys of a component's ``spec``, as a module file would have them."""
 
     def __init__(self, id_: str, location: Location) -> None:
         self._location = location
         self._spec: dict[str, Any] = {"id": id_}
 
     def _read(self, kind: str, read: Callable[[Component, Problems], C]) -> C:
-        """Read the component with the reader of its kind; raise ModuleError if the component has problems."""
+        """Read the component from the collected keys; raise ModuleError if the component has problems."""
         problems = Problems()
         spec = _node(self._spec, self._location, "spec")
         try:
@@ -46,7 +46,10 @@ class ComponentBuilder:
 
 
 def caller() -> Location:
-    """Return the line that called the function which calls this one: there, a program makes a builder."""
+    """Return the place in the user's program where the function that calls this one was called.
+
+    The program makes a builder there, and error texts about the builder's component give this place.
+    """
     frame = sys._getframe(2)  # noqa: SLF001 - the inspect module would read source files for it
     return Location(frame.f_code.co_filename, frame.f_lineno, 1)
 

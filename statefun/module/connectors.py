@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses that connectors read, and egresses that connectors write: what the runtime knows of them."""
+"""The declarations of ingresses whose records connectors read, and of egresses whose records they write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConnectorIngress:
     """The routes of the ingress's records; each topic is a source of the connector, such as a stream."""
     location: Location
     reader: str
-    """``package.module:name`` of a function that takes a ``Reading`` and returns the records."""
+    """``package.module:name`` of a function that takes a ``Reading`` and returns a DataFrame of records."""
     settings: Any = attrs.field(default=None, repr=False)
     """The settings of the reader; settings may contain passwords."""
     failure_policy: OnFailure | None = None
@@ -53,7 +53,10 @@ class ConnectorEgress:
     """The kind of the component, such as ``io.statefun.kinesis.v1/egress``."""
     location: Location
     writer: str
-    """``package.module:name`` of a function that takes a ``Writing`` and returns a ``Cluster``."""
+    """``package.module:name`` of a function that opens the connection of a lane.
+
+    The function takes a ``Writing`` and returns a ``Cluster``.
+    """
     address: str
     """The place to which the egress writes, such as a server, for error texts and logs."""
     convert: Callable[[EgressMessage], KafkaEgressMessage | None]
@@ -66,11 +69,11 @@ class ConnectorEgress:
     max_record_size: int = 1024 * 1024
     """The largest size of a record, in bytes: key, value and headers together."""
     chunk_records: int = 1000
-    """The largest number of records in one call of the writer."""
+    """The largest number of records that the writer gets in one call."""
     is_exactly_once: bool = False
-    """Whether the writer stores markers in the transaction of the records."""
+    """Whether the writer stores markers in the transaction of the records, so that each is written once."""
     checker: str | None = None
-    """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""
+    """``package.module:name`` of a function for ``statefun validate --connect``; see ConnectorIngress."""
 
     @property
     def label(self) -> str:

@@ -36,7 +36,7 @@ def components(document: Node, problems: Problems) -> list[Component]:
 
 
 def _kind_named(valid_names: Callable[[], Iterable[str]]) -> Reader[str]:
-    """Return a reader of the name of a kind; for an unknown name, it suggests a similar one."""
+    """Return a reader of the name of a kind; if it reports an unknown name, it suggests a similar one."""
 
     def read(node: Node, problems: Problems) -> str:
         names = tuple(valid_names())
@@ -160,7 +160,11 @@ def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
 
 
 def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
-    """Return the key ``meta`` of older documents; its value is the kind, and the entries for the spec."""
+    """Return the declaration of the key ``meta``, which a list item of an older document has.
+
+    The key's value is a pair: the current name of the kind, and the entries of ``meta`` that a current
+    document has in ``spec``, such as the id.
+    """
     kind = Key(
         section.discriminator,
         _kind_named(lambda: section.kinds),

@@ -52,7 +52,7 @@ class FromLatest:
 
 @attrs.frozen
 class FromSpecificOffsets:
-    """Start at given offsets; partitions without a given offset start at the group's offsets."""
+    """Start at given offsets; partitions without a given offset start at the group's committed offsets."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -66,7 +66,7 @@ class FromDate:
 
 StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOffsets | FromDate
 StopPosition = FromLatest | FromSpecificOffsets | FromDate
-"""The position at which reading stops: before the record where the same position would start."""
+"""Where reading stops: before the record at which a start at this position would begin."""
 
 
 class OnDataLoss(Enum):
@@ -90,7 +90,7 @@ class KafkaIngress:
     startup_position: StartupPosition = FromGroupOffsets()
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
-    """Further properties of the Kafka consumer, by their names in Java."""
+    """Further properties of the Kafka consumer, by their names in Kafka's Java client."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
     commit_offsets: bool = True
@@ -127,9 +127,9 @@ class KafkaEgress:
     location: Location
     delivery_semantic: DeliverySemantic = DeliverySemantic.AT_LEAST_ONCE
     transaction_timeout: timedelta = timedelta(minutes=15)
-    """How long a transaction of exactly-once may stay open; at most the broker's limit for it."""
+    """How long a transaction of an exactly-once egress may stay open; the broker limits this time."""
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
-    """Further properties of the Kafka producer, by their names in Java."""
+    """Further properties of the Kafka producer, by their names in Kafka's Java client."""
     max_record_size: int = MAX_RECORD_SIZE
     """The largest size of a record, in bytes: key, value and headers together."""
     on_refused: OnFailure | None = None
@@ -137,7 +137,7 @@ class KafkaEgress:
     dead_letter_topic: str | None = None
     """The topic of dead letters; None if this egress writes none."""
     replay_topic: str | None = None
-    """The topic from which replayed dead letters go to their functions."""
+    """The topic from which replayed dead letters go to their functions; None if this egress has none."""
     serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
     """A function that returns the record of a value, or None to send nothing; None: no serializer."""
     topics: tuple[TransformedTopic, ...] = ()
@@ -186,7 +186,10 @@ class Endpoint:
     """An endpoint: functions that a server runs, and that the runtime calls over HTTP."""
 
     functions: TypeName
-    """The function behind the endpoint; ``*`` stands for all of the namespace without an own endpoint."""
+    """The typename of the functions behind the endpoint.
+
+    The name ``*`` stands for all functions of the namespace that no other endpoint names.
+    """
     url_template: str = attrs.field(repr=shown_uri)
     """The URL of the endpoint, in which ``{function.name}`` stands for the name of the called function."""
     location: Location
@@ -203,11 +206,11 @@ class Endpoint:
     failure_policy: FailurePolicy | None = None
     """The policy for messages that the endpoint's functions fail to handle; None: the runtime's default."""
     detach_after: timedelta = timedelta(seconds=1)
-    """How long a micro-batch waits for a call of the endpoint."""
+    """How long a micro-batch waits for a call of the endpoint; a slower call becomes a long call."""
     max_in_flight: int | None = None
     """How many calls of the endpoint a worker process makes at a time; None for any number."""
     rate_limit: RateLimit | None = None
-    """How many calls of the endpoint a worker process may begin within a time; None for any number."""
+    """How many calls of the endpoint a worker process may begin in a period; None for any number."""
 
     @property
     def has_host_of_function(self) -> bool:
@@ -222,7 +225,7 @@ PLAYGROUND = TypeName("io.statefun.playground", "egress")
 
 @attrs.frozen
 class PlaygroundIngress:
-    """An ingress of the playground, which takes messages over HTTP, for development."""
+    """An ingress of the playground, which accepts messages over HTTP, for development."""
 
     port: int
     location: Location
@@ -247,7 +250,7 @@ class Unsupported:
     kind: str
     """The current name of the kind, also if an older document gives the kind an older name."""
     id: str
-    """The component's name, which is unique in its kind: a typename, functions of an endpoint or a port."""
+    """The component's name, which is unique among components of its kind, such as a typename."""
     location: Location
 
 

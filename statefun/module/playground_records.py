@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts messages to an egress of the playground to records; programs send them in several forms."""
+"""Makes records from the messages, in several forms, that functions send to egresses of the playground."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ PLAYGROUND_RECORD_TYPENAME = "io.statefun.playground/EgressRecord"
 
 
 def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgressMessage:
-    """Convert a message to an egress of the playground to a record.
+    """Return the record that a message to an egress of the playground becomes.
+
+    ``topics`` are the topics of the egress.
 
     Raises:
         DefinitionError: if the record's topic is not one of ``topics``, or the message is malformed.
@@ -33,7 +35,7 @@ def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgr
 
 
 def _payload_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Convert a message whose value is a JSON object with a topic and a payload to a record.
+    """Return the record of a message whose value is a JSON object with a topic and a payload.
 
     The playground of Stateful Functions 3.x calls such a value an ``EgressRecord``.
     """

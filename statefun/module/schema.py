@@ -51,7 +51,7 @@ def module_schema() -> dict[str, Any]:
 
 
 def _referring(schema: Any) -> Any:
-    """Replace each schema of a transform by a reference, so that the result contains that schema once."""
+    """Replace the schema of transforms by a reference wherever it occurs, so that the result is small."""
     if schema == TRANSFORM.schema:
         return {"$ref": "#/$defs/transform"}
     if isinstance(schema, dict):

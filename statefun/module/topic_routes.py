@@ -37,7 +37,7 @@ class JsonValues:
     """The format of values that are JSON documents in UTF-8."""
 
     have_schemas: bool = False
-    """Whether each document has schema and payload, as Kafka Connect writes with ``schemas.enable``."""
+    """Whether documents are objects with schema and payload, as with Kafka Connect's ``schemas.enable``."""
 
 
 @attrs.frozen
@@ -89,9 +89,9 @@ class TopicRoute:
     partitions: tuple[int, ...] = ()
     """The partitions to read; if empty, all partitions are read, also partitions added later."""
     deserializer: Deserializer | None = None
-    """The deserializer that makes the values of messages; None: these are the values of records."""
+    """The deserializer that makes the values of messages; None: a message has the value of its record."""
     value_format: ValueFormat | None = None
-    """The format that defines the value type; None: the program defines the type."""
+    """The format that defines the value type; None: the type is registered in Python."""
     key_type: TypeName | None = None
     """The type that decodes keys to ids of addresses; None: a key is UTF-8 text and becomes the id."""
     chain: Chain | None = None
@@ -105,16 +105,16 @@ class TopicRoute:
         return self.chain is not None and self.chain.changes_key
 
     def takes(self, topic: str) -> bool:
-        """Return whether the route takes the records of a topic."""
+        """Return whether the route is for the records of a topic."""
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
     def read_by(self, deserializer: Deserializer) -> TopicRoute:
         """Return a copy of the route with a deserializer, which defines the type of the values.
 
-        The route may keep a value format only for transforms of keys that read values.
+        The copy has no value format. The route may have one only if transforms of keys read values with it.
 
         Raises:
-            DefinitionError: if transforms change values, or no transform of keys uses the format.
+            DefinitionError: if transforms change values, or if no transform of keys needs the value format.
         """
         is_format_for_keys = self.chain is not None and self.chain.reads_value
         has_own_values = self.value_format is not None and not is_format_for_keys
@@ -122,7 +122,7 @@ class TopicRoute:
             raise DefinitionError(
                 f"topic {self.topic}: the deserializer of the ingress decodes the values, so that "
                 "the topic can have neither transforms of values, nor a valueFormat that no "
-                "transform of keys reads; remove these keys, or the deserializer"
+                "transform of keys reads; remove them, or remove the deserializer"
             )
         return attrs.evolve(self, deserializer=deserializer, value_format=None)
 
@@ -158,6 +158,8 @@ R = TypeVar("R", bound=_TakesTopics)
 
 def route_of(routes: Iterable[R], topic: str) -> R | None:
     """Return the route of a topic: a route with its name, or else the first route whose pattern matches.
+
+    None is returned if no route is for the topic.
 
     >>> here = Location("module.yaml", 1, 1)
     >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)

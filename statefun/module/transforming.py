@@ -45,7 +45,9 @@ class _Values:
         return transformed.value or b""
 
     def refuse(self, content: bytes) -> bytes:
-        raise NotImplementedError(f"the registered type must decode these {len(content)} bytes")
+        raise NotImplementedError(
+            f"a value of {len(content)} bytes must be decoded by the type that is registered for it"
+        )
 
 
 def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer:
@@ -83,9 +85,10 @@ def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
 
 
 def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
-    """Return the error that stops the application because a service fails that a key's transforms need.
+    """Return the error for a record whose key transforms cannot compute, since a service does not answer.
 
-    Without the key, the address of the record is unknown, and no failure policy may drop the record.
+    The error stops the application: without the key, the address of the record is unknown, and no failure
+    policy may drop the record.
 
     Args:
         place: the record whose key cannot be computed.
@@ -112,7 +115,7 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
 
 
 def encoded_record(record: KafkaRecord) -> EncodedRecord:
-    """Convert a record of an ingress to the form that transforms take."""
+    """Convert a record of an ingress to the form that transforms read."""
     key, value, topic, partition, offset, time, _ = record
     return _make_record((topic, partition, offset, to_epoch_millis(time), key, value))
 

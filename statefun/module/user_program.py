@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a program without running it: its functions, and the ingresses and egresses it declares."""
+"""Loads the functions, ingresses and egresses that a program defines, without running the application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from statefun.sdk.types import default_types
 T = TypeVar("T")
 
 LOADED = "__statefun_validate__"
-"""The ``__name__`` of a loaded program: not ``__main__``, so that it does not run."""
+"""The ``__name__`` of a loaded program: not ``__main__``, so that its main block does not run."""
 OUTSIDE = "put all code that does not register functions under if __name__ == '__main__'"
 """The advice in the error about a program that cannot be loaded."""
 
@@ -44,7 +44,7 @@ class UserProgram:
         return next(iter(self.registries), default_functions)
 
     def text(self) -> str:
-        """Return the text of all files that define functions of the program."""
+        """Return the source code of all files that define functions of the program."""
         files = {str(self.file), *filter(None, map(_file_of, self.functions))}
         texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
         return "\n".join(texts)
@@ -74,12 +74,12 @@ def load_program(app: Path) -> UserProgram:
 
 
 def place_in(file: str, error: BaseException) -> str:
-    """Return ", line N" for the line of a file that raised an exception; empty if no line of it did."""
+    """Return ", line N" for the line of a file that raised an exception; empty if none of its lines did."""
     return f", line {line}" if (line := line_in(file, error, 0)) else ""
 
 
 def line_in(file: str, error: BaseException, default: int = 1) -> int:
-    """Return the line of a file that raised an exception; ``default`` if no line of it did."""
+    """Return the line of a file that raised an exception; ``default`` if none of its lines did."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
     if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
@@ -115,7 +115,7 @@ def forget_loaded() -> None:
 
 
 def _unique(things: Iterable[T]) -> list[T]:
-    """Return each object once, also a registry to which two variables refer."""
+    """Return objects without repetitions: two variables of a program may refer to the same object."""
     return list({id(each): each for each in things}.values())
 
 
@@ -128,7 +128,7 @@ def _file_of(function: StatefulFunction) -> str | None:
 
 @contextmanager
 def _as_program(app: Path) -> Iterator[None]:
-    """Let a program import modules from its folder during the block, as when the program runs."""
+    """Let a program import modules from its folder during the ``with`` block, as when it runs."""
     folder = str(app.resolve().parent)
     sys.path.insert(0, folder)
     try:

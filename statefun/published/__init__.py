@@ -2,7 +2,7 @@
 """The module names of the published package, apache-flink-statefun, for programs that use them.
 
 Python finds them as ``statefun.core`` and so on, since this folder is on the path of ``statefun``.
-No module of this project imports them. Each warns its importer, and says where its names are now.
+No module of this project imports them. Each module warns its importer, and says where the names are now.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import inspect
 import warnings
 
 _IMPORTERS = ("statefun", "importlib", "_frozen_importlib", "_pytest.")
-"""Modules with frames between this one and the user's import; pytest imports test modules itself."""
+"""Beginnings of the names of modules whose frames are skipped when the importer is searched."""
 
 
 def warn_of_move(module: str, now: str = "statefun") -> None:
-    """Warn the importer of a module that its names are in another module now."""
+    """Warn the importer of the module ``module`` that its names are in the module ``now``."""
     text = f"{module} is a module of apache-flink-statefun; import its names from {now}"
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_IMPORTERS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.core`` of the published package."""
+"""Stands in for ``statefun.core`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse_typename(typename: str) -> tuple[str, str]:
     """Split a typename into namespace and name, as :meth:`~statefun.TypeName.parse` does.
 
     Raises:
-        DefinitionError: if it is ill-formed.
+        DefinitionError: if the typename is malformed.
     """
     parsed = TypeName.parse(typename)
     return parsed.namespace, parsed.name

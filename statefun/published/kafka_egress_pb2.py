@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.kafka_egress_pb2`` of the published package."""
+"""Stands in for ``statefun.kafka_egress_pb2`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 

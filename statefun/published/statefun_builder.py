@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.statefun_builder`` of the published package."""
+"""Stands in for ``statefun.statefun_builder`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 

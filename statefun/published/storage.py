@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.storage`` of the published package."""
+"""Stands in for ``statefun.storage`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ warn_of_move(__name__)
 
 
 class Resolution(NamedTuple):
-    """The values of an address, or those that the runtime has not sent."""
+    """The values of an address, or else the specs of the values that the runtime has not sent."""
 
     missing_specs: list[ValueSpec] | None
     storage: Storage | None
 
 
 def make_address_storage_spec(specs: Sequence[ValueSpec]) -> StorageSpec:
-    """Return the values that a function stores.
+    """Return the declared values of a function as one StorageSpec.
 
     Raises:
         DefinitionError: if a name occurs twice.
@@ -46,12 +46,12 @@ def resolve(
     typename: str,  # noqa: ARG001 - a parameter of the published function
     values: Iterable[ToFunction.PersistedValue],
 ) -> Resolution:
-    """Return the values of a function that the runtime has sent, or the specs of missing ones.
+    """Return the values of an address that the runtime has sent, or the specs of the missing values.
 
     Args:
-        storage: the values that the function stores.
-        typename: of the function.
-        values: as they are on the wire.
+        storage: the declared values of the function.
+        typename: the typename of the function, which is not used.
+        values: the values in the form in which the runtime sends them.
     """
     sent = {each.state_name: each.state_value for each in values}
     missing = [spec for spec in storage.specs if spec.name not in sent]

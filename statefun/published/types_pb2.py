@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.types_pb2`` of the published package."""
+"""Stands in for ``statefun.types_pb2`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.utils`` of the published package."""
+"""Stands in for ``statefun.utils`` of apache-flink-statefun; importing it is deprecated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ warn_of_move(__name__)
 
 
 def to_typed_value(type: Type[Any], value: Any) -> TypedValue:  # noqa: A002 - its published name
-    """Encode a value for the request-reply protocol; None is no value.
+    """Encode a value for the request-reply protocol; for None, the result has a type, but no value.
 
     Raises:
-        Exception: what the type raises if it cannot encode the value.
+        Exception: if the type cannot encode the value.
     """
     if value is None:
         return TypedValue(typename=type.typename)
@@ -27,11 +27,11 @@ def to_typed_value(type: Type[Any], value: Any) -> TypedValue:  # noqa: A002 - i
 
 
 def from_typed_value(tpe: Type[Any], typed_value: TypedValue | None) -> Any:
-    """Decode a value of the request-reply protocol; None if there is none.
+    """Decode a value of the request-reply protocol; return None if ``typed_value`` has no value.
 
     Raises:
-        ValueDecodeError: if it has another type.
-        Exception: what the type raises if the bytes do not decode.
+        ValueDecodeError: if the value has another type.
+        Exception: if the type cannot decode the bytes.
     """
     if typed_value is None or not typed_value.has_value:
         return None

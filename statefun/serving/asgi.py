@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions as an ASGI application: the request-reply protocol over HTTP, without a framework.
 
-It follows the ASGI specification 3.0, and the HTTP requests of Stateful Functions 3.x: a runtime posts
+The application follows ASGI 3.0, and the HTTP requests of Stateful Functions 3.x: a runtime posts
 a request to any path, as ``application/octet-stream``.
 """
 
@@ -20,7 +20,7 @@ from statefun.sdk.request_reply import RequestReplyHandler
 logger = logging.getLogger("statefun")
 
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
-"""The default of the largest request, in bytes: two values of the largest size."""
+"""The default limit of a request's size, in bytes: room for two values of the largest size (64 MiB)."""
 HEALTH = "/health"
 _BYTES = "application/octet-stream"
 
@@ -43,11 +43,11 @@ def asgi(
 
     Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to
     any path; ``GET /health`` shows whether the server runs. A plain function blocks the server while
-    it runs; a coroutine function does not. The server denies requests that a web page makes a browser
-    send.
+    it runs; a coroutine function does not. The application denies requests that a browser
+    sends for a web page.
 
     Args:
-        functions: the functions to serve; those of ``@function`` if not given.
+        functions: the functions to serve; by default, the functions that ``@function`` has registered.
         max_request_bytes: the size of the largest request that is accepted (default 128 MiB).
         only_this_machine: whether to deny requests whose header ``Host`` is neither ``localhost``
             nor an IP address. Set the argument if the server listens on this machine only, and no
@@ -87,7 +87,7 @@ def asgi(
 
 
 def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
-    """Return the reply to a request that no runtime can have sent; None for all other requests."""
+    """Return the reply to a health check, or to a request that no runtime sends; None for other requests."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
         return HTTPStatus.OK, b"ok\n", {}  # the server leaves the content out for HEAD
@@ -179,7 +179,7 @@ async def _send_reply(
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Confirm the start and the end of the server, for which the application has nothing to do."""
+    """Confirm the server's start and end (ASGI's lifespan events); nothing else happens then."""
     while True:
         event = await receive()
         await send({"type": f"{event['type']}.complete"})

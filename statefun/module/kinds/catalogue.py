@@ -21,7 +21,7 @@ from statefun.module.yaml.shapes import Shape
 logger = logging.getLogger("statefun")
 
 ENTRY_POINTS = "statefun.components"
-"""The group of entry points by which other packages add kinds: each is a Kind or a list of Kinds."""
+"""The entry-point group by which other packages add kinds: an entry point is a Kind or a list of Kinds."""
 
 _KAFKA_INGRESS = "io.statefun.kafka.v1/ingress"
 _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
@@ -65,7 +65,7 @@ def kinds() -> Mapping[str, Kind]:
 
 @cache
 def own_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that statefun itself has."""
+    """Return the kinds of statefun itself, without the kinds that other packages add."""
     connectors: list[Kind] = []
     for module in _CONNECTORS:
         connectors += import_module(module).KINDS
@@ -90,7 +90,7 @@ def _installed() -> Iterator[tuple[str, Kind]]:
         except Exception as error:  # noqa: BLE001 - programs without kinds of this package can run
             reason = f"{type(error).__name__}: {error}"
             logger.warning(
-                "package %s cannot add its kinds of components, which are unknown now: %s",
+                "the kinds of components of package %s cannot be loaded, so no module file can use them: %s",
                 package,
                 reason,
             )
@@ -101,7 +101,7 @@ def _installed() -> Iterator[tuple[str, Kind]]:
 
 @attrs.frozen
 class LegacySection:
-    """A list below ``module.spec`` of an older document, such as ``ingresses``."""
+    """The declaration of a list below ``module.spec`` of an older document, such as ``ingresses``."""
 
     wrapper: str
     """The only key of each item of the list, such as ``ingress``."""
@@ -110,7 +110,7 @@ class LegacySection:
     kinds: dict[str, str]
     """The current names of kinds, by the value of the discriminator."""
     id_name: str | None = None
-    """The key of ``meta`` that is a key of ``spec`` in current documents; None if there is no such key."""
+    """The key of ``meta`` with the id, which current documents have in ``spec``; None if there is no id."""
 
 
 LEGACY_SECTIONS = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the chain of a topic from its transforms and formats, and checks it."""
+"""Builds the chain of a topic from the topic's transforms and formats, and checks the chain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from statefun.transforms.transform import Transform
 
 
 class ChainKeys(NamedTuple):
-    """The keys of a topic that decide its chain."""
+    """The declarations of the keys of a topic from which the topic's chain is built."""
 
     transforms: Key[tuple[Transform, ...]]
     key_format: Key[JsonValues | AvroValues | None]

@@ -160,11 +160,11 @@ MAX_IN_FLIGHT = Key(
 _CALLS = Key(
     "calls",
     integer(1),
-    "the largest number of calls within the time",
+    "the largest number of calls in a period",
     required=True,
     example=100,
 )
-_PER = Key("per", _time, "the time", default="1s", example="1min")
+_PER = Key("per", _time, "the length of a period", default="1s", example="1min")
 _RESOURCE = Key(
     "resource",
     text,
@@ -176,7 +176,7 @@ _RATE = Shape((_CALLS, _PER, _RESOURCE))
 
 @described(_RATE.schema)
 def _rate_limit(node: Node, problems: Problems) -> RateLimit:
-    """Read how many calls a worker process may begin within a time."""
+    """Read how many calls a worker process may begin in a period, such as 100 calls per second."""
     values = _RATE.read(node, problems)
     per = values.get(_PER, timedelta(seconds=1))
     return RateLimit(values[_CALLS], per, values.get(_RESOURCE))
@@ -185,7 +185,7 @@ def _rate_limit(node: Node, problems: Problems) -> RateLimit:
 RATE_LIMIT = Key(
     "rateLimit",
     _rate_limit,
-    "how many calls of the endpoint a worker process may begin within a time",
+    "how many calls of the endpoint a worker process may begin in a period",
     default="(any number)",
     example={"calls": 100, "per": "1s"},
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Kafka ingresses and egresses, each of which may be a key or a property of Kafka."""
+"""Reads settings of Kafka ingresses and egresses, given as keys of a module file or as Kafka properties."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ class KafkaSettings:
             return None
 
     def require(self, key: Key[T], property_name: str, because: str) -> None:
-        """Report a setting for which neither key nor property is given; must be called before `get`."""
+        """Report a required setting if neither its key nor its property is given; call this before `get`.
+
+        ``because`` is the end of the error text, which says why the setting is required.
+        """
         is_given = self._values.attempted(key) or property_name in self._properties
         if not is_given and not self._unknown_properties:
             sentence = f"missing key {key.name!r} or property {property_name!r}: {because}"

@@ -20,7 +20,7 @@ class Kind:
     name: str
     """The value of ``kind`` in module files, such as ``io.statefun.kafka.v1/ingress``."""
     read: Callable[[Component, Problems], AnyComponent]
-    """A function that reads a component and reports its problems; raises Invalid if it cannot read it."""
+    """A function that reads a component and reports problems; raises Invalid if it can return none."""
     shape: Shape
     """The keys that the spec of such a component has in current documents."""
     group: str | None = None

@@ -67,7 +67,10 @@ _STATE = Shape(
 
 @attrs.frozen
 class LegacyKind:
-    """The keys of a kind that cannot run; the value of ``id_key`` is unique within a ``group``."""
+    """A kind whose components are checked, but cannot run.
+
+    The value of ``id_key`` is unique among all kinds of ``group``; if ``group`` is None, values may repeat.
+    """
 
     group: str | None
     id_key: Key[Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ingresses and egresses of the playground, which serves messages and records over HTTP."""
+"""Reads ingresses and egresses of the playground, whose clients send messages and get records."""
 
 from __future__ import annotations
 

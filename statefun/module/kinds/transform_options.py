@@ -36,12 +36,15 @@ _COMMA = re.compile(r"\s*,\s*")
 
 @described(text.schema)
 def _trimmed(node: Node, problems: Problems) -> str:
-    """Read a text, and remove the blanks at its beginning and end, as Connect does with options."""
+    """Read a text, and remove the blanks at its beginning and end, as Kafka Connect does."""
     return text(node, problems).strip(_BLANKS)
 
 
 def _words(what: str) -> Reader[tuple[str, ...]]:
-    """Return a reader of a list of words, or of words in a text with commas, as in Connect."""
+    """Return a reader of a list of words, or of a text with words between commas, as in Kafka Connect.
+
+    ``what`` is the name of the words in error texts.
+    """
 
     @described({"title": f"list of {what}, or text with commas", "type": ["array", "string"]})
     def read(node: Node, problems: Problems) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
 
 
 def _shown(word: str, node: Node) -> str:
-    """Return a word for error texts, or a substitute if the word is from a variable, maybe a secret."""
+    """Return a word for error texts; if it comes from a variable, it may be secret: return a substitute."""
     scalars = node.items if isinstance(node, ListNode) else [node]
     is_in_file = any(isinstance(each, ScalarNode) and word in each.source for each in scalars)
     return word if is_in_file else "the value of a variable"
@@ -83,7 +86,7 @@ def _renames(node: Node, problems: Problems) -> tuple[tuple[str, str], ...]:
 
 @described(_words("field:type").schema)  # type: ignore[attr-defined]
 def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
-    """Read types by field name; a type for the whole key or value has the field name ``""``."""
+    """Read the types of a cast by field name; the type of a whole key or value has the field name ``""``."""
     words = _words("field:type")(node, problems)
     if len(words) == 1 and ":" not in words[0]:
         return {"": _kind(words[0], node, problems)}

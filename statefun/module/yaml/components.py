@@ -22,7 +22,7 @@ ID = Key(
 
 @attrs.frozen
 class Component:
-    """A component before it is read: a document or a list item, as the reader of its kind takes it."""
+    """A component before it is read: a document or a list item, as the reader of its kind gets it."""
 
     kind: str
     """The current name of the kind, also if an older document gives the kind an older name."""

@@ -24,7 +24,7 @@ class YamlText:
     column: int = 0
     """The column of the file at which the lines of the text begin, counted from 0."""
     is_literal: bool = True
-    """Whether the text's lines are lines of the file; if not, problems get the place where it begins."""
+    """Whether the text's lines are lines of the file; if not, problems are located where the text begins."""
 
     def location(self, mark: yaml.Mark) -> Location:
         """Return the location in the file for a place in the text, which PyYAML gives as a mark."""

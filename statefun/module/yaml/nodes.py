@@ -15,7 +15,7 @@ from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened
 
 MAX_DEPTH = 64
-"""The deepest nesting of a document, which protects the stack; module files have about ten levels."""
+"""The deepest allowed nesting, so that the stack cannot overflow; module files have about ten levels."""
 MAX_ALIASED_NODES = 10_000
 """The largest number of nodes that aliases may add, as aliases can make a document huge."""
 
@@ -86,7 +86,7 @@ class BrokenNode(Node):
 
 
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
-    """Return the documents of a YAML text; leave out empty ones, and stop at a syntax error.
+    """Return the documents of a YAML text without the empty ones; report a syntax error, and stop there.
 
     A ConfigMap of Kubernetes is replaced by the documents of the module files in it.
 

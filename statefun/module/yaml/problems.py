@@ -46,10 +46,10 @@ class Problems:
 
 
 def read_all(reads: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-    """Make all calls, even if some raise, so that all problems are reported; return the results.
+    """Call all functions, even if some raise Invalid, so that all problems are reported; return the results.
 
     Raises:
-        Invalid: if any of the calls raised it.
+        Invalid: if any of the functions raised it.
     """
     results: list[T] = []
     invalid = False

@@ -27,7 +27,7 @@ NodeT = TypeVar("NodeT", bound=Node)
 Reader = Callable[[Node, Problems], T]
 """A function that returns the value of a node, or reports the node's problems and raises `Invalid`."""
 Schema = Mapping[str, Any]
-"""A JSON Schema of values; the schema's title is the name of their type in the documentation."""
+"""A JSON Schema of values; the schema's title is the name of the values' type in the documentation."""
 
 
 @attrs.frozen(eq=False)
@@ -43,7 +43,7 @@ class Described(Generic[T_co]):
 
 
 def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
-    """Return a decorator that adds the schema of the values to a reader."""
+    """Return a decorator that attaches ``schema``, the JSON Schema of the values, to a reader of values."""
     return lambda read: Described(read, schema)
 
 
@@ -90,7 +90,7 @@ class Values:
         self._attempted = attempted
 
     def __getitem__(self, key: Key[T]) -> T:
-        """Return the value of a key; raise `Invalid` if the value is missing or invalid (already reported)."""
+        """Return a key's value; raise `Invalid` if the value is missing or invalid, as reported before."""
         if key in self._failed:
             raise Invalid
         value: T = self._read[key]
@@ -122,7 +122,7 @@ class Shape:
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of the declared mapping."""
+        """The JSON Schema of mappings that have only the declared keys."""
         return {
             "title": "mapping",
             "type": "object",
@@ -133,7 +133,7 @@ class Shape:
 
     @property
     def reader(self) -> Described[Values]:
-        """A reader of the declared mapping, together with the mapping's schema."""
+        """The method `read` as a reader, together with the JSON Schema of the mappings that it reads."""
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> Values:
@@ -165,7 +165,7 @@ class Shape:
         return Values(read, frozenset(failed), frozenset(attempted))
 
     def _report_unknown(self, key: ScalarNode, names: list[str], problems: Problems) -> set[str]:
-        """Report an unknown key; return the key that was probably meant, to not report that as missing."""
+        """Report an unknown key; return the key that was probably meant, which must not count as missing."""
         nearest = did_you_mean(key, names)
         text = f"unknown key {key.quoted}; {nearest.hint}allowed keys: {', '.join(sorted(names))}"
         problems.report(key.location, key.path, text)
@@ -184,7 +184,7 @@ class Variants:
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of the declared mapping."""
+        """The JSON Schema of mappings that have a ``type`` and the keys of this type."""
         shapes = {name: Shape(keys).schema for name, keys in self.shapes.items()}
         return {
             "title": "mapping",
@@ -200,7 +200,10 @@ class Variants:
 
     @property
     def reader(self) -> Described[tuple[str, Values]]:
-        """A reader of the declared mapping, together with the mapping's schema."""
+        """The method `read` as a reader, together with the JSON Schema of the mappings that it reads.
+
+        The result of reading is the ``type`` of a mapping, and the values of the mapping's other keys.
+        """
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> tuple[str, Values]:
@@ -266,7 +269,7 @@ class _Nearest:
 
 
 def did_you_mean(scalar: ScalarNode, valid: Iterable[str]) -> _Nearest:
-    """Return the valid name that is most similar to a scalar, with a hint; nothing if none is similar.
+    """Return the valid name that is most similar to a scalar, and a hint; both are empty if none is similar.
 
     The source of the scalar is compared, so that the hint reveals nothing about a secret.
     """
