@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a file: checks that its read part has not changed, and finds the parts to read next."""
+"""Examines a file: checks that the part already read has not changed, and finds the parts to read next."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NO_STATE = FileState(0, 0, 0, is_all=False, size=0, digest="")
 
 
 class Examination(NamedTuple):
-    """The result of :func:`examine`."""
+    """What :func:`examine` has found in a file: the parts to read next, and changes and problems."""
 
     ranges: list[FileRange]
-    """The parts of the file to read next; the numbers of their records in the ingress are not set yet."""
+    """The parts of the file to read next; ``first`` of each is 0 until the micro-batch is planned."""
     change: str | None
-    """How the part of the file has changed that was read, such as "was cut off"; None if it has not."""
+    """How the part already read has changed, such as "was cut off"; None if it has not changed."""
     has_more: bool
-    """Whether the rest of the file may be read once the file has not changed for a while."""
+    """Whether more of the file may become readable once the file has stayed unchanged for a while."""
     warning: tuple[str, str] | None = None
     """A warning about the file for the log: what is unusual, and what the application does."""
 
@@ -43,7 +43,7 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
     *,
     is_still: bool,
 ) -> Examination:
-    """Return which parts of a file to read next, and whether its read part has changed.
+    """Return which parts of a file to read next, and how the part already read has changed.
 
     Args:
         listed_file: the file.
@@ -52,7 +52,7 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
         unfinished_line: what to do with a last line that has no line break.
         limit: the number of bytes of the file that may be read, from its beginning on.
         most: how many records the parts have at most.
-        is_still: whether the file has not changed for so long that its writer has finished.
+        is_still: whether the file has stayed unchanged for so long that its writer must have finished.
 
     Raises:
         OSError: if the file cannot be read.

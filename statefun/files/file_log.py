@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file log: stores in the checkpoint which parts of files each micro-batch reads, one entry for each.
+"""The file log: stores in the checkpoint which parts of files are read, in one entry per micro-batch.
 
-Each hundredth entry is also a layer: it holds the states of all files that have changed since the layer
-before. A new layer also takes over the content of earlier layers that are not larger. So the state of a
+Every hundredth entry is also a layer: it holds the states of all files that have changed since the previous
+layer. A new layer also takes over the content of earlier layers that are not larger. So the state of a
 file is written only a few times, however many files there are, and a start reads only a few layers.
 """
 
@@ -21,7 +21,7 @@ from statefun.files.path_identity import without_login as _without_login
 _LAYER_EVERY = 100
 """The number of entries from one layer to the next.
 
-Once a layer is written, entries that are older than the layer before are deleted.
+Once a layer is written, entries that are older than the previous layer are deleted.
 """
 
 
@@ -36,19 +36,19 @@ class FileState:
     modified: int
     """The modification time that the file had when it was read, in nanoseconds since the epoch."""
     is_all: bool
-    """Whether the file was read to its end, as it was then."""
+    """Whether the file was read to its end; it may have become longer since then."""
     size: int
-    """How many bytes of the file ``digest`` is about: the read part; for Parquet, the whole file."""
+    """What ``digest`` covers, in bytes: the size of the part already read; for Parquet, of the whole file."""
     digest: str
-    """A digest of the beginning and the end of these bytes, which shows whether the file was replaced."""
+    """A digest of the beginning and the end of the first ``size`` bytes, to notice a replaced file."""
     header: int = 0
     """For CSV, the size of the first line, which names the fields, in bytes; 0 for other formats."""
     is_torn: bool = False
-    """Whether the read part of the file does not end with a line break."""
+    """Whether the last line of the part already read has no line break."""
     is_gone: bool = False
     """Whether the file is missing from its folder, so that another file may replace it."""
     gone: int = 0
-    """When the file was first missing, in nanoseconds since the epoch; 0 if that is unknown."""
+    """When the file was first found missing, in nanoseconds since the epoch; 0 if that is unknown."""
 
 
 @attrs.frozen
@@ -96,11 +96,11 @@ class Entry:
     """How many records all micro-batches up to this one have read."""
     ranges: Sequence[FileRange]
     gone: Sequence[str] = ()
-    """The paths of files with a state that are missing from their folders since this entry."""
+    """The paths of known files that were found missing from their folders when the entry was planned."""
     forgotten: Sequence[str] = ()
     """The paths whose states this entry deletes: a file with such a path is read from its beginning."""
     back: Sequence[str] = ()
-    """The paths of files that were missing and are in their folders again."""
+    """The paths of known files that were missing earlier and are in their folders again."""
     at: int = 0
     """The time of the entry, in nanoseconds since the epoch."""
 
@@ -125,9 +125,9 @@ class FileLog:
         self._layers: list[tuple[int, int]] = []
         """For each layer, the oldest first, its number and how many states it has."""
         self._removals: tuple[int, frozenset[str]] | None = None
-        """The files that were last deleted or moved: the entry before that, and their paths.
+        """The files that were deleted or moved last: the number of the entry before, and their paths.
 
-        None if the file with the paths is not read yet.
+        None until the number and the paths are loaded from the checkpoint.
         """
 
     def has(self, number: int) -> bool:
@@ -178,7 +178,7 @@ class FileLog:
         return self._states
 
     def advance(self, number: int, entry: Entry) -> None:
-        """If the entry before is the current one, apply this entry to the states and make it the current one."""
+        """Make an entry the current one and apply it to the states, if it follows the current entry."""
         if self._at == number - 1:
             if number % _LAYER_EVERY == 0:
                 self.states(number)  # loads the layer
@@ -233,7 +233,7 @@ class FileLog:
         self._total = content["records"]
 
     def _layer(self, number: int) -> tuple[dict[str, Any], list[int]]:
-        """Make a layer of the states that have changed since the layer before.
+        """Make a layer of the states that have changed since the previous layer.
 
         Returns:
             The states of the layer, and the numbers of the earlier layers that are still needed.

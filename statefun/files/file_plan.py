@@ -2,8 +2,8 @@
 """Decides which parts of files a micro-batch reads, without file systems, clocks or logging.
 
 A plan is made from plain values: the states of known files, the files that the folders have, and the
-result of the examination of each file. Problems are results of these functions: the caller raises them
-as errors or logs them as warnings.
+result of the examination of each file. The functions return problems: the file source raises them as
+errors or logs them as warnings.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Loss(Enum):
 
 @attrs.frozen
 class PlannedFile:
-    """How :meth:`FilePlan.add` has planned one file, and what the caller has to report."""
+    """How :meth:`FilePlan.add` has planned one file, and which problems of the file are to be reported."""
 
     change: str | None
-    """How a known file has changed, if that is a problem because records of it were read; else None."""
+    """How a file has changed after records of it were read; None if it has not, or if that is no problem."""
     warning: tuple[str, str] | None
     """A warning about the file for the log: what is unusual, and what the application does."""
     is_finished: bool
     """Whether the plan includes all of the file that can be read now."""
     has_more: bool
-    """Whether the rest of the file may be read once the file has not changed for a while."""
+    """Whether more of the file may become readable once the file has stayed unchanged for a while."""
     state: FileState | None
     """The state of the file after the planned micro-batch.
 
@@ -111,7 +111,7 @@ class FilePlan:
         return Loss.NOTHING
 
     def state_of(self, file: ListedFile) -> FileState | None:
-        """Return the state of a file; None if it is new, also if an earlier file of its path was removed."""
+        """Return the state of a file; None if the file is new, or replaces a removed file of its path."""
         state = self.facts.states.get(file.path)
         if state is None or file.path not in self.facts.removals:
             return state
@@ -135,7 +135,7 @@ class FilePlan:
         return size if bounds is None else min(size, bounds.get(file.path, 0))
 
     def add(self, file: ListedFile, examination: Examination) -> PlannedFile:
-        """Add the parts to the plan that an examination has found in a file."""
+        """Add to the plan the parts of a file that its examination has found; return how it is planned."""
         path, state = file.path, self.state_of(file)
         change = examination.change
         if state is None or self._may_be_new(state):
@@ -175,7 +175,13 @@ class FilePlan:
         return Entry(records, self._ranges, self._gone, self._forgotten, self._back, self.facts.now)
 
     def _may_be_new(self, state: FileState) -> bool:
-        """Return whether a changed file may be a new one, so that no record of the known file is lost."""
+        """Return whether a changed file may be a new file at the path of the known one.
+
+        Such a change is no problem, so that ``onChange`` does not apply.
+
+        Args:
+            state: the state of the known file.
+        """
         is_done = state.is_all and self.facts.takes_away
         nothing_was_read = state.end == 0
         return state.is_gone or is_done or nothing_was_read

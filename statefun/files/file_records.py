@@ -15,7 +15,7 @@ from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgres
 from statefun.sdk.errors import DefinitionError
 
 FOLDER = "_"
-"""The topic of records whose messages name no topic, written into the egress's own folder.
+"""The topic of records whose messages name no topic; they are written into the egress's own folder.
 
 No message can name this topic.
 """
@@ -98,10 +98,10 @@ def _depth(text: str) -> int:
 
 
 def _check_folder(message: EgressMessage, topic: str) -> None:
-    """Check that a topic can name a folder whose files readers of the egress's folder find.
+    """Check that a topic can name a folder that readers of the egress's folder do not ignore.
 
     Raises:
-        DefinitionError: if the topic begins or ends as no folder may.
+        DefinitionError: if the topic begins with ``.`` or ``_``, or ends like the name of a file.
     """
     if topic.startswith((".", "_")):
         problem = "readers leave out folders whose names begin with . or _"

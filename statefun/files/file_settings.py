@@ -81,4 +81,4 @@ class EgressFiles:
     roll_every: timedelta = timedelta(minutes=1)
     """How long records are gathered before they are written into a file."""
     roll_size: int = 64 * 1024 * 1024
-    """How many bytes of gathered records are written into a file before ``roll_every`` is over."""
+    """Once gathered records have this size in bytes, they are written before ``roll_every`` is over."""

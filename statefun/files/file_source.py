@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark source of a file ingress: the driver finds the lines of files, and tasks read them.
 
-A file may grow by whole lines, and new files may appear. The source stores in the checkpoint which parts
-of files a micro-batch reads before Spark plans the micro-batch: so it reads the same records after a crash.
+A file may grow by whole lines, and new files may appear. Before Spark plans a micro-batch, the source
+stores in the checkpoint which parts of files the micro-batch reads. So a micro-batch that is repeated after
+a crash reads the same records.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger("statefun.ingress")
 _QUIET = timedelta(seconds=10)
 """After this time without a change, a file counts as complete: its writer has finished."""
 _QUIET_BOUNDED = timedelta(seconds=1)
-"""The same time in a bounded run, which ends once all files are read."""
+"""In a bounded run, a file counts as complete after this time: the run ends once all files are read."""
 
 
 def read_files(reading: Reading) -> DataFrame:
@@ -57,7 +58,7 @@ class FileSource:
         folder: a folder of the checkpoint, for the file log.
         records_per_batch: how many records a micro-batch has at most.
         committed: returns the newest offset whose micro-batches are committed and never run again.
-        clock: measures how long files have not changed.
+        clock: measures for how long files have stayed unchanged.
 
     Raises:
         ConfigurationError: if pyarrow does not know the file system of a path.
@@ -130,11 +131,11 @@ class FileSource:
         return tasks
 
     def bound(self) -> None:
-        """Read only what the files contain at the next listing, as the run is bounded."""
+        """Make the run bounded: read only what the files contain when their folders are listed next."""
         self._is_bounded = True
 
     def stop(self) -> None:
-        """Stop waiting for files to be complete."""
+        """End the wait of a bounded run for files whose writers may not have finished."""
         self._stopped.set()
 
     @property
@@ -142,7 +143,10 @@ class FileSource:
         return (_QUIET_BOUNDED if self._is_bounded else _QUIET).total_seconds()
 
     def _is_still(self, file: ListedFile) -> bool:
-        """Return whether a file had not changed for long enough when its folder was listed last."""
+        """Return whether a file counts as complete, because it has stayed unchanged for long enough.
+
+        The last listing of the folders decides: later changes of the file are not known yet.
+        """
         return self._watch.listed_at - file.since >= self._quiet
 
     def _next_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
@@ -186,7 +190,10 @@ class FileSource:
             )
 
     def _planned_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
-        """Plan the next micro-batch from pending and missing files; return its entry of the file log."""
+        """Plan the next micro-batch: add files that may have content to read, and mark missing files.
+
+        Return the entry of the file log for this micro-batch.
+        """
         facts = PlanFacts(
             number,
             self._log.total,
@@ -284,7 +291,12 @@ class FileSource:
         logger.warning("%s; going on with the present files", error.message.partition(";")[0])
 
     def _log_once(self, subject: str, warning: tuple[str, str] | None) -> None:
-        """Log a warning about a route or file, unless it was logged and has held since then."""
+        """Log a warning about a route or file, unless it was logged before and has been true since.
+
+        Args:
+            subject: the route or file.
+            warning: what is wrong, and what the application does; None if nothing is wrong now.
+        """
         if warning is None:
             self._warnings.pop(subject, None)
         elif self._warnings.get(subject) != warning[0]:

@@ -42,7 +42,7 @@ from statefun.files.rows import Columns
 from statefun.sdk.errors import ConnectorError
 
 _OWN = "_statefun"
-"""The folder for marker files, pieces and hidden files; its name makes readers leave it out."""
+"""The folder for marker files, pieces and hidden files; readers ignore it because of its name."""
 _MARKER = "marker"
 _GROUP_BYTES = 32 * 1024 * 1024
 """How many bytes of records, as JSON, become one row group of a Parquet file."""
@@ -137,7 +137,14 @@ class FileCluster:
         self._writing.went_well()
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Write the gathered records into files if they are due; else return the time until they are."""
+        """Write the gathered records into files if they are old or large enough.
+
+        Args:
+            is_last: whether no records follow; then the gathered records are written in any case.
+
+        Returns:
+            The time until the gathered records are old enough; None if no records are gathered now.
+        """
         progress = self._progress
         if progress is None or not progress.gathered.size:
             return None
@@ -203,7 +210,7 @@ class FileCluster:
         """Check that no other connection has written to the lane's folder since this one was opened.
 
         Raises:
-            UncertainError: if another connection has; it may have written the gathered records to files.
+            UncertainError: if another connection has written, maybe also the gathered records into files.
         """
         if self._read() != self._stored:
             text = f"another run has written to {self._own.shown} since this run has opened it"
@@ -233,7 +240,7 @@ class FileCluster:
 
 
 def content_of(lines: Sequence[bytes], columns: Columns | None) -> bytes:
-    """Return the content of a file with these records, in Parquet with columns, else in JSON lines."""
+    """Return the content of a file with these records: a Parquet file; JSON lines if ``columns`` is None."""
     if columns is None:
         return b"".join(line + b"\n" for line in lines)
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed

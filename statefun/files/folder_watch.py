@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists folders again and again, and finds the files that are new, have changed, or are missing.
 
-A file that has not changed since the last listing costs one comparison. This process measures how long
-a file has not changed by its own clock alone: the clock of a file server may differ.
+A file that has not changed since the last listing costs one comparison. This process measures by its own
+clock for how long a file has stayed unchanged, because the clock of a file server may differ.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
     Args:
         owner: the ingress as error texts name it.
         places: the place of the files of each route, by the topic of the route.
-        clock: measures how long files have not changed.
+        clock: measures for how long files have stayed unchanged.
     """
 
     def __init__(self, owner: str, places: Mapping[str, Place], clock: Clock) -> None:
@@ -71,7 +71,7 @@ class Watch:
         self.pending_files: dict[str, ListedFile] = {}
         """The files that may have content to read now, by path, in the order of reading."""
         self.unfinished_files: dict[str, ListedFile] = {}
-        """The files whose rest may be read once they have not changed for a while, by path."""
+        """By path, the files of which more may become readable once they stay unchanged for a while."""
         self._missing: dict[str, bool] = {}
         """The paths of missing files, and whether each had content that was not read."""
         self.listed_at = clock.now()
@@ -140,7 +140,7 @@ class Watch:
         return bool(changed_files or missing_paths)
 
     def requeue_still_files(self, is_still: Callable[[ListedFile], bool]) -> None:
-        """Make unfinished files pending again if they have not changed for long enough."""
+        """Make unfinished files pending again that have stayed unchanged for long enough to be complete."""
         for path, file in [*self.unfinished_files.items()]:
             if is_still(file):
                 self.pending_files[path] = self.unfinished_files.pop(path)
@@ -154,7 +154,7 @@ class Watch:
 
         Args:
             file: the file.
-            has_more: whether its rest may be read once the file has not changed for a while.
+            has_more: whether more of the file may become readable once it has stayed unchanged for a while.
         """
         self.pending_files.pop(file.path, None)
         if has_more:

@@ -2,9 +2,9 @@
 """Records that a file egress gathers before it writes them into files.
 
 Most micro-batches send few records. Such records are written into the marker file, together with the
-marker. Each micro-batch writes that file anew, until its records are enough for a file of their own,
-called a piece. So a micro-batch costs one small write. Pieces are read once, when the gathered records
-are written into files.
+marker. Each micro-batch writes the marker file anew. Once this file has enough records, they are moved
+into a file of their own, called a piece. So a micro-batch costs one small write. Pieces are read once, when
+the gathered records are written into files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import attrs
 from statefun.components.running import EgressRecord
 
 _PIECE = 256 * 1024
-"""How many bytes of records in the marker file are moved into a piece."""
+"""Once the records in the marker file have this size in bytes, they are moved into a piece."""
 
 
 @attrs.frozen
@@ -61,7 +61,7 @@ def encode(records: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def decode(content: bytes) -> list[tuple[str, bytes]]:
-    """Decode records that :func:`encode` has encoded; only the lines of one topic keep their order.
+    """Decode records that :func:`encode` has encoded: topic by topic, the lines of each in their order.
 
     >>> decode(encode([("a", b"{}"), ("b", b"[]"), ("a", b"1")]))
     [('a', b'{}'), ('a', b'1'), ('b', b'[]')]

@@ -8,10 +8,10 @@ from datetime import timedelta
 _LISTING = timedelta(milliseconds=200)
 """The time between two listings of local folders in which nothing has changed."""
 _REMOTE_LISTING = timedelta(seconds=5)
-"""The same for remote folders, where a listing is a request; reached after some unchanged listings."""
+"""While nothing changes, the pauses for remote folders grow to this time: a listing is a request."""
 _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES_DURATION = 10
-"""A pause is this many times as long as the last listing took, at most _LONGEST_PAUSE."""
+"""A pause is at least this many times as long as the last listing took, but never above _LONGEST_PAUSE."""
 
 
 class LookPace:

@@ -29,13 +29,13 @@ logger = logging.getLogger("statefun.ingress")
 PATH, LINE = "file.path", "file.line"
 """The names of the headers with the path of a record's file and with the number of its line or row."""
 _KNOWN = 1024
-"""How many bytes at the beginning, and at the end, of the read part of a file its digest includes."""
+"""The digest of a file covers this many bytes at the beginning and at the end of the part already read."""
 _BATCH = 2_000
 _BOM = b"\xef\xbb\xbf"
 
 
 class ParsedRecord(NamedTuple):
-    """A record that was read from a file, or the reason why it cannot be."""
+    """A record that was read from a file, or the reason why the record cannot become a message."""
 
     line: int
     """The number of the record's line or row within the part of the file, from 0 on."""
@@ -115,7 +115,7 @@ def digest_of(file: BinaryIO, size: int) -> str:
 
 
 def change_of(file: BinaryIO, state: FileState) -> str | None:
-    """Return how the read part of a file has changed, such as "was cut off"; None if it has not changed."""
+    """Return how the part already read has changed, such as "was cut off"; None if it has not changed."""
     if file.seek(0, io.SEEK_END) < state.size:
         return "was cut off"
     return None if digest_of(file, state.size) == state.digest else "was replaced by another file"

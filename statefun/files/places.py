@@ -48,7 +48,7 @@ class Place:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder, and a file that is named without a pattern, exists."""
+        """Whether the folder exists and, if the path names one file, whether this file exists, too."""
         return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes rows of Parquet files from records: checks the values of each record, and makes tables of many.
+"""Makes rows of Parquet files from records: checks the values of a record, and makes tables of records.
 
 A record is checked when a function sends it. pyarrow reads a table from the bytes of many records only
 when a file is written, and then no record can be sent back to its function. So the check accepts only
@@ -29,7 +29,7 @@ _TIME = re.compile(
 
 
 Check = Callable[[object, str], None]
-"""A function that checks a value, and the name of its column as the error text shows it.
+"""A function that checks a value; its second argument is the name of the column for the error text.
 
 It raises a ValueError if the value does not fit; it is not called for null.
 """
@@ -182,7 +182,7 @@ def _is_double(value: object) -> bool:
 
 
 def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:
-    """Return whether a column of decimals can hold all digits of a number; it may be given as a string."""
+    """Return whether a column of decimals can hold all digits of a number; the number may be a string."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
         return False
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):

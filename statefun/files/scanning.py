@@ -22,10 +22,10 @@ _ROW_LINES = 100_000
 """How many lines a row of CSV may have."""
 _ALONE = {ord("\r"): 0xD800, ord("\0"): 0xD801}
 _BACK = {substitute: character for character, substitute in _ALONE.items()}
-"""Maps the substitutes in ``_ALONE`` back to their characters, a carriage return and a null character.
+"""Maps the substitutes of ``_ALONE`` back to a carriage return and a null character.
 
-Python's reader of CSV would end a row at the first one and fail at the second one. No bytes are decoded
-to the substitutes.
+Python's reader of CSV would end a row at a carriage return and fail at a null character, so it gets the
+substitutes. No other text contains them: no bytes are decoded to them.
 """
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes away (deletes or moves, as afterRead says) files that were read and that no run needs again.
 
-A file is taken away when the micro-batch with its last record is committed, and the file has not changed
-for a while. First the file log stores the path of the file on the disk; then the file is deleted or moved;
-then the next entry of the file log drops its state. So after a crash it is known who has removed a missing
-file: the application, if the file log has its path. Else another program has removed it: if that file
-comes back, it is not read again.
+A file is taken away when the micro-batch with its last record is committed, and the file has stayed
+unchanged for a while. First the path of the file is stored in the file log; then the file is deleted or
+moved; then the next entry of the file log drops the state of the file. So after a crash it is known who has
+removed a missing file: the application, if the file log has its path. Else somebody else has removed it: if
+the file comes back, it is not read again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TakingAway:
 
         Args:
             at: the number of the newest entry of the file log.
-            is_still: returns whether a file has not changed for long enough.
+            is_still: returns whether a file has stayed unchanged for long enough to be complete.
         """
         still_files = [each for each in self._finished_files.values() if is_still(each[0])]
         offset = self._committed() if still_files else None
@@ -112,6 +112,6 @@ class TakingAway:
 
 
 def _free_name(file: ListedFile) -> str:
-    """Return a free name to which a file can be moved; a number follows it if the name is taken."""
+    """Return a free name for moving a file; if a file of its name exists, a number is added to the name."""
     names = (f"{_MOVED}/{file.name}" + (f".{number}" if number else "") for number in count())
     return next(name for name in names if not file.folder.has(name))

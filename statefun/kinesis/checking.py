@@ -74,7 +74,7 @@ def check_date(settings: IngressSettings) -> None:
 
 
 def check_streams(connection: Connection, shards: ShardList, timeout: timedelta) -> None:
-    """Check that the shards of all streams can be listed; afterwards ``shards`` has them.
+    """Check that the shards of all streams can be listed; store them in ``shards``.
 
     Raises:
         ConnectorError: if a stream does not exist, or Kinesis does not answer within ``timeout``.

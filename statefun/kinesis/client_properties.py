@@ -62,8 +62,8 @@ def client_settings(
     Args:
         nodes: the nodes of the properties in the module file, by name.
         problems: receives the problems of the module file.
-        is_egress: whether the properties of an egress may occur, too; of these, ``ThreadPoolSize``
-            is in the result under its own name.
+        is_egress: whether properties that only egresses have are known, too. One of them,
+            ``ThreadPoolSize``, is in the result under this name: botocore has no such setting.
     """
     properties_by_name = _CLIENT | (_PRODUCER if is_egress else {})
     by_lower_case = {name.lower(): name for name in properties_by_name}

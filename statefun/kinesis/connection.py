@@ -21,7 +21,7 @@ class FromEnd(Enum):
 
 
 class OnDataLoss(Enum):
-    """What to do when Kinesis has deleted records that the ingress has not read, as their retention ended."""
+    """What to do when Kinesis has deleted unread records because their retention period has ended."""
 
     FAIL = "fail"
     GO_ON = "go-on"
@@ -73,6 +73,6 @@ class EgressSettings:
 
     connection: Connection
     max_outstanding_records: int = 1000
-    """How many records may be sent to Kinesis without a confirmation yet."""
+    """How many records that were sent to Kinesis may wait for its confirmation at once."""
     threads: int | None = None
     """How many requests may run at once; None if only ``max_outstanding_records`` limits them."""

@@ -89,8 +89,8 @@ class KinesisSource:
     Args:
         settings: the connection, and where reading begins if the checkpoint is fresh.
         streams: the names of the streams.
-        folder: a folder of the checkpoint for the initial offset: Spark asks for it again until a
-            micro-batch is committed.
+        folder: a folder of the checkpoint, which stores where reading has begun: Spark asks for the
+            initial offset again until a micro-batch is committed.
         records_per_batch: approximately how many records a micro-batch has at most.
         is_fresh: whether the checkpoint has no planned micro-batch yet.
     """
@@ -124,7 +124,7 @@ class KinesisSource:
         """In a bounded run, the time up to which records are read; records that arrive later are not read."""
         self._is_stopped = threading.Event()
         self._opening = threading.Lock()
-        """Held while a shard reader is made, so that :meth:`stop` stops that reader, too."""
+        """A lock that is held while a shard reader is made, so that :meth:`stop` stops this reader, too."""
 
     def check(self, timeout: timedelta) -> None:
         """Check the startup position, and that the shards of all streams can be listed.
@@ -185,7 +185,7 @@ class KinesisSource:
         return tasks
 
     def bound(self) -> None:
-        """Read only records that have arrived in Kinesis by now, as the run is bounded."""
+        """Make the run bounded: read only records that have arrived in Kinesis by now."""
         self._until = datetime.fromtimestamp(self._shards.latest, timezone.utc)
         for reader in self._readers.values():
             reader.bound(self._until)

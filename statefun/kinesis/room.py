@@ -11,7 +11,7 @@ from datetime import timedelta
 _SPACING = timedelta(milliseconds=200)
 """The shortest time between two requests for a shard: Kinesis allows five requests a second."""
 _REQUEST = timedelta(milliseconds=10)
-"""How long the driver is busy with one request: with more than 20 shards, requests for each are rarer."""
+"""The time that each request costs the driver: with more than 20 shards, a reader sends fewer requests."""
 
 
 class Room:
@@ -46,7 +46,7 @@ class Room:
         return max(_SPACING, self._readers * _REQUEST)
 
     def add(self, size: int) -> None:
-        """Add bytes to the memory that records take, whether or not there is room; negative frees memory."""
+        """Add bytes to the memory that records take, even if it is full; a negative size frees memory."""
         with self._lock:
             self._used += size
 

@@ -33,7 +33,7 @@ class SendingOrder:
     def __init__(self, records: Sequence[EgressRecord]) -> None:
         self.records = records
         self._following: dict[tuple[str, bytes | None], deque[int] | None] = {}
-        """For each stream and key, the positions of its records after the first one; None if it has only one."""
+        """For each stream and key, the positions of records after the first one; None if there are none."""
         self._ready: defaultdict[str, list[int]] = defaultdict(list)
         """For each stream, a heap with the positions of the records that may be sent now."""
         self._is_confirmed = bytearray(len(records))

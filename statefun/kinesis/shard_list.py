@@ -26,8 +26,10 @@ class ShardList:
         self._streams = streams
         self._shards: dict[str, dict[str, Shard]] = {}
         self.now = self.latest = 0.0
-        """When the shards were listed by the server's clock: its earliest and its latest possible time, in
-        seconds since the epoch."""
+        """When the shards were listed, by the server's clock, in seconds since the epoch.
+
+        The clock is known only to the second: ``now`` is the earliest possible time, ``latest`` the latest.
+        """
 
     @property
     def by_stream(self) -> Mapping[str, Mapping[str, Shard]]:
@@ -74,9 +76,9 @@ class ShardList:
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
     """Return the earliest and the latest time that a server's clock may show, in seconds since the epoch.
 
-    The answer of a server has its time in whole seconds. If the clock of this machine shows the same
-    second, the earliest time is this machine's time. The earliest time is never later than the server's
-    clock allows: Kinesis does not read from a time in the future.
+    The answer of a server has the server's time in whole seconds. If the clock of this machine shows the
+    same second, the earliest time is this machine's time; else it is the beginning of the second in the
+    answer. Reading begins at the earliest time, because Kinesis does not read from a time in the future.
     """
     now = datetime.now(timezone.utc)
     headers = answer["ResponseMetadata"].get("HTTPHeaders", {})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which records of streams a micro-batch reads, without requests, clocks or logs.
 
-The functions get plain values: the positions that are read so far, the shards that Kinesis lists, and the
-records that readers have fetched. A shard is read only after earlier micro-batches have read its parents
-to their ends: so the records of a key keep their order when shards are split or merged.
+The functions get plain values: how far each stream is read, the shards that Kinesis lists, and the records
+that readers have fetched. A shard is read only after earlier micro-batches have read its parents to their
+ends: so the records of a key keep their order when shards are split or merged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShardPlan:
     """Which shards a micro-batch reads, and which shards are lost."""
 
     streams: Mapping[str, StreamPosition]
-    """The position of each stream before the micro-batch, by name; includes shards that begin now."""
+    """By stream, the position before the micro-batch; includes shards that the micro-batch begins to read."""
     lost_shards: Sequence[ShardKey] = ()
     """Shards with unread records that Kinesis no longer lists; in ``streams`` they count as ended."""
 
@@ -67,8 +67,8 @@ def plan_shards(
     """Plan which shards a micro-batch reads.
 
     Args:
-        names: the streams of the ingress. A stream without a position is read from the time at which
-            the other streams begin.
+        names: the streams of the ingress. A stream that has no position in ``before`` is new: it is
+            read from the same time on as the other streams (``begin`` of their positions).
         before: the positions of the streams before the micro-batch.
         listed_shards: the shards that Kinesis lists.
     """

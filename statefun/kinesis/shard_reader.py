@@ -94,7 +94,7 @@ class ShardReader:
         self.ended = False
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
-        """In a bounded run, whether all records are fetched that had arrived by its bound."""
+        """In a bounded run, whether all records are fetched that had arrived by the bound of the run."""
         self._behind = timedelta(0)
         """The lag of the last answer behind the newest record of the shard."""
         self._answered = time.monotonic()
@@ -136,7 +136,7 @@ class ShardReader:
         """Return the records between two positions; wait until they are fetched.
 
         Raises:
-            StatefunError: if the records cannot be fetched, or the reader is stopped before.
+            StatefunError: if the records cannot be fetched, or the reader is stopped before they are.
         """
         with self._changed:
             self._needed = end.number
@@ -255,7 +255,7 @@ class ShardReader:
         return parameters | {"ShardIteratorType": "TRIM_HORIZON"}
 
     def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
-        """Add the records of an answer up to the run's bound; return whether that was all of its records.
+        """Add the records of an answer, up to the run's bound; return whether all of them were added.
 
         Args:
             records: the records of the answer.
@@ -306,9 +306,9 @@ class ShardReader:
     def _without_last_read(
         self, records: list[dict[str, Any]], *, is_all: bool
     ) -> list[dict[str, Any]]:
-        """Return the records of an answer without the record that an earlier answer ended with.
+        """Return the records of an answer; leave out the first one if an earlier answer ended with it.
 
-        Requests begin at the last read record. Log a warning if Kinesis no longer has that record.
+        A new iterator begins at the last read record. Log a warning if Kinesis no longer has that record.
         """
         last = self._last_read
         if last is None or not (records or is_all):

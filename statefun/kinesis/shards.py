@@ -11,7 +11,7 @@ from statefun.kinesis.aggregation import HashRange
 
 _RECORD = 500
 _PART = 150
-"""Approximate memory of a record without its parts (_RECORD), and of a part without key and value."""
+"""Approximate memory in bytes: of a record without its parts (_RECORD), of a part without key and value."""
 
 
 @attrs.frozen

@@ -187,7 +187,7 @@ class _Backoff:
 
     @property
     def stalled(self) -> timedelta:
-        """The time since Kinesis has confirmed a record."""
+        """The time since Kinesis last confirmed a record; if it has confirmed none, since the start."""
         return timedelta(seconds=time.monotonic() - self._progress)
 
     def begin(self) -> None:
