@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels: messages that wait for a micro-batch of a test, in order for each sender and target."""
+"""Queues of the messages that wait in a test, one queue for each pair of sender and target."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ class Channels:
         channels.setdefault(sender, deque()).append(message)
 
     def take(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
-        """Choose the messages of a micro-batch, remove them here, and return them by target and sender.
+        """Choose the messages of a micro-batch, and remove them from the messages that wait.
 
-        Of the messages of each chosen sender to each chosen target, the first ones are taken.
+        From the queue of a sender and a chosen target, the first messages are chosen.
+
+        Returns:
+            The chosen messages, by the key of their target and by sender.
         """
         chosen = self._random
         everything = len(self._channels) <= 1 or chosen.random() < _ALL
@@ -57,7 +60,7 @@ class Channels:
         return messages
 
     def merged(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
-        """Return the messages to one address in a random order in which each sender's keep their order."""
+        """Return the messages to one address in random order, but those of each sender in the order sent."""
         if len(channels) == 1:
             return list(*channels.values())
         turns = [sender for sender, messages in channels.items() for _ in messages]

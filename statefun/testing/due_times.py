@@ -25,15 +25,15 @@ class DueTimes:
         self._buckets: list[tuple[int, bytes]] = []
         """A heap of the due times of messages in buckets, each with the bucket's encoded address."""
         self._in_buckets: set[tuple[int, bytes]] = set()
-        """The items of ``_buckets``: messages that a bucket sends on, as they are not due, may be in it already."""
+        """The items of ``_buckets``, so that no item is added twice."""
         self._messages: list[int] = []
-        """A heap of the due times of messages that nobody can cancel."""
+        """A heap of the due times of messages without a token, which cannot be cancelled."""
         self._dues: set[int] = set()
         """The items of ``_messages``, so that no due time is added twice."""
         self._tokens: list[tuple[int, bytes]] = []
         """A heap of the due times of messages with a token, each with the token's encoded address."""
         self._cancellable: dict[bytes, int] = {}
-        """The due time of the first message that waits at a token's address, by that address, encoded."""
+        """The earliest due time of the messages that wait at a token's address, by the encoded address."""
 
     def add(self, bucket: bytes, content: bytes) -> None:
         """Add the due times of messages that were sent to a bucket.
@@ -52,9 +52,13 @@ class DueTimes:
                 heapq.heappush(self._messages, message.due)
 
     def update(self, key: bytes, state: bytes | None) -> None:
-        """Update the due times of messages with a token by the new state of the token's address.
+        """Update the due times of messages with a token from the new state of an address.
 
-        The states of other addresses contain no due times.
+        If the address is not the address of a token, its state contains no due times, and is ignored.
+
+        Args:
+            key: the encoded address.
+            state: the encoded state; None if the address has no state any more.
         """
         if typename_of(key) != _TOKENS:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a test with many orders of messages and many crashes; reports the first that breaks the test."""
+"""Runs a test with many schedules (orders of messages and crashes); reports the first that fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _MOST_CRASHES = 5
 
 
 class ScheduleError(AssertionError):
-    """Raised if a test fails with a schedule, which decides the order of messages and the crashes."""
+    """Raised by :func:`explore` if the test fails with a schedule: an order of messages, and crashes.
+
+    The error text has the number of the schedule, with which ``explore`` can try the schedule again.
+    """
 
 
 def explore(  # noqa: PLR0913 - what an application needs, and how often
@@ -40,14 +43,14 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
     at-least-once egress. A crash does not reset variables of functions outside of their state.
 
     Args:
-        test: the test; it takes a new application for each schedule, and fails by an exception.
+        test: the test, which gets a new application for each schedule; it fails if it raises an exception.
         program: the file of the application, as for :class:`InProcessApplication`.
         module: the module files of the application.
         functions: the registry of the application's functions.
         components: ingresses and egresses that are declared in Python.
         crashes: how many schedules are tried.
         schedule: the number of a schedule; only the first schedule and this schedule are tried.
-        seed: the seed of all schedules.
+        seed: decides about all random choices; another number gives other schedules.
         twice: whether each function is called twice, to check that both calls do the same.
 
     Raises:
@@ -120,7 +123,7 @@ def _try(
             raise
         crashed = "; ".join(schedule.crashed) or "none"
         raise ScheduleError(
-            f"the test fails in schedule {schedule.number}; its crashes: {crashed}\n"
+            f"the test fails in schedule {schedule.number}, with these crashes: {crashed}\n"
             f"{type(error).__name__}: {error}"
         ) from error
     return schedule.places

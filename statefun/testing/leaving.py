@@ -96,7 +96,7 @@ class ChoosingRunner:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Do nothing: the test decides whether a loss counts."""
+        """Do nothing: tests count each lost call as a call that has begun."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""

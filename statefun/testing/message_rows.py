@@ -105,7 +105,7 @@ def rows_of_record(
 
 
 def _trace_of(record: KafkaRecord) -> str | None:
-    """Return the trace-context headers of a record, ``name=value``, one per line; None without."""
+    """Return the trace-context headers of a record, ``name=value``, one per line; None if there are none."""
     lines = []
     for name, value in record.headers:
         if name in TRACE_HEADERS and value is not None and b"\n" not in value:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs micro-batches of the engine in this process for tests, and returns their effects.
 
-The effects are not applied here: the caller commits them, or drops them as after a crash.
+This module does not apply the effects: ``InProcessApplication`` commits them, or drops them as in a crash.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ class BatchEffects:
 
 
 class _Invoker(Invoker):
-    """Calls functions for tests: twice, if so demanded, and behind endpoints until they have answered."""
+    """Calls functions for tests: each function twice, if the option ``twice`` is set.
+
+    A function behind an endpoint is called until all of its messages are handled, or the endpoint cannot
+    be reached.
+    """
 
     def __init__(self, *, twice: bool) -> None:
         self._twice = twice
@@ -197,7 +201,8 @@ class MicroBatches:
             ]
             reason = "; ".join(problems) or "its endpoint must not be called now"
             raise PlatformError(
-                f"messages to {waiting_addresses[0]} would wait, but a test does not wait: {reason}"
+                f"messages to {waiting_addresses[0]} cannot be delivered now, and a test does not wait until "
+                f"they can: {reason}"
             )
         done.take(effects)
         done.skipped = counts.texts

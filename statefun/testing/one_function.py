@@ -117,12 +117,12 @@ class TestContext:
         caller: Address | None = None,
         record: IngressRecord | None = None,
     ) -> None:
-        """Call the function with a value; if it raises an exception, raise it too, without any effects.
+        """Call the function with a value; if the function fails, raise its exception and drop its effects.
 
         Args:
             value: the value, or a whole :class:`~statefun.Message`, or a
                 :class:`~statefun.TypedValue`.
-            value_type: the type of the value; that of its class if not given, as for ``ctx.send``.
+            value_type: the type of the value; None: the type for the value's class, as in ``ctx.send``.
             caller: the address that sends the message.
             record: the ingress record that becomes the message.
         """
@@ -163,8 +163,8 @@ def _find(function: str | Callable[..., Any], functions: StatefulFunctions) -> S
         if any(handler.fun is function for handler in each.handlers):
             return each
     raise DefinitionError(
-        f"{function!r} is not registered; decorate the function with @function, or give the registry "
-        "that has the function as functions="
+        f"{function!r} is not registered; decorate the function with @function, or pass the argument "
+        "functions: the registry in which the function is registered"
     )
 
 

@@ -33,7 +33,12 @@ def content(value: TypedValue) -> Any:
 
 
 def argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> TypedValue:
-    """Return the encoded value of a message; of a message or typed value, the value that it holds.
+    """Return the encoded value of a message to ``target``.
+
+    Args:
+        target: the address that gets the message.
+        value: the value; or a Message or a TypedValue, which contains an encoded value already.
+        value_type: the type that encodes the value; None: the type for the value's class.
 
     Raises:
         DefinitionError: if the value cannot be encoded, or the id is empty.
@@ -111,7 +116,7 @@ class PublishedRecord:
 
 @attrs.frozen
 class DeadLetter:
-    """A dead letter: a message or record that was not handled, as the dead-letter topic has it.
+    """A dead letter: a message or record that was not handled, as the dead-letter topic describes it.
 
     >>> DeadLetter(b"{}", "Ada", "SF302", "no JSON", Address("com.example/cart", "Ada"), 1).code
     'SF302'

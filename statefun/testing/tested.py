@@ -57,7 +57,7 @@ class TestedApplication(ABC):
             typename: the function's type.
             id: the id of the address.
             value: the value.
-            value_type: the type of the value; that of its class if not given, as for ``ctx.send``.
+            value_type: the type of the value; None: the type for the value's class, as in ``ctx.send``.
         """
 
     @abstractmethod
@@ -71,8 +71,8 @@ class TestedApplication(ABC):
     ) -> None:
         """Write a record to a topic of an ingress.
 
-        For an ingress of files, the topic is the path, as the module file has it or in full: the
-        record is taken for a record of such a file, and no file is read.
+        For an ingress of files, the topic is the path of the files: as the module file has it, or the
+        full path. The record is handled like a record of such a file, but no file is read.
 
         Args:
             topic: the topic.
@@ -217,7 +217,10 @@ def _files(
 
 
 def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:
-    """Return the route of a topic of an ingress; for files, the topic may be the module file's path."""
+    """Return the route of a topic of an ingress; None if the ingress does not read the topic.
+
+    For an ingress of files, the topic may be the path of the files as the module file has it.
+    """
     named = (route for route in ingress.topics if route.alias == topic)
     return route_of(ingress.topics, topic) or next(named, None)
 

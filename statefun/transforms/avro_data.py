@@ -2,9 +2,9 @@
 """Converts schemas of Avro to schemas of Connect's model, and back.
 
 Connect's model has no place for some details that no transform changes, such as the symbols of an
-enumeration or the types of a union. A parameter of the Connect schema keeps their Avro schema, for the
-conversion back. Of Avro's logical types, only decimal numbers, dates, and times and timestamps in
-milliseconds have values of their own class.
+enumeration or the types of a union. A parameter of the Connect schema keeps the Avro schema with these
+details, for the conversion back. Decimal numbers, dates, and times and timestamps in milliseconds become
+objects (Decimal or Moment); values of Avro's other logical types stay numbers, texts or bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from statefun.transforms.data import (
 )
 
 _DEFAULT = "avro.default"
-"""The name of the parameter with the default of a field whose Avro type Connect's model lacks."""
+"""The name of the parameter that keeps a field's default, as JSON, if Connect lacks the field's Avro type."""
 _PRIMITIVES = {
     "int": Kind.INT32,
     "long": Kind.INT64,
@@ -84,7 +84,8 @@ def _inlined(
         full = full if full in named_types else avro
         if full in inside:
             raise TransformError(
-                f"the schema of {full} is recursive: it contains itself; transforms cannot take such a schema"
+                f"the schema of {full} is recursive: it contains itself; transforms do not support "
+                "recursive schemas"
             )
         return named_types.get(full, avro)
     if isinstance(avro, list):
@@ -238,7 +239,8 @@ def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
         if name in definitions:
             if definitions[name] != avro:
                 raise TransformError(
-                    f"the Avro schema would have two different types with the name {name}"
+                    f"the schema after the transforms has two different types with the name {name}; "
+                    "set another name for one of them with SetSchemaMetadata"
                 )
             return name
         definitions[name] = avro
@@ -255,7 +257,7 @@ def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=1024)
 def without_logical_types(text: str) -> str:
-    """Remove the logical types from an Avro schema, so that all values are numbers, texts and bytes."""
+    """Remove the logical types from an Avro schema, so that moments and decimals are numbers and bytes."""
     return json.dumps(_bare(json.loads(text)))
 
 
@@ -280,7 +282,7 @@ def _has_logical(schema: Schema) -> bool:
 
 
 def logical(schema: Schema, value: Any) -> Any:
-    """Convert the numbers and bytes in a value that encode moments and decimal numbers, to such objects."""
+    """Replace the numbers and bytes in a value that encode moments and decimals by Moments and Decimals."""
     if value is None or not _has_logical(schema):
         return value
     if schema.kind is Kind.STRUCT:

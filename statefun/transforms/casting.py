@@ -145,9 +145,7 @@ def cast(data: Data, kind: Kind) -> Any:
     try:
         number = _number(value, kind)
     except ValueError as error:
-        raise TransformError(
-            f"{described(data)} cannot be cast to {kind.value}: the value {error}"
-        ) from None
+        raise TransformError(f"{described(data)} cannot be cast to {kind.value}: {error}") from None
     except TypeError:
         raise TransformError(f"{described(data)} cannot be cast to {kind.value}") from None
     if schema is None and kind in FLOATS and not math.isfinite(number):
@@ -196,7 +194,7 @@ _FORMATS = (
     DateFormat("yyyy-MM-dd"),
     DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
 )
-"""The formats of moments: within 1970-01-01, at midnight of another day, and others, as in Connect."""
+"""How moments are written, as in Connect: before 1970-01-02, at a later midnight, and at any other time."""
 
 
 def _format_of(millis: int) -> int:

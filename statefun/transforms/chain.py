@@ -16,7 +16,10 @@ from statefun.transforms.transform import Part, Record, Schemas, Transform
 
 
 class Transformed(NamedTuple):
-    """A record after the transforms; parts that the caller has not asked for are unchanged."""
+    """The encoded key and value, and the topic, of a record after the transforms of a chain.
+
+    If only the key or only the value was to be computed, the other one is as before the transforms.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -50,7 +53,9 @@ class _Plan(NamedTuple):
 
 
 class _Plans(dict[frozenset[Part], _Plan]):
-    """Plans by the parts that they compute; a plan has only the transforms on which its parts depend.
+    """The plans of a chain, by the parts of records that each plan computes.
+
+    A plan has only the transforms on which these parts depend; it is made when it is first looked up.
 
     Args:
         steps: the steps of all transforms of the chain.
@@ -139,7 +144,7 @@ class Chain:
         """Return the schemas after the transforms, as far as they are known before any record is read.
 
         Raises:
-            TransformError: if a transform cannot take the schemas that it gets from the one before it.
+            TransformError: if a transform does not support the schemas after the transforms before it.
         """
         codecs = {Part.KEY: self.key_codec, Part.VALUE: self.value_codec}
         without = frozenset(part for part, codec in codecs.items() if not codec.has_schemas)

@@ -37,12 +37,12 @@ from statefun.transforms.data import (
 
 
 class Codec(ABC):
-    """The encoding of keys or values."""
+    """Decodes the keys or values of records for transforms, and encodes the transformed ones."""
 
     schema: Schema | None = None
     """The schema of all keys or values; None if it is not known before a record is read."""
     has_schemas: bool = True
-    """Whether the encoding has schemas."""
+    """Whether decoded keys or values can have a schema."""
 
     @abstractmethod
     def read(self, content: bytes) -> Data:
@@ -183,11 +183,20 @@ class AvroCodec(Codec):
         return self.data_of(avro.decode(content, self._plain, names_branches=True))
 
     def data_of(self, value: Any) -> Data:
-        """Convert a value that was decoded without logical types, and add the codec's schema."""
+        """Add the codec's schema to a value, and convert encoded moments and decimal numbers to objects.
+
+        Args:
+            value: the value, decoded without logical types: moments are numbers, and decimals are bytes.
+        """
         return Data(self.schema, None if self.schema is None else logical(self.schema, value))
 
     def read_as_written(self, content: bytes, schema: str) -> Data:
-        """Decode a value that was written with the schema ``schema``, and not with the codec's."""
+        """Decode a value that was written with another schema, and convert it to the codec's schema.
+
+        Args:
+            content: the encoded value.
+            schema: the Avro schema, as JSON text, with which the value was written.
+        """
         writer_schema = without_logical_types(schema)
         return self.data_of(avro.decode(content, writer_schema, self._plain, names_branches=True))
 
@@ -215,7 +224,7 @@ def avro_schema(schema: Schema) -> str:
 
 @attrs.frozen
 class RegistryCodec(Codec):
-    """Avro with schemas of a registry; all values are converted to one schema."""
+    """Avro with schemas of a schema registry; all values are converted to one schema."""
 
     url: str = attrs.field(repr=False)  # it may have a password in it
     properties: Mapping[str, str] = attrs.field(repr=False, hash=False)
@@ -234,12 +243,13 @@ class RegistryCodec(Codec):
         return self.avro.read_as_written(payload, schema)
 
     def write(self, data: Data) -> bytes | None:
-        """Register the schema of a value, and encode the value with the schema's number."""
+        """Register the schema of a value; encode the schema's number in the registry, and then the value."""
         if data.value is None:
             return None
         if data.schema is None or self.subject is None:
             raise TransformError(
-                "the transformed value needs a schema, and a subject under which the schema is registered"
+                "the transformed value cannot be written with a schema registry: the value has no schema, "
+                "or its valueFormat has no subject"
             )
         return schema_registry.registered_avro(
             plain(data.schema, data.value),
@@ -260,11 +270,16 @@ class OpaqueCodec(Codec):
 
     def read(self, content: bytes) -> Data:
         """Raise a TransformError, since transforms cannot decode the bytes."""
-        raise TransformError(f"its {len(content)} bytes have no format that transforms can decode")
+        raise TransformError(f"transforms cannot decode the format of these {len(content)} bytes")
 
 
 def read_part(codec: Codec, content: bytes | None, what: str) -> Data:
     """Decode the key or value of a record; null stays null.
+
+    Args:
+        codec: decodes the key or value.
+        content: the encoded key or value.
+        what: "key" or "value", for error texts.
 
     Raises:
         TransformError: if the content is malformed.

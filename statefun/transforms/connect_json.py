@@ -33,7 +33,7 @@ from statefun.transforms.data import (
 from statefun.transforms.java_numbers import shortest, single, wrapped
 
 _NAMES = {Kind.FLOAT32: "float", Kind.FLOAT64: "double"}
-"""The names that JsonConverter gives to kinds (schema types) with other names in Connect's model."""
+"""JsonConverter's names of the kinds (schema types) that have other names in Connect's model."""
 _KINDS = {_NAMES.get(kind, kind.value): kind for kind in Kind if kind is not Kind.UNION}
 
 
@@ -72,7 +72,9 @@ def schema_of_json(content: Any) -> Schema | None:
 def _option(content: Mapping[str, Any], name: str, kind: type) -> Any:
     value = content.get(name)
     if not (value is None or isinstance(value, kind)):
-        raise TransformError(f"the {name} of a schema must not be {value!r:.40}")
+        raise TransformError(
+            f"the {name} of a schema must be of Python's type {kind.__name__}, not {value!r:.40}"
+        )
     return value
 
 
@@ -208,7 +210,7 @@ _LOGICAL_READ: Mapping[str, Callable[[Schema, Any], Any]] = {
 
 
 def json_of_value(schema: Schema | None, value: Any) -> Any:
-    """Convert a value to dicts, lists, texts and numbers, which an encoder of JSON takes.
+    """Convert a value to dicts, lists, texts and numbers, which a JSON encoder accepts.
 
     Raises:
         TransformError: if JSON cannot represent the value, or the value is null and its schema is

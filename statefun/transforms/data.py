@@ -36,7 +36,7 @@ class Kind(Enum):
     MAP = "map"
     STRUCT = "struct"
     UNION = "union"
-    """The kind of values of one of several Avro types, which Connect lacks; transforms keep such values."""
+    """The kind of the values of an Avro union, which have one of several types; Connect has no such kind."""
 
 
 INTEGERS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
@@ -50,16 +50,16 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 """The names of schemas whose values are moments: dates, times of day and timestamps."""
 OPAQUE = "avro"
-"""The name of the parameter with an Avro schema that Connect's model lacks, such as an enumeration."""
+"""The name of the parameter that keeps the Avro schema of a type which Connect lacks, such as enum."""
 LOGICAL = MOMENTS | {DECIMAL}
-"""The names of schemas whose values are objects of Moment or Decimal."""
+"""The names of schemas whose values are objects of the classes Moment or Decimal."""
 
 
 MILLIS_PER_DAY = 24 * 60 * 60 * 1000
 
 
 class Moment:
-    """A point in time, as ``java.util.Date``: the value of a date, a time of day or a timestamp."""
+    """A point in time, like ``java.util.Date``: the value of a date, a time of day or a timestamp."""
 
     # No tuple and no class of attrs: encoders of JSON would write these without calling the hook.
     __slots__ = ("millis",)
@@ -111,7 +111,7 @@ def moment_of(schema: Schema, number: int) -> Moment:
 _MAX_SCALE = 1000
 _MOST_DIGITS = 10_000
 _MOST_BYTES = 4_154
-"""The largest size of a decimal number of 10,000 digits; larger ones would take too long to convert."""
+"""How many bytes encode a number of 10,000 digits; larger numbers would take too long to convert."""
 _EXACTLY = Context(prec=_MOST_DIGITS, traps=[Inexact, InvalidOperation, Overflow])
 """A context for decimal numbers that raises an error instead of rounding."""
 
@@ -192,7 +192,8 @@ class Field(NamedTuple):
 class Schema:
     """The schema of values.
 
-    The value of a struct is a dictionary with all fields; the value of a map is a dictionary by key.
+    The value of a struct is a dictionary with the values of all fields, by name; the value of a map is a
+    dictionary with the entries of the map.
     """
 
     kind: Kind
@@ -215,7 +216,10 @@ class Schema:
 
 
 class Data(NamedTuple):
-    """A key or a value of a record, or a part of it, with its schema; None if it has no schema."""
+    """A key or value of a record, or a part of a key or value, with its schema.
+
+    The attribute ``schema`` is None if the data has no schema.
+    """
 
     schema: Schema | None
     value: Any
@@ -227,7 +231,11 @@ OPTIONAL_STRING = Schema(Kind.STRING, is_optional=True)
 
 
 def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
-    """Return the schema of a struct with ``fields`` and the name, version and other basics of ``like``.
+    """Return the schema of a struct with the given fields.
+
+    Args:
+        like: the schema whose name, version, documentation and parameters are copied; None: none are.
+        fields: the fields.
 
     Raises:
         TransformError: if two fields have the same name.
@@ -242,7 +250,12 @@ def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
 
 
 def basics(schema: Schema, kind: Kind | None = None) -> Schema:
-    """Copy a schema's name, version, documentation and parameters to a new schema, which is required."""
+    """Copy a schema's name, version, documentation and parameters to a new schema that is not optional.
+
+    Args:
+        schema: the schema.
+        kind: the kind of the new schema; None: the kind of ``schema``, with the schemas of items and keys.
+    """
     return Schema(
         kind or schema.kind,
         name=schema.name,
@@ -286,6 +299,10 @@ def copied(field: Field, value: Any, *, replaced: bool) -> Any:
 def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
     """Return the fields of the schema of a struct.
 
+    Args:
+        schema: the schema.
+        purpose: the name of the transform that needs the fields, for the error text.
+
     Raises:
         TransformError: if the schema is not the schema of a struct.
     """
@@ -298,6 +315,10 @@ def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
 
 def fields_of(data: Data, purpose: str) -> dict[str, Any]:
     """Return the fields of an object: a struct, or a dictionary without a schema.
+
+    Args:
+        data: the object.
+        purpose: the name of the transform that needs the fields, for the error text.
 
     Raises:
         TransformError: if the data is neither of the two.

@@ -128,8 +128,8 @@ class MaskField(PartTransform):
                 if each.name in LOGICAL:
                     continue
                 raise TransformError(
-                    f"field {name!r} cannot be masked: its schema is {described(Data(each, 0))} that only "
-                    "Avro has"
+                    f"field {name!r} cannot be masked: the field has {described(Data(each, 0))}; MaskField "
+                    "supports neither objects, nor bytes, nor types that only Avro has, such as enum"
                 )
 
     def changed(self, data: Data, record: Record) -> Data:
@@ -162,7 +162,9 @@ class MaskField(PartTransform):
                 return Decimal(0)
             if kind in _EMPTY:
                 return _EMPTY[kind]
-            raise TransformError(f"field {name!r} cannot be masked: it has {described(data)}")
+            raise TransformError(
+                f"field {name!r} cannot be masked: MaskField does not support {described(data)}"
+            )
         try:
             if is_decimal:
                 return Decimal(self.replacement)
@@ -174,7 +176,8 @@ class MaskField(PartTransform):
                 f"{described(data)}"
             ) from None
         raise TransformError(
-            f"field {name!r} cannot be masked by a replacement: it has {described(data)}"
+            f"field {name!r} has {described(data)}, but the option replacement can mask only numbers and "
+            "texts"
         )
 
 

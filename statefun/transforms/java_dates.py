@@ -104,14 +104,14 @@ class DateFormat:
         for number, part in enumerate(self._parts):
             if not part.letter:
                 if not text.startswith(part.text, place):
-                    raise ValueError(f"does not match the pattern {self.pattern}")
+                    raise ValueError(f"the value does not match the pattern {self.pattern}")
                 place += len(part.text)
                 continue
             place = len(text) - len(text[place:].lstrip(" \t"))
             before_number = number + 1 < len(self._parts) and _is_numeric(self._parts[number + 1])
             match = _part_regex(part, before_number=before_number).match(text, place)
             if match is None:
-                raise ValueError(f"does not match the pattern {self.pattern}")
+                raise ValueError(f"the value does not match the pattern {self.pattern}")
             fields[part.letter] = _value(part, match)
             place = match.end()
         return _millis(fields)
@@ -120,14 +120,17 @@ class DateFormat:
 def _parts_of(pattern: str) -> Iterator[_Part]:
     for match in _PART.finditer(pattern):
         if match["open"]:
-            raise ValueError("has an opening quote without a closing quote")
+            raise ValueError("is not a pattern of dates: an opening quote has no closing quote")
         if match["quoted"]:
             # Two quotes stand for one quote, inside and outside of a quoted text.
             yield _Part("", 0, match["quoted"][1:-1].replace("''", "'") or "'")
         elif match["text"]:
             yield _Part("", 0, match["text"])
         elif match["letter"] not in LETTERS:
-            raise ValueError(f"has the letter {match['letter']}; a pattern may only have {LETTERS}")
+            raise ValueError(
+                f"is not a supported pattern of dates: {match['letter']} is not one of the letters "
+                f"{LETTERS}; write literal texts in single quotes"
+            )
         else:
             yield _Part(match["letter"], len(match[0]))
 
@@ -196,7 +199,13 @@ def _value(part: _Part, match: re.Match[str]) -> int:
 
 
 def _millis(fields: Mapping[str, int]) -> int:
-    """Return the time of parsed fields, by letter, in milliseconds; too large numbers carry over."""
+    """Return the time that the fields of a parsed date give, in milliseconds since the epoch.
+
+    Numbers that are too large carry over: month 13 is January of the next year.
+
+    Args:
+        fields: the parsed numbers, by the letters of the date pattern.
+    """
     months = fields.get("M", 1) - 1
     year = fields.get("y", EPOCH.year) + months // 12
     zone = next((fields[letter] for letter in _ZONE_LETTERS if letter in fields), 0)
@@ -212,7 +221,7 @@ def _millis(fields: Mapping[str, int]) -> int:
             milliseconds=fields.get("S", 0),
         )
     except (ValueError, OverflowError):
-        raise ValueError("is out of range: the year must be from 1 to 9999") from None
+        raise ValueError("the value is out of range: the year must be from 1 to 9999") from None
     return to_epoch_millis(moment)
 
 

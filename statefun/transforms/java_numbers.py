@@ -78,10 +78,10 @@ def parsed_integer(text: str, bits: int) -> int:
         ValueError: if the text is not a whole number, or the number has more bits.
     """
     if not _INTEGER.fullmatch(text):
-        raise ValueError("is not a whole number")
+        raise ValueError("the value is not a whole number")
     number = int(text)
     if number != wrapped(number, bits):
-        raise ValueError(f"has more than {bits} bits")
+        raise ValueError(f"the value has more than {bits} bits")
     return number
 
 
@@ -93,7 +93,7 @@ def parsed_float(text: str) -> float:
     """
     match = _FLOAT.fullmatch(text.strip(_WHITESPACE))
     if match is None:
-        raise ValueError("is not a number")
+        raise ValueError("the value is not a number")
     if match["hex"]:
         try:
             number = float.fromhex(match["hex"])

@@ -40,7 +40,7 @@ class HoistField(PartTransform):
         return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the object with the only field."""
+        """Return the schema of the object whose only field is the key or value."""
         return struct(None, [Field(self.field, schema)])
 
     def changed(self, data: Data, record: Record) -> Data:
@@ -150,7 +150,8 @@ class Flatten(PartTransform):
                 yield Field(joined, flat)
             else:
                 raise TransformError(
-                    f"Flatten cannot take field {joined!r}, which is of type {each.kind.value}"
+                    f"Flatten supports neither maps nor unions, but field {joined!r} is of type "
+                    f"{each.kind.value}; to leave out the field, put ReplaceField before Flatten"
                 )
 
     def _values(

@@ -58,7 +58,9 @@ def _quoted(text: str) -> tuple[str, str, bool]:
         escaped = end > 0 and text[end - 1] == "\\"
         is_last = end == len(text) - 1
         if end < 0 or (is_last and escaped):
-            raise TransformError("has an opening backtick without a closing backtick")
+            raise TransformError(
+                "cannot split the path of the field: an opening backtick has no closing backtick"
+            )
         if is_last:
             return name + text[:end], "", True
         if text[end + 1] == "." and not escaped:

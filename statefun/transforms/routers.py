@@ -55,7 +55,7 @@ _MARKS = re.compile(
     r"(?P<escaped>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>\(\?<(?=[A-Za-z]))",
     re.DOTALL,
 )
-"""Matches the parts of a regular expression that differ in Java: escapes, classes, named groups."""
+"""Matches what to check or translate in a regular expression: escapes, character classes, named groups."""
 
 
 def python_regex(java: str) -> str:
@@ -65,8 +65,8 @@ def python_regex(java: str) -> str:
     '(?P<name>[(?<]+)\\(?<?'
 
     Raises:
-        ValueError: if ``java`` is not a regular expression, or means something else in Java. The
-            error text continues a sentence whose subject is the expression.
+        ValueError: if ``java`` is not a regular expression, or means something else in Python. The
+            error text has no subject: error messages have the quoted expression before the text.
     """
     translated = _MARKS.sub(_python_mark, java)
     try:
@@ -76,7 +76,9 @@ def python_regex(java: str) -> str:
     except (re.error, ValueError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     except Warning as warning:
-        raise ValueError(f"means something else in Python than in Java: {warning}") from None
+        raise ValueError(
+            f"is a regular expression with another meaning in Python than in Java: {warning}"
+        ) from None
     return translated
 
 
@@ -84,7 +86,9 @@ def _python_mark(match: re.Match[str]) -> str:
     bare = re.sub(r"\\.", "", (match["class"] or "")[1:], flags=re.DOTALL)
     if "[" in bare or "&&" in bare:
         raise ValueError(
-            f"must not have a class in a class or an intersection of classes: {match['class']}"
+            f"has an unescaped [ or && in the character class that begins with {match['class']}; nested "
+            "character classes and intersections are not supported: list the characters, or write \\[ "
+            "for a bracket"
         )
     return "(?P<" if match["group"] else match[0]
 
@@ -112,8 +116,8 @@ def parts_of(
         place = reference.end()
         if reference["wrong"]:
             raise TransformError(
-                f"{reference['wrong']} at character {reference.start() + 1} of the replacement must "
-                "begin a group such as $1; write a backslash before the character to mean it literally"
+                f"cannot use the replacement: {reference['wrong']} at character {reference.start() + 1} "
+                "must begin a group such as $1; write a backslash before the character to mean it literally"
             )
         if reference["escaped"]:
             yield reference["escaped"]
@@ -129,7 +133,9 @@ def parts_of(
         try:
             yield group_of(group) or ""
         except IndexError:
-            raise TransformError(f"the regular expression has no group {group}") from None
+            raise TransformError(
+                f"cannot use the replacement: the regular expression has no group {group}"
+            ) from None
     yield replacement[place:]
 
 

@@ -91,7 +91,7 @@ class TimestampConverter(PartTransform):
         return attrs.evolve(after, default=self._fields(schema, after, schema.default))
 
     def check(self, schemas: Schemas) -> None:
-        """Check that the field, key or value can be a timestamp; replace its schema by the target type's."""
+        """Check that the data can be a timestamp; replace the schema by the schema after the conversion."""
         schema = schemas.of(self.part)
         if schema is not None and self.field:
             field = schema.field(self.field)
@@ -143,9 +143,7 @@ class TimestampConverter(PartTransform):
         except TransformError:
             raise
         except ValueError as error:
-            raise TransformError(
-                f"{described(data)} is not a timestamp: the value {error}"
-            ) from None
+            raise TransformError(f"{described(data)} is not a timestamp: {error}") from None
 
     def _type_of(self, data: Data) -> TimeType:
         schema, value = data
@@ -168,7 +166,7 @@ class TimestampConverter(PartTransform):
             millis: int = value.millis
             return millis
         if value != wrapped(value, _LONG):
-            raise ValueError("has more than 64 bits")
+            raise ValueError("the value has more than 64 bits")
         if self.unix_precision is UnixPrecision.SECONDS:
             return _bounded(value * 1000)
         return _quotient(value, _PER_MILLI.get(self.unix_precision, 1))

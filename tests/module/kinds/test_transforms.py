@@ -115,11 +115,11 @@ def problem(text: str) -> str:
         ),
         (
             "{type: TimestampConverter$Value, target.type: unix, format: YYYY}",
-            "'YYYY' has the letter Y; a pattern may only have yMdDuHkKhmsSEazZX",
+            "'YYYY' is not a supported pattern of dates: Y is not one of the letters yMdDuHkKhmsSEazZX; write",
         ),
         (
             '{type: TimestampConverter$Value, target.type: unix, format: "yyyy\'x"}',
-            "has an opening quote without a closing quote",
+            "is not a pattern of dates: an opening quote has no closing quote",
         ),
         (
             "{type: InsertField$Value}",
@@ -137,22 +137,25 @@ def problem(text: str) -> str:
         ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
         (
             "{type: RegexRouter, regex: '[a-z&&[^t]]+', replacement: a}",
-            "'[a-z&&[^t]]+' must not have a class in a class or an intersection of classes: [a-z&&[^t]",
+            "'[a-z&&[^t]]+' has an unescaped [ or && in the character class that begins with [a-z&&[^t]; nested",
         ),
         (
             r"{type: RegexRouter, regex: '[\w[.-]]+', replacement: a}",
-            "must not have a class in a class or an intersection",
+            "nested character classes and intersections are not supported: list the characters",
         ),
         (
             "{type: RegexRouter, regex: '[a--b]+', replacement: a}",
-            "'[a--b]+' means something else in Python than in Java: Possible set difference",
+            "'[a--b]+' is a regular expression with another meaning in Python than in Java: Possible set ",
         ),
         ("{type: RegexRouter, regex: '(?u)a', replacement: a}", "is not a regular expression"),
         (
             "{type: RegexRouter, regex: a, replacement: $1}",
-            "RegexRouter the regular expression has no group 1",
+            "RegexRouter cannot use the replacement: the regular expression has no group 1",
         ),
-        ("{type: RegexRouter, regex: a, replacement: a$}", "$ at character 2 of the replacement"),
+        (
+            "{type: RegexRouter, regex: a, replacement: a$}",
+            "the replacement: $ at character 2 must",
+        ),
         (
             "{type: TimestampRouter, topic.format: 'a-${topic}'}",
             (
@@ -162,7 +165,7 @@ def problem(text: str) -> str:
         ),
         (
             "{type: ExtractField$Key, field: 'a.`b', field.syntax.version: V2}",
-            "has an opening backtick without a closing backtick",
+            "cannot split the path of the field: an opening backtick has no closing backtick",
         ),
     ],
 )
