@@ -140,6 +140,10 @@ class NoReports:
         """Refuse: a call has left."""
         raise AssertionError(key, attempt, result)
 
+    def begun(self, attempt: str) -> None:
+        """Refuse: a call has left."""
+        raise AssertionError(attempt)
+
     def wait(self) -> None:
         """Do nothing."""
 
