@@ -50,7 +50,11 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Yield the problems of all Kafka clusters: brokers, topics, rights, limits, and offsets of groups.
+    """Yield a problem for each check that a Kafka cluster of a module fails.
+
+    Brokers must answer, topics must exist, and the client must have the rights to read or write them. A
+    consumer group from which an ingress starts should have offsets, and the cluster must allow the
+    transaction timeouts of egresses.
 
     Args:
         module: the module whose ingresses and egresses are checked.
@@ -71,7 +75,9 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
 
 
 def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Yield the problems of reading on from a checkpoint, given the offsets that its topics have now.
+    """Yield the problems of Kafka topics that earlier runs have read, such as deleted records.
+
+    The partitions and offsets that a topic has now are compared with the offsets in the checkpoint.
 
     Args:
         checkpoint: the checkpoint of an application with the ingresses of ``module``.
@@ -105,7 +111,7 @@ def _changes(
     read_offsets: Mapping[str, Mapping[str, int]],
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each change of a topic since the checkpoint, as text, and whether it is an error.
+    """Yield each change of a topic since the last run: a text, and whether the change is an error.
 
     Args:
         ingress: the ingress that reads the topics.
@@ -209,7 +215,7 @@ def _check_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
 def _missing_rights(
     owner: str, admin: AdminClient, topics: list[str], needed: AclOperation, timeout: timedelta
 ) -> Iterator[str]:
-    """Yield an error text for each topic on which the client lacks a right.
+    """Yield an error text for each topic on which the client lacks the right ``needed``.
 
     A cluster without authorization grants all rights.
     """

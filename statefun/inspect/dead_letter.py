@@ -34,7 +34,7 @@ class DeadLetter:
     headers: LetterHeaders
     """The headers of the original record, without those that statefun has added."""
     facts: dict[str, str]
-    """The facts about the failure, such as ``error-code``: headers that statefun has added, unprefixed."""
+    """The facts about the failure, such as ``error-code``: statefun's own headers, without their prefix."""
 
     @property
     def id(self) -> str:
@@ -50,7 +50,7 @@ class DeadLetter:
         value: bytes | None,
         headers: Sequence[tuple[str, str | bytes | None]],
     ) -> DeadLetter:
-        """Make a letter of a record of the dead-letter topic; facts may be missing in its headers."""
+        """Make a letter from a record of the dead-letter topic, whose headers may lack facts."""
         return cls(
             partition,
             offset,
@@ -96,7 +96,7 @@ class DeadLetter:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether ``value`` is still the value of a record, so that a deserializer has to read it."""
+        """Whether ``value`` is the value of a record that no deserializer has decoded yet."""
         return ENCODED_HEADER.removeprefix(HEADER_PREFIX) in self.facts
 
     @property

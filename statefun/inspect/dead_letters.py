@@ -27,9 +27,9 @@ from statefun.runtime.kafka.client import (
 from statefun.sdk.errors import ConfigurationError
 
 REPLAYED_HEADER = f"{HEADER_PREFIX}replayed"
-"""The header of the note about a replayed letter; its value is the id of the letter."""
+"""The header of a record which says that a letter was replayed; the header's value is the letter's id."""
 DROPPED_HEADER = f"{HEADER_PREFIX}dropped"
-"""The header of the note about a dropped letter; its value is the id of the letter."""
+"""The header of a record which says that a letter was dropped; the header's value is the letter's id."""
 _NOTES = (REPLAYED_HEADER, DROPPED_HEADER)
 TIMEOUT = timedelta(seconds=30)
 """How long the Kafka cluster may take to answer a request."""
@@ -71,9 +71,10 @@ class DeadLetters:
         return letters
 
     def stream(self, filter_: LetterFilter = _NO_FILTER) -> Iterator[DeadLetter]:
-        """Yield the letters that pass a filter and are neither replayed nor dropped yet, by partition.
+        """Yield the letters that pass a filter and are neither replayed nor dropped yet.
 
-        The topic is read twice, because the note about a letter comes after the letter.
+        The letters of a partition are in order. The topic is read twice: first for the notes about replayed
+        and dropped letters, as the note about a letter comes after the letter.
 
         Raises:
             KafkaError: if the topic cannot be read.

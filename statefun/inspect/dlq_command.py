@@ -31,7 +31,7 @@ from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 
 _REASONS = 20
-"""For how many letters that could not be replayed or dropped the reason is printed."""
+"""How many reasons are printed at most for letters that could not be replayed or dropped."""
 
 
 def add_command(commands: Any) -> None:

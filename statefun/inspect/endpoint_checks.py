@@ -23,8 +23,8 @@ def endpoint_findings(
 
     Args:
         module: the module that declares the endpoints and the ingresses.
-        registered: the functions of the program. A function that the program registers is not asked from
-            the endpoint of its namespace.
+        registered: the functions that the program registers; the endpoint of their namespace need not
+            have them.
     """
     remote = with_endpoints(StatefulFunctions(), module)
     local = registered or StatefulFunctions()

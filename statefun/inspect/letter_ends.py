@@ -48,7 +48,7 @@ class LetterEnds:
         self._egress = letters.egress
 
     def replay(self, filter_: LetterFilter, *, to_target: bool) -> EndResult:
-        """Replay letters; a letter that cannot be replayed stays a dead letter, and further letters follow.
+        """Replay letters; one that cannot be replayed stays a dead letter, and the rest are still replayed.
 
         Args:
             filter_: selects the letters.
@@ -89,7 +89,7 @@ class LetterEnds:
         Raises:
             ConfigurationError: if a given id is not that of a letter, or the letter was replayed or
                 dropped already.
-            KafkaError: if the cluster refuses the notes about the letters.
+            KafkaError: if the cluster refuses the records which say that the letters were dropped.
         """
         return self._end(filter_, lambda _: None)
 

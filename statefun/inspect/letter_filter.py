@@ -20,7 +20,7 @@ class LetterFilter:
     function: str | None = None
     """The typename or the address of the letter's target."""
     error: str | None = None
-    """The code of the error, such as SF302, or the class of the exception, in the letter."""
+    """The code of the letter's error, such as SF302, or the name of its exception's class."""
     topic: str | None = None
     """The topic of the letter's original record."""
     since: datetime | None = None

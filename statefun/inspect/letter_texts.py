@@ -161,6 +161,6 @@ def value_of(letter: DeadLetter, text: bytes) -> bytes:
 def _primitive(letter: DeadLetter) -> Type[Any] | None:
     """Return the primitive type of a letter's value.
 
-    None if the value has another type, or is still the value of a record.
+    None if the value has another type, or is that of a record that no deserializer has decoded.
     """
     return None if letter.is_encoded else _PRIMITIVES.get(letter.facts.get("type", ""))

@@ -24,7 +24,7 @@ from statefun.sdk.functions import StatefulFunctions
 def checkpoint_findings(
     checkpoint: Folder, module: Module, functions: StatefulFunctions | None
 ) -> Iterator[Finding]:
-    """Yield the problems that an application would have to continue from a checkpoint.
+    """Yield the problems that an application would have if it continued from a checkpoint.
 
     The whole state of the checkpoint is read.
 

@@ -50,7 +50,7 @@ class UnpublishedRecords:
     _checkpoint: Folder
 
     def read(self) -> list[EgressRecord]:
-        """Read the records from the outbox; return none if a run has published them meanwhile.
+        """Read the records from the outbox; return an empty list if a run has published them meanwhile.
 
         Raises:
             CheckpointError: if the file with the records is damaged.

@@ -59,9 +59,9 @@ class OutageError(Exception):
 
 @attrs.define
 class Budget:
-    """The limits of a call of an endpoint, which may need several attempts (requests).
+    """The limits of one call to an endpoint, which may need several attempts (requests).
 
-    The wait for a connection does not count.
+    The time for which a call waits for a free connection is not limited here.
     """
 
     seconds: float
@@ -99,7 +99,7 @@ class VainAttempt(NamedTuple):
     is_busy: bool = False
     """Whether the endpoint has answered that it is overloaded."""
     pause: timedelta = timedelta(0)
-    """The pause that the endpoint has asked for."""
+    """The pause that the endpoint has asked for; zero if it has asked for none."""
 
 
 def pause_after(attempts: int) -> timedelta:
@@ -136,7 +136,7 @@ def described(answer: Answer, url: str) -> str:
 
 
 def requested_pause(answer: Answer) -> timedelta:
-    """Return the pause that an answer's header Retry-After asks for, or zero; it has seconds or a date."""
+    """Return the pause for which an answer asks by the header Retry-After (seconds or a date), or zero."""
     text = answer.retry_after or ""
     try:
         if text.strip().isdecimal():

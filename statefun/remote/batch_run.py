@@ -49,13 +49,13 @@ _MOST_QUESTIONS = 4
 _ATTEMPTS_OF_PARTS = 3
 """The largest number of attempts to send a part of a request that has failed."""
 _MOST_ALONE = 3
-"""After how many outages in turns of its address a message fails; a single outage may happen by chance."""
+"""A message fails after this many outages while its address is called alone; one may happen by chance."""
 _FIRST_REST = timedelta(seconds=2)
-"""How long a message waits after the first outage in a turn of its address; later outages double the wait."""
+"""How long a message waits after the first outage while its address is called alone; later waits double."""
 _HOLD = timedelta(seconds=1)
 """How long attempts without a reply may delay the other addresses of a micro-batch."""
 _MESSAGE_BYTES = 1024
-"""How many bytes a message in a request is assumed to have in addition to 21/20 of its value's."""
+"""A message in a request is estimated to have 21/20 of the bytes of its value, plus this many bytes."""
 
 
 class _OutOfTimeError(Exception):
@@ -126,7 +126,11 @@ class BatchRun:
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
     def _after_outage(self, outage: OutageError) -> Postponed | None:
-        """Count an outage in a turn of the address: its message waits, or fails after too many of them."""
+        """Postpone the message after an outage while its address was called alone, or fail it after several.
+
+        Returns:
+            The messages that have to wait; None if no message is left.
+        """
         self._alone += 1
         self._budget.outage = ""
         rest = _FIRST_REST * 2 ** (self._alone - 1)
@@ -149,7 +153,7 @@ class BatchRun:
         return time.monotonic() - self._begun >= duration.total_seconds()
 
     def _next_part(self) -> range:
-        """Return the indexes of the messages that the next request takes."""
+        """Return the indexes of the messages that the next request contains."""
         most = 1 if self._batch.is_alone else self._most or self._endpoint.max_batch
         start, size = self._handled, 0
         for index in range(start, len(self._batch.invocations)):

@@ -40,9 +40,9 @@ from statefun.sdk.shown_uris import shown_uri
 T = TypeVar("T")
 
 _FEW_ATTEMPTS = 3
-"""After how many attempts without a reply the caller asks whether the server has the function at all."""
+"""After this many attempts without a reply, the server is asked whether it has the function at all."""
 _PROBE_TIME = timedelta(seconds=5)
-"""The time limit of a probe: a request without messages, which asks for an endpoint or a function."""
+"""The time limit of a probe: a request without messages, which checks an endpoint or a function."""
 
 
 class Caller:
@@ -67,7 +67,7 @@ class Caller:
         read: Callable[[bytes], T],
         is_unknown: Callable[[], Awaitable[bool]] | None = None,
     ) -> T:
-        """Send a request until a reply comes, and return the reply as ``read`` has decoded it.
+        """Send a request again and again until a reply comes; return the reply as ``read`` has decoded it.
 
         Args:
             url: the URL of the function.
@@ -80,8 +80,8 @@ class Caller:
 
         Raises:
             CallFailedError: if the endpoint answers, but not with a reply of a function.
-            LaterError: if the call has to be made again in a later micro-batch, as it has delayed other
-                addresses for long enough.
+            LaterError: if the call has to be made again in a later micro-batch, as other addresses must
+                not wait for it any longer.
             OutageError: if the endpoint went down during a call with ``budget.is_alone``.
             EndpointDownError: if the endpoint cannot be reached, or asks for a longer pause than time remains.
         """
@@ -104,12 +104,12 @@ class Caller:
             raise
 
     async def admit(self, url: str, empty: Callable[[], bytes], *, is_asked: bool) -> None:
-        """Admit a call, or raise an error.
+        """Check that the endpoint can be called now; raise an error if it is down.
 
         Args:
             url: the URL of the function.
             empty: returns a request without messages.
-            is_asked: whether to ask the endpoint whether it can be reached, also if its circuit is closed.
+            is_asked: whether to send such a request first, even if the endpoint's circuit is closed.
 
         Raises:
             EndpointDownError: if the endpoint cannot be reached.
@@ -136,9 +136,12 @@ class Caller:
         return described(answer, url) if answer.status in NOBODY_THERE else None
 
     async def false_success(self, url: str, empty: bytes) -> str | None:
-        """Ask for a function that does not exist; return the answer if it has status 200 but is no reply.
+        """Ask for a function that does not exist, to find a server that answers every request with success.
 
-        None: there is no such answer. Proxies and web servers may answer so for any URL.
+        Proxies and web servers may be such servers.
+
+        Returns:
+            The answer as text, if it has status 200 and is no reply of a function; else None.
         """
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
@@ -196,7 +199,7 @@ class Caller:
         return self._refusal(answer, url)
 
     def _refusal(self, answer: Answer, url: str) -> VainAttempt:
-        """Return the attempt that has brought an answer which is no reply.
+        """Return the failed attempt for an answer that is no reply of a function.
 
         Raises:
             CallFailedError: if the answer means that another attempt cannot succeed.
@@ -257,7 +260,7 @@ class _Call:
             raise self._circuit.down_error()
 
     def record_down(self) -> None:
-        """Take note that the endpoint is down: if a request is unanswered, it went down during that request.
+        """Record that the endpoint is down; if a request is unanswered, the endpoint went down during it.
 
         Raises:
             OutageError: if the endpoint went down during a call with ``Budget.is_alone``.
@@ -287,7 +290,7 @@ class _Call:
         return await self._is_unknown()
 
     async def _end(self, vain: VainAttempt, text: str, wait: timedelta) -> NoReturn:
-        """End a call that gets no further attempt in this micro-batch, with the error that fits."""
+        """Raise the error that ends a call which gets no further attempt in this micro-batch."""
         if vain.is_answer and not vain.is_busy:
             raise CallFailedError(text)
         if vain.is_busy or vain.pause:

@@ -66,7 +66,7 @@ class Circuit:
         """The newest report, until :meth:`take_report` returns it."""
 
     async def admit(self, probe: Probe) -> None:
-        """Admit a call; if the pause of an open circuit is over, send a probe first.
+        """Let a call pass, or raise an error; if the pause of an open circuit is over, send a probe first.
 
         Raises:
             EndpointDownError: if the endpoint is down, or wants no calls now.
@@ -110,7 +110,7 @@ class Circuit:
             self._open(problem)
 
     def rest(self, time: timedelta, problem: str) -> None:
-        """Refuse calls for the time for which the endpoint wants none, but for ``LONGEST_REST`` at most."""
+        """Refuse calls for the time that the endpoint has asked for, but for ``LONGEST_REST`` at most."""
         self._problem, self._is_known_to_answer = problem, False
         self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
 

@@ -23,7 +23,7 @@ from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
 _FACTS_COUNT_FOR = timedelta(minutes=5)
-"""How long the list of a function's values is used: a new version of the server may have other values."""
+"""How long to use the list of the values that a function keeps: a new version may keep other values."""
 _QUESTION_TIME = timedelta(seconds=5)
 """The time limit of a request without messages."""
 _NOBODY = "statefun-nobody"
@@ -61,7 +61,7 @@ class EndpointClient:
         return None if problem is None else self._of_endpoint(target, problem)
 
     async def ask(self, target: Address) -> str | None:
-        """Ask the endpoint for a function, by a request without messages; return the problem, or None."""
+        """Check by a request without messages that the endpoint has a function; return a problem, or None."""
         try:
             await self.request(target)
         except (CallFailedError, LaterError) as error:
@@ -71,7 +71,7 @@ class EndpointClient:
         return None
 
     async def request(self, target: Address) -> None:
-        """Ask the endpoint for a function, by a request without messages; return if the function replies.
+        """Send a request without messages to a function, and wait for its reply.
 
         Raises:
             Exception: as :meth:`Caller.call` does.
@@ -81,7 +81,7 @@ class EndpointClient:
         await self.caller().call(self.url_of(target), empty, lambda: empty, budget, reply_of)
 
     async def false_success(self, target: Address) -> str | None:
-        """Ask for a function that no server has; return the answer if it has the status of a success."""
+        """Ask for a function that no server has; return an answer with the status of a success, else None."""
         nobody = Address(f"{target.namespace}/{_NOBODY}", target.id)
         empty = request_of(nobody, {}, {}, ())
         problem = await self.caller().false_success(self.url_of(target), empty)
@@ -121,7 +121,7 @@ class EndpointClient:
         return socket_file(url) or "/".join(url.split("/", 3)[:3])
 
     def facts_of(self, target: Address) -> FunctionFacts:
-        """Return what is known of a function; its values are unknown again after some minutes."""
+        """Return what is known of a function; the list of its values is forgotten after some minutes."""
         facts = self._facts.get(target.typename)
         if facts is None:
             facts = self._facts[target.typename] = FunctionFacts()
@@ -156,7 +156,7 @@ class EndpointClient:
         return await self.caller().replies(self.url_of(target), empty)
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return the changed states of the endpoint's servers since this method was called last."""
+        """Return the new reports about servers of the endpoint that went down, or can be reached again."""
         return [] if self._caller is None else self._caller.take_circuit_reports()
 
     def caller(self) -> Caller:

@@ -72,11 +72,11 @@ class Checked(NamedTuple):
 
 
 async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
-    """Ask an endpoint for functions, and for one that does not exist, by requests without messages.
+    """Check by requests without messages that an endpoint has functions, and refuses an unknown function.
 
     Args:
         function: the function that represents the endpoint.
-        names: the typenames to ask for; if empty, ask only whether the endpoint can be reached.
+        names: the typenames of the functions; if empty, check only that the endpoint can be reached.
     """
     remote = cast("RemoteFunctions", function.transport).client
     targets = [Address(name, _ID) for name in names]
@@ -99,11 +99,11 @@ async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
 
 
 async def lacks(function: StatefulFunction, typename: str) -> str | None:
-    """Ask the endpoint of a namespace for a function; return an error text if it lacks the function.
+    """Ask the endpoint of a namespace whether it has a function; return an error text if it has not.
 
     Args:
         function: the function that represents the endpoint.
-        typename: the typename to ask for.
+        typename: the typename of the function.
 
     Returns:
         The error text; None if the endpoint has the function, or cannot be reached now.

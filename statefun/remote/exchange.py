@@ -74,7 +74,7 @@ def request_of(
         if stored_value.typename != remote_value.typename:
             raise StateDecodeError(
                 f"function {target.typename} keeps its value {name!r} as {remote_value.typename}, but at "
-                f"address {target} it is stored as {stored_value.typename}; use another name for it"
+                f"address {target} it is stored as {stored_value.typename}; use another name for the value"
             )
         _put_value(value.state_value, stored_value)
     for caller, argument, _ in invocations:
@@ -109,14 +109,14 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
     values = {}
     for spec in reply.incomplete_invocation_context.missing_values:
         if not spec.state_name:
-            raise ReplyError("a missing value without a name")
+            raise ReplyError("a request for a value without a name")
         lifetime = spec.expiration_spec
         expiration = None
         if lifetime.mode != _Mode.NONE:
             if lifetime.expire_after_millis <= 0:
                 raise ReplyError(
-                    f"value {spec.state_name!r}, which expires after "
-                    f"{lifetime.expire_after_millis} ms"
+                    f"a request for value {spec.state_name!r}, which expires after "
+                    f"{lifetime.expire_after_millis} ms; this time must be positive"
                 )
             after = _milliseconds(lifetime.expire_after_millis)
             on_call = lifetime.mode == _Mode.AFTER_INVOKE
@@ -176,7 +176,8 @@ def _mutation(
     value = _value(wire.state_value)
     if value.typename != remote_values[name].typename:
         raise StaleReplyError(
-            f"value {name!r} as {value.typename}, which it keeps as {remote_values[name].typename}"
+            f"a value of type {value.typename} for {name!r}, which it has declared as "
+            f"{remote_values[name].typename}"
         )
     return name, value
 

@@ -27,7 +27,7 @@ from statefun.sdk.shown_uris import without_secrets
 BYTES = "application/octet-stream"
 """The content type of requests and replies."""
 _BUFFERED = 64 * 1024
-"""How many bytes of a request the buffers of a connection take at once."""
+"""How many bytes of a request fit into the buffers of a connection."""
 
 
 class NoConnectionError(Exception):
@@ -154,7 +154,7 @@ class HttpClient:
             if sending is None or not sending.is_late:
                 raise
             sending.uncancel()
-            raise NoReplyError(f"has not taken a request within {times.write}") from None
+            raise NoReplyError(f"has not read the whole request within {times.write}") from None
         except aiohttp.ClientError as error:
             text = without_secrets(error, url) or type(error).__name__
             raise NoReplyError(f"has broken the connection off: {text}", is_broken=True) from error
@@ -163,10 +163,10 @@ class HttpClient:
                 sending.end()
 
     def connection(self) -> asyncio.Semaphore:
-        """Return a semaphore that each request takes, with as many permits as there may be connections.
+        """Return a semaphore that each request acquires, with as many permits as there may be connections.
 
         Without it, requests would wait for a connection inside of aiohttp, where the time limit of a
-        waiting request runs already, and where a thousand waiting requests take 1.2 times the CPU.
+        waiting request runs already, and where a thousand waiting requests need 20 percent more CPU time.
         """
         loop = asyncio.get_running_loop()
         if self._free is None or self._free[0] is not loop:

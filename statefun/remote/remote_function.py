@@ -34,7 +34,7 @@ _MOST_OUTAGES = 5
 _AFTER_TURN = timedelta(milliseconds=100)
 """How long other addresses wait if their server is called for a suspect alone in a micro-batch."""
 _UNTIL_TURN = timedelta(seconds=1)
-"""How long a suspect waits before it asks for its turn again."""
+"""How long a suspect waits before it asks again for its turn, in which it is called alone."""
 
 
 class RemoteFunctions:
@@ -53,7 +53,13 @@ class RemoteFunctions:
         return await BatchRun(self.client, batch, prepare).run()
 
     async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Return why the messages of an address have to wait, or None; see the protocol ``Transport``."""
+        """Return why the messages of an address have to wait, or None; see the protocol ``Transport``.
+
+        Args:
+            target: the address.
+            trouble: the failed attempts to call the address in earlier micro-batches.
+            turn: the suspect that is called alone in this micro-batch, and its server; None if there is none.
+        """
         try:
             url, server = self.client.url_of(target), self.client.server_of(target)
         except EndpointError:
@@ -72,5 +78,5 @@ class RemoteFunctions:
         return None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return the changed states of the endpoint's servers; see the protocol ``Transport``."""
+        """Return the new reports about servers that went down, or can be reached again; see ``Transport``."""
         return self.client.take_circuit_reports()

@@ -62,5 +62,5 @@ class Application:
         self._stopping.set()
 
     def is_stopping(self) -> bool:
-        """Return whether :meth:`stop` was called, or will be at once: Spark may get a signal first."""
+        """Return whether :meth:`stop` was called, or is within a second: Spark may get a signal first."""
         return self._stopping.wait(WATCH_SECONDS)

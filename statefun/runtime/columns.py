@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 _OBJECT_TYPES = frozenset({pa.binary(), pa.string()})
-"""The types whose values NumPy has as Python objects, nulls included."""
+"""The Arrow types that NumPy converts to Python objects, and their nulls to None."""
 _SAFE_TYPES = _OBJECT_TYPES | {pa.int32(), pa.int64(), pa.bool_()}
-"""The types whose values NumPy does not change in a column without nulls."""
+"""The Arrow types whose values NumPy converts without a change, if the column has no nulls."""
 
 
 def values_of(column: pa.Array) -> list[Any]:

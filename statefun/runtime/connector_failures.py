@@ -18,7 +18,7 @@ def with_owner(owner: str, error: Exception) -> Exception:
     """Return the error to raise for an exception that a connector's code has raised.
 
     Args:
-        owner: the component, and the connector's function.
+        owner: the component and the connector's function, for the error text.
         error: the exception. It is returned unchanged if it is an error of statefun, which already
             says what is wrong, or the end of Spark's JVM, which is no failure of a connector.
     """
@@ -33,7 +33,11 @@ def with_owner(owner: str, error: Exception) -> Exception:
 
 @contextmanager
 def named_failures(owner: str, *signals: type[Exception]) -> Iterator[None]:
-    """Replace exceptions of the block by errors that name ``owner``; leave ``signals``, which are no failures.
+    """Replace exceptions of the block by errors that name ``owner``; let exceptions of ``signals`` pass.
+
+    Args:
+        owner: the component and the connector's function.
+        signals: classes of exceptions that are no failures.
 
     Raises:
         ConnectorError: instead of an exception that the connector's code has raised.

@@ -21,6 +21,6 @@ class Definition:
     """All functions, including the functions of the module's endpoints."""
     settings: Settings
     clock: Clock
-    """The clock that decides which timers are due."""
+    """The clock that decides which delayed messages and expirations are due."""
     line: StatusLine | None = None
     """The terminal's status line, which shows the progress; if it is None, the log has the progress."""

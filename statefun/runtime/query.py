@@ -38,15 +38,15 @@ logger = logging.getLogger("statefun")
 
 
 class Query:
-    """The query of a run. It stops the sources of connectors itself, because Spark waits for them.
+    """The query of a run. ``stop`` ends the sources of connectors first, because Spark waits for them.
 
     Args:
-        session: the session, in which no other query runs.
+        session: the Spark session, in which no other query runs.
         definition: the application.
         prepared: the ingresses, and where they start and stop.
         inboxes: the inboxes, by their names in the offset of the feedback source.
         staging: stages each micro-batch, and keeps the exception if a micro-batch cannot be planned.
-        calls: where workers report about calls that go on after their micro-batches.
+        calls: the address to which workers report about calls that go on after their micro-batches.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
@@ -132,7 +132,7 @@ class Query:
         )
 
     def _operator(self) -> Operator:
-        """Return the operator that calls the functions; send their modules to workers on other machines."""
+        """Return the operator that calls the functions; send their Python code to other machines."""
         session, settings, functions = self._session, self._settings, self._definition.functions
         program = Program.of(functions, self._definition.module, settings.on_unregistered)
         paths: tuple[str, ...] = ()

@@ -147,7 +147,7 @@ class Settings:
         Args:
             conf: Spark's configuration.
             script: the program that runs: defaults are relative to its folder.
-            arguments: by the names of this class's fields, ``modules`` as ``module``.
+            arguments: the arguments of ``run``, named as this class's fields; only ``modules`` is ``module``.
 
         Raises:
             ConfigurationError: if a key is unknown, or a value cannot be used.

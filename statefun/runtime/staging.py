@@ -26,7 +26,7 @@ class Staging:
 
     Args:
         settings: the application's settings.
-        prepared: what the preparation has found and decided.
+        prepared: the result of the run's preparation, such as where the ingresses start.
         publisher: publishes staged batches once they are committed.
         clock: gives the time of a micro-batch.
         on_staged: called with the number of each staged batch, and with the outcomes of its tasks.
@@ -67,7 +67,9 @@ class Staging:
             self.fail(error)
             # Spark matches the text of this exception against a regular expression that
             # overflows the JVM's stack on long ones, such as tracebacks.
-            raise RuntimeError("the micro-batch was not staged") from None
+            raise RuntimeError(
+                "the micro-batch was not staged; statefun's error says why"
+            ) from None
 
     def fail(self, error: Exception) -> None:
         """Keep the exception because of which a batch was not planned or staged."""
@@ -77,7 +79,7 @@ class Staging:
         """Compute a batch in a single Spark action, as Spark requires, and write its effects to the outbox.
 
         Raises:
-            StatefunError: if a function has failed and is to stop the application, or another
+            StatefunError: if a function has failed and its failure policy ends the run, or another
                 driver has committed batches meanwhile, or publishing has failed.
         """
         is_first = self._succession.check(batch)

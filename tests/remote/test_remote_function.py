@@ -402,7 +402,7 @@ _NONSENSE = {
     "a change of value 'other', which it has never declared": _reply(
         state_mutations={"mutation_type": 1, "state_name": "other", "state_value": _VALUE}
     ),
-    "value 'seen' as a/T, which it keeps as io.statefun.types/string": _reply(
+    "a value of type a/T for 'seen', which it has declared as io.statefun.types/string": _reply(
         state_mutations={"mutation_type": 1, "state_name": "seen", "state_value": _VALUE}
     ),
     "a delay of -1 ms": _reply(delayed_invocations={"delay_in_ms": -1}),
@@ -670,7 +670,7 @@ def test_a_server_that_does_not_read_has_its_time() -> None:
             url = f"http://127.0.0.1:{server.getsockname()[1]}/"
             times = Timeouts(SECOND / 2, SECOND, 10 * SECOND, SECOND / 10)
             client = HttpClient(endpoint(url, timeouts=times))
-            with pytest.raises(NoReplyError, match="has not taken a request within"):
+            with pytest.raises(NoReplyError, match="has not read the whole request within"):
                 await client.post(url, bytes(20_000_000), 5)
             await client.close()
 

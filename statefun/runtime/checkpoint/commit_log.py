@@ -64,7 +64,7 @@ class CommitLog:
         return self.end_offsets(newest)[source]
 
     def finish_rewriting(self) -> None:
-        """Finish a rewriting of offsets that a crash has interrupted: Spark would not find the files."""
+        """Finish a rewriting of offsets that a crash has interrupted, so that Spark finds the files."""
         self._offsets.finish_replacing()
 
     def is_fresh(self) -> bool:

@@ -131,7 +131,7 @@ class RenamedFiles(CheckpointFiles):
                 self.system.delete_file(place)
 
     def finish_replacing(self, folder: str) -> None:
-        """Rename each file of a folder that a crash has left with only its second name to its own name."""
+        """Give files in a folder their own names if a crash has left them with only their second names."""
         for name in filter(_is_next, super().list(folder)):
             self._settle(f"{folder}/{_first_name(name)}")
 

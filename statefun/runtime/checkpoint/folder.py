@@ -82,7 +82,7 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """The folder's location for logs and errors, with only the names of the values in its URI's query."""
+        """The folder's location for logs and errors; its URI's query has no values, as they may be secret."""
         return shown_uri(self.location)
 
     @property
@@ -92,7 +92,7 @@ class Folder:
 
     @property
     def spark_uri(self) -> str:
-        """The folder's URI for Spark. It has no query, which is for pyarrow: Spark has its own settings."""
+        """The folder's URI for Spark, without the query: its options are for pyarrow, not for Spark."""
         return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
 
     def child(self, name: str) -> Folder:
@@ -192,7 +192,7 @@ class Folder:
         files.finish_replacing(path)
 
     def sync(self, name: str) -> None:
-        """Flush a file that another process has written to the disk; do nothing if there is no such file."""
+        """Flush a file of another process, such as Spark, to the disk; do nothing if the file is missing."""
         if self.is_local:
             with suppress(FileNotFoundError):
                 sync_path(Path(self.location) / name)

@@ -31,7 +31,7 @@ class Inbox(Protocol):
 
     is_durable: bool
     """Whether accepted messages are on the disk. If not, a crash loses them, also those that a planned
-    micro-batch reads: whoever has sent such messages sends them again."""
+    micro-batch reads: whoever has sent such messages must send them again."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads.
@@ -39,7 +39,8 @@ class Inbox(Protocol):
         Args:
             after: the number of the last message that earlier micro-batches have read; this number is
                 returned if the next micro-batch reads no message.
-            is_busy: whether the next micro-batch delivers messages between functions.
+            is_busy: whether the next micro-batch delivers messages between functions; an inbox may let its
+                messages wait for them.
         """
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:

@@ -96,7 +96,7 @@ def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | Connector
 
 
 def _name_of(ingress: KafkaIngress | ConnectorIngress) -> str:
-    """Return an ingress's id; for a connector's, also its kind, since each kind has its own form of offsets."""
+    """Return an ingress's id, with its kind if a connector reads it: offsets differ between kinds."""
     if isinstance(ingress, ConnectorIngress):
         return f"{ingress.id} ({ingress.kind})"
     return str(ingress.id)

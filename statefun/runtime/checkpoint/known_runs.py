@@ -19,7 +19,7 @@ from statefun.sdk.errors import CheckpointError
 
 
 class Runs:
-    """The ids of runs, which a checkpoint keeps for as long as a marker of a lane may have them.
+    """The ids of runs, which a checkpoint keeps for as long as the marker of a lane may contain them.
 
     Args:
         checkpoint: the checkpoint that keeps the ids.

@@ -2,7 +2,7 @@
 """The locks that let only one driver use a checkpoint.
 
 Spark notices a second driver only after both drivers have run the same batch. A driver is two processes,
-the Python program and the JVM in which Spark runs. Either process may outlive the other, so each has its
+the Python process and the JVM in which Spark runs. Either process may outlive the other, so each has its
 own lock.
 """
 
@@ -33,7 +33,7 @@ _UNLOCKED = "unlocked"
 # A program whose JVM was killed needs a moment to notice it and end; so does a JVM whose program ended.
 _GRACE = timedelta(seconds=10)
 _SILENT_WAIT = timedelta(seconds=1)
-"""After waiting this long for a lock, a text about the wait is logged."""
+"""How long a process waits for a lock before it logs that it waits."""
 _PAUSE = timedelta(milliseconds=100)
 
 
@@ -103,8 +103,8 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
 
-    A JVM of an earlier driver may have been suspended and outlive its program. Without this lock it would
-    still commit the batch that this driver runs again.
+    A JVM of an earlier driver may have been suspended and outlive its Python process. Without this lock,
+    that JVM would still commit the batch that this driver runs again.
 
     Args:
         jvm: the packages of the JVM.
@@ -126,7 +126,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
 @contextmanager
 def unlocked(checkpoint: Folder) -> Iterator[None]:
-    """While a run uses a local checkpoint without a lock, mark the checkpoint with a file, for other tools.
+    """Mark a local checkpoint with a file while a run uses it without a lock; :func:`shows_runs` reads it.
 
     The file does not show that the run still goes on: if a run is killed, its file stays.
     """
@@ -188,7 +188,7 @@ def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
 def _take_with_message(
     folder: Path, lock: Callable[[], bool], holder: Callable[[], str], patience: timedelta
 ) -> bool:
-    """Try to take a lock for up to ``patience``, and return whether it was taken; log who holds it meanwhile."""
+    """Try to take a lock for up to ``patience``; log which process has it; return whether it was taken."""
     if _take(lock, min(_SILENT_WAIT, patience)):
         return True
     if patience <= _SILENT_WAIT:

@@ -179,11 +179,11 @@ class Outbox:
         return io.BytesIO(content)
 
     def mark_published(self, batch: int) -> None:
-        """Mark ``batch``: all its egress records are published."""
+        """Mark ``batch`` as published, after all its egress records are published."""
         self.batch_folder(batch).write(_PUBLISHED, b"")
 
     def is_published(self, batch: int) -> bool:
-        """Return whether ``batch`` is marked: all its egress records are published."""
+        """Return whether :meth:`mark_published` has marked ``batch``."""
         return self.batch_folder(batch).has(_PUBLISHED)
 
     def remove(self, batch: int) -> None:

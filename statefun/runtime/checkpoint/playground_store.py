@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
 _MOST_TYPED = 16
-"""If at most so many messages wait, they were probably typed by a person, not sent by a program."""
+"""If at most this many messages wait, a person has probably typed them; more were sent by a script."""
 _READ_AT_ONCE = 10_000
 """The largest number of messages that a micro-batch reads."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ _BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
 class Taken(NamedTuple):
-    """A record that a client is taking from the playground."""
+    """A record that is being sent to a client of the playground, and is deleted once the client has it."""
 
     number: int
     topic: str
@@ -109,7 +109,7 @@ class PlaygroundStore:
         self._waiting: dict[str, _Waiting] = {}
         """The number and size of the records that wait for a client, by topic."""
         self._dropped: set[str] = set()
-        """The topics about which a warning was already logged that their oldest records are dropped."""
+        """The topics whose oldest records were dropped; a warning is logged only once per topic."""
         self.is_closed = False
         """Whether the database is closed."""
         try:
@@ -134,7 +134,7 @@ class PlaygroundStore:
     def when_read(self, do: Callable[[], None]) -> None:
         """Call ``do`` once, when the query asks for new messages for the first time.
 
-        The query asks only after the batches that it repeats.
+        The query first repeats batches of an earlier run, if it has to, and asks after that.
         """
         self._when_read = do
 
@@ -164,15 +164,16 @@ class PlaygroundStore:
             return last
 
     def typed(self, after: int) -> int | None:
-        """Return the number of the last message that the next micro-batch reads if a person types the messages.
+        """Return how far the next micro-batch reads, if a person has probably typed the messages that wait.
 
-        No two messages that it reads are for the same address.
+        It reads at most one message to each address.
 
         Args:
             after: the number of the last message that earlier micro-batches have read.
 
         Returns:
-            None if so many messages wait that a program must have sent them.
+            The number of the last message to read; None if so many messages wait that a script must have sent
+            them.
         """
         with self._lock, self._named():
             if self._newest - after > _MOST_TYPED:

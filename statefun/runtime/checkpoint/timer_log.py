@@ -44,7 +44,7 @@ class TimerLog:
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return the buckets in the log: all buckets that wait for their tick, and perhaps some that do not."""
+        """Return the buckets in the log: all that wait for their tick, and perhaps some that had it."""
         while True:
             try:
                 return self._load()
@@ -54,7 +54,7 @@ class TimerLog:
     def recover(self) -> PendingBuckets:
         """Flush the log to the disk, and return its buckets; the object that writes the log calls this first.
 
-        An earlier process may have ended when a file had its name, but the name was not on the disk yet. A batch
+        An earlier process may have ended after it named a file, and before the name was on the disk. A batch
         leaves the outbox when its buckets are in the log; if their file were lost, they would never get a tick.
         """
         with suppress(FileNotFoundError):

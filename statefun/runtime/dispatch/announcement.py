@@ -28,7 +28,7 @@ class Announcement(NamedTuple):
     time: int
     """The time of the driver's clock when the micro-batch began, in milliseconds since the epoch."""
     delivered_up_to: int | None
-    """The newest micro-batch whose messages, like those of all earlier ones, were delivered before this one.
+    """All messages of micro-batches up to this number were delivered before the present micro-batch.
 
     None while messages of an earlier run are not delivered yet."""
 
@@ -68,9 +68,10 @@ def current_announcement() -> Announcement:
 
 
 def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
-    """Choose at random one of the suspect addresses, which is called alone in the next micro-batch.
+    """Choose at random a suspect address to call alone in the next micro-batch; return None if there is none.
 
-    It is only one for the whole application, since functions of several endpoints may be on one server.
+    Only one address of the whole application is chosen, since functions of several endpoints may be on one
+    server.
     """
     suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
     if not suspects:

@@ -42,7 +42,7 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class _RowBatch:
-    """An Arrow batch of Spark's: the rows of many addresses, and the range of rows of each address."""
+    """An Arrow batch from Spark: the rows of many addresses, and the range of rows of each address."""
 
     def __init__(self, batch: pa.RecordBatch, last_values: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
@@ -54,7 +54,9 @@ class _RowBatch:
         self.properties = self._grouped.properties
         self._earlier_values = last_values
         self.last_values = None if starts else last_values
-        """The values of the last address, if its rows continue in the next batch; valid after the iteration."""
+        """The state values of the last address if its rows continue in the next batch, else None.
+
+        They are valid when the iteration has ended."""
 
     def __iter__(self) -> Iterator[Group]:
         """Yield a group for each address; the first group may continue the last address of the batch before."""

@@ -20,8 +20,8 @@ MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daem
 def install() -> None:
     """Make this worker process evaluate statefun's operator with ``arrow_path`` when a task runs it.
 
-    Spark calls a worker anew for each task of the process, hence the cache: if this was installed several
-    times, each task would be slower than the one before, and fail in the end.
+    This function is called before each task of the process, hence its decorator ``cache``: with each further
+    installation, tasks would become slower, and fail in the end.
 
     The imports are here, after the fork, because some of the modules start threads.
     """
@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def linger() -> None:
-    """Before this process ends, wait for its calls that go on after their micro-batches."""
+    """Before this process ends, wait for its long calls, which go on after their micro-batches."""
     from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
 
     wait_for_calls()

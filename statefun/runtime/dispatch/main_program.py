@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the main program as a module on workers, where its globals cannot be pickled.
+"""Loads the main program as a module on workers, if its functions use globals that cannot be pickled.
 
-Functions of the main program are sent to workers by value, with the globals that they use. A client, a lock
-or an open file cannot be sent. If a function uses such a global, each worker runs the program once, under
-another name than ``__main__``, and functions, classes and globals are sent as names.
+Functions of the main program (the module ``__main__``) are sent to workers by value, with the globals that
+they use. A client, a lock or an open file cannot be sent. If a function uses such a global, each worker runs
+the main program once, under another name than ``__main__``. Functions, classes and globals of the main
+program are then sent as names, which each worker looks up in the module that it has loaded.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from statefun.sdk.raised import line_of
 from statefun.sdk.types import TypeRegistry, default_types
 
 _NAME = "__statefun_program_{}__"
-"""The ``__name__`` of a program on a worker; it has the number of programs that were loaded before."""
+"""The ``__name__`` of a main program on a worker, with the number of main programs loaded before it."""
 _PLAIN = (
     *(str, bytes, int, float, complex, bool, range),
     *(type(None), EllipsisType, NotImplementedType, ModuleType),
 )
-"""The types of globals that are always sent by value: several globals may share one such object."""
+"""The types of globals that are always sent by value.
+
+Other globals can be sent as names: an object is replaced by the name of the global that refers to it. Several
+globals may refer to one object of these types, such as a small integer, so no name stands for it."""
 
 
 _loaded: dict[MainProgram, ModuleType] = {}
@@ -47,14 +51,14 @@ _loading: list[MainProgram] = []
 
 
 class ProgramEndedError(BaseException):
-    """Ends a program that a worker loads, at the call that would start the application."""
+    """Ends a main program that a worker loads, at the call that would start the application."""
 
 
 def end_on_worker() -> None:
-    """End the program at this call if a worker is loading it; otherwise do nothing.
+    """End the main program at this call if a worker is loading it; otherwise do nothing.
 
     Raises:
-        ProgramEndedError: if a worker is loading the program.
+        ProgramEndedError: if a worker is loading the main program.
     """
     if _loading:
         raise ProgramEndedError
@@ -67,18 +71,18 @@ class MainProgram:
     file: str
     source: bytes = attrs.field(repr=False)
     package: str | None
-    """The package of a program that was started as ``python -m package.program``."""
+    """The package of a main program that was started as ``python -m package.program``, else None."""
     arguments: tuple[str, ...] = attrs.field(repr=False)
-    """The command-line arguments, which the program may read while a worker loads it."""
+    """The command-line arguments, which the main program may read while a worker loads it."""
     needed: frozenset[str]
     """The names of the globals that functions use."""
 
     @classmethod
     def of(cls, module: ModuleType, functions: Iterable[Any]) -> MainProgram | None:
-        """Return the program whose module is given; None if it has no file, as in a notebook.
+        """Return the main program that defines a module; None if the module has no file, as in a notebook.
 
         Args:
-            module: the module ``__main__``, or a module that stands for it.
+            module: the module ``__main__``, or the module as which this process has loaded a main program.
             functions: the functions that workers call.
         """
         file = getattr(module, "__file__", None)
@@ -89,10 +93,10 @@ class MainProgram:
         return cls(str(file), Path(file).read_bytes(), package, tuple(sys.argv), needed)
 
     def load(self) -> ModuleType:
-        """Return the program's module; run the program if this process has not loaded it yet.
+        """Return the main program's module; run the main program if this process has not loaded it yet.
 
         Raises:
-            PlatformError: if the program cannot be loaded, or has no global of a name that functions use.
+            PlatformError: if the main program cannot be loaded, or lacks a global that functions use.
         """
         module = _loaded.get(self)
         if module is None:
@@ -101,10 +105,10 @@ class MainProgram:
         return module
 
     def named(self, name: str) -> Any:
-        """Return the global with this name; run the program if this process has not loaded it yet.
+        """Return the global with this name; run the main program if this process has not loaded it yet.
 
         Raises:
-            PlatformError: if the program cannot be loaded, or has no global of this name or of a name that
+            PlatformError: if the main program cannot be loaded, or lacks this global or another global that
                 functions use.
         """
         module = self.load()
@@ -116,8 +120,8 @@ class MainProgram:
         if missing:
             raise PlatformError(
                 f"{self.file}: functions use {', '.join(missing)}, which workers do not have, since it is "
-                "made only under if __name__ == '__main__'; make it at the top level, because "
-                "each worker loads the program, as another of its globals cannot be sent to workers"
+                "defined only under if __name__ == '__main__'; define it at the top level: each worker runs "
+                "the program under another name, because another of its globals cannot be sent to workers"
             )
 
     def _run(self) -> ModuleType:
@@ -151,7 +155,7 @@ class MainProgram:
 
 
 def names_of_globals(module: ModuleType) -> dict[int, str]:
-    """Return the names of the globals that are sent as names, by the identity of each global.
+    """Return the names of the globals of ``module`` that are sent as names, by the ``id`` of each object.
 
     Imported objects and objects of statefun, such as registries, are sent by value.
     """
@@ -175,7 +179,7 @@ def _is_plain(value: object) -> bool:
 
 
 def function_of(call: Any) -> Any:
-    """Return the function that a callable calls in the end, or its class if it is an object with ``__call__``.
+    """Return the function behind a callable, such as a partial, or the class of an object with ``__call__``.
 
     >>> import functools
     >>> function_of(functools.partial(functools.partial(line_of), error=None)) is line_of

@@ -56,14 +56,14 @@ class Operator:
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     calls: CallServerAddress | None = None
-    """Where workers report about calls that go on after their micro-batches; None: micro-batches wait for all
-    calls."""
+    """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 
     def start(self, *, lets_leave: bool = False) -> Evaluation:
         """Begin to evaluate the operator for a task.
 
         Args:
-            lets_leave: whether calls may go on after the task has ended; the process must stay for them.
+            lets_leave: whether long calls may go on after the task has ended; the worker process must then
+                keep running.
         """
         return Evaluation(self, calls_of_worker(self.calls) if lets_leave and self.calls else None)
 

@@ -26,7 +26,7 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 
 _OF = ":"
-"""Separates, in the name of a global, the number of its program from the global's own name."""
+"""In the name by which a global is sent, separates the number of its main program from its own name."""
 _loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 
@@ -43,7 +43,7 @@ class Payload:
     paths: tuple[str, ...] = ()
     """Further folders in which workers look for modules."""
     mains: tuple[MainProgram, ...] = ()
-    """The programs that workers load, because they have globals that cannot be pickled."""
+    """The main programs that workers load, because functions use globals that cannot be pickled."""
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
@@ -93,7 +93,7 @@ class Payload:
         return _loaded[key]
 
     def _named(self, name: str) -> Any:
-        """Return a global of one of the programs; this process loads the program if it has not done so yet."""
+        """Return a global of one of the main programs; load the program if this process lacks it."""
         number, _, own = name.partition(_OF)
         return self.mains[int(number)].named(own)
 
@@ -101,10 +101,10 @@ class Payload:
 def _by_name(
     functions: StatefulFunctions,
 ) -> tuple[tuple[MainProgram, ...], Mapping[int, str]]:
-    """Return the programs whose functions cannot be pickled by value, and the names of their globals.
+    """Return the main programs whose functions cannot be pickled by value, and the names of their globals.
 
-    A process may have functions of several programs, as tests do. Functions of a notebook can only be
-    pickled by value.
+    The names are by the ``id`` of the object. A process may have functions of several main programs, as tests
+    do. Functions of a notebook can only be pickled by value.
     """
     calls: dict[str, list[Any]] = {}
     for function in functions:

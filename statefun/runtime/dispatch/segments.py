@@ -17,15 +17,15 @@ from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, MESSAGE_SCHEMA, 
 from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
-"""The largest size, in bytes, of a task's effects that go through the driver, which saves files.
+"""The largest size, in bytes, of a task's effects that go through the driver, so that no file is written.
 
 The limit is for all effects of the task: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
-"""The size of effects, in bytes, from which on a task writes them to a file, to bound its memory."""
+"""The size of effects, in bytes, at which a task writes them to files, to limit the memory that it uses."""
 
 
 class InlineBudget:
-    """How many bytes of effects the present task may still pass to the driver; a process runs one task."""
+    """How many bytes of effects this process's present task may still pass to the driver."""
 
     def __init__(self) -> None:
         self._task = -1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log records and printed lines of functions, in Python workers.
 
-Workers log at the levels that the program has set, and each record names the address and the
-micro-batch. Workers share the stream of errors: each line is written to it in one piece.
+Workers log at the levels that the user's code has set in the driver, and each record names the address and
+the micro-batch. All workers write to the same standard error: each line is written in one piece, so that
+lines of several workers do not mix.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _FORMAT = "%(levelname)s %(place)s%(name)s: %(message)s"
 
 @attrs.frozen
 class LogLevels:
-    """The levels of the program's loggers."""
+    """The levels of the driver's loggers, so that workers log at the same levels."""
 
     by_logger: Mapping[str, int] = attrs.field(factory=dict)
-    """The levels that the program has set, by the names of loggers; the root logger has the name ``root``.
+    """The levels that are set in the driver, by the names of loggers; the root logger has the name ``root``.
 
-    Empty in a process that is no worker: its logging is not changed."""
+    If there are none, :meth:`apply` changes nothing, as in a process that is no worker."""
 
     @classmethod
     def of_program(cls, leave_out: Collection[str]) -> LogLevels:
-        """Return the levels of loggers that this process has set.
+        """Return the levels that are set on the loggers of this process.
 
         Args:
-            leave_out: the first parts of the names of loggers that do not belong to the program.
+            leave_out: the first parts of the names of loggers whose levels are left out.
         """
         root = logging.getLogger()
         levels = {"root": root.level}
@@ -45,9 +46,9 @@ class LogLevels:
         return cls(levels)
 
     def apply(self, batch: int) -> None:
-        """Make this worker log as the program does; ``batch`` is the number of the micro-batch.
+        """Make this worker log at these levels; each log record then names the micro-batch ``batch``.
 
-        If the user's modules have added a handler, no other handler is added.
+        If the user's modules have added a handler to this worker's root logger, logging stays as it is.
         """
         if not self.by_logger:
             return
@@ -80,7 +81,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
 
 
 def _print_whole_lines() -> None:
-    """Make this process write each printed line in one piece: Spark starts workers without buffers."""
+    """Make this process write each printed line in one piece; Spark starts workers with unbuffered output."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)

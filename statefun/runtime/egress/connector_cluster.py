@@ -30,7 +30,7 @@ _SIGNALS = (UncertainError, UndeliveredError)
 
 
 class CheckedCluster:
-    """A connection that a connector has made, with checked results: errors name the egress.
+    """Wraps a connection that a connector has made, and checks its methods' results; errors name the egress.
 
     Args:
         owner: the egress and its writer, for error texts.
@@ -88,7 +88,7 @@ class CheckedCluster:
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records before readers see them, let it show records that are old enough.
+        """If the connection gathers records, let it show readers those that it has gathered for long enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -111,7 +111,7 @@ class CheckedCluster:
             self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Check the number of records that are stored safely, and report it if it has grown."""
+        """Check the number of safely stored records; call ``on_written`` with the number if it has grown."""
         record_count = self._record_count
         if record_count is None:
             raise ConnectorError(
@@ -130,7 +130,7 @@ class CheckedCluster:
 class KeptProgress:
     """A connection to a place without markers; a file of the checkpoint has the lane's progress instead.
 
-    After a crash, records that were written since the file was stored are written once more.
+    After a crash, records that were written since the file was last stored are written again.
 
     Args:
         folder: the folder of the file.
@@ -176,7 +176,7 @@ class KeptProgress:
         self._store(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records before readers see them, let it show records that are old enough.
+        """If the connection gathers records, let it show readers those that it has gathered for long enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

@@ -23,7 +23,7 @@ _LANES = "lanes"
 
 @attrs.frozen
 class Writing:
-    """The argument of a connector's writer, which must return the connection of one lane."""
+    """The argument of a connector's writer; the writer must return the connection of one lane."""
 
     egress: ConnectorEgress
     query_id: str
@@ -39,7 +39,7 @@ class Writing:
     went_well: Callable[[], None]
     """Must be called when records are written, after which they no longer count as waiting."""
     has_written: Callable[[int], None] = lambda _: None
-    """May be called during ``write`` with the number of its records, from the first on, that are stored safely.
+    """May be called during ``write``, with how many of its records, from the first on, are stored safely.
 
     After a crash these records are not written again. This is useful if one call of ``write`` may take long."""
 
@@ -59,7 +59,7 @@ class ConnectorLaneFactory:
         return self.egress.is_exactly_once
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return the lanes of the egress, which the driver publishes until ``turn`` is over."""
+        """Return the lanes of the egress, which the driver publishes until ``turn`` ends publishing."""
 
         def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
             if self.needs_progress:
@@ -71,7 +71,7 @@ class ConnectorLaneFactory:
         return DriverLanes(self, missing_lanes)
 
     def _most_lanes(self, lanes: int) -> int:
-        """Return the largest number of lanes that this run or an earlier one has; the checkpoint stores it."""
+        """Return the largest number of lanes in this and all earlier runs, which the checkpoint stores."""
         folder = connector_folder(self.checkpoint, self.egress.id)
         if folder.has(_LANES):
             lanes = max(lanes, int(read_framed(folder, _LANES)))

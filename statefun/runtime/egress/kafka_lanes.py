@@ -58,10 +58,10 @@ class KafkaLaneFactory:
         return DriverLanes(self, missing_lanes, refusals.counter)
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
-        """Create the progress topic of the egress if it is exactly-once, and the partitions of its lanes.
+        """If the egress is exactly-once, create its progress topic, with a partition for each lane.
 
         Returns:
-            The topic, and the number of lanes, which includes the lanes of earlier runs.
+            The topic, and the number of lanes. For an exactly-once egress, lanes of earlier runs count, too.
 
         Raises:
             KafkaError: if the cluster cannot create the topic.

@@ -41,7 +41,7 @@ _ADVICE = "Continue with that other checkpoint, or start with a new checkpoint i
 
 
 class UncertainError(Exception):
-    """A cluster has not confirmed whether a request took effect; the text is the reason."""
+    """A cluster has not confirmed whether a request took effect; the error text is the reason."""
 
 
 class UndeliveredError(Exception):
@@ -90,18 +90,21 @@ class Cluster(Protocol):
         """Write ``records`` in order, together with ``marker``; dead letters may replace refused records."""
 
     def close(self) -> None:
-        """Close the connection; records that are not written yet are dropped, and stay in the outbox."""
+        """Close the connection without writing further records; unwritten records are still in the outbox."""
 
 
 @runtime_checkable
 class GatheringCluster(Cluster, Protocol):
-    """A cluster that gathers records, stored safely, for a while before readers see them.
+    """A connection to a cluster that stores records safely, and shows them to readers only after a while.
 
-    Records count as written when they and their marker are stored safely, whether readers see them or not.
+    Records count as written when they and their marker are stored safely, even before readers see them.
     """
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Show readers the records that were gathered for long enough, or all records if ``is_last``.
+        """Show readers the records that were gathered for long enough.
+
+        Args:
+            is_last: whether no batch follows; then readers see all records.
 
         Returns:
             The time after which to call this again, even without new records; None if no record is gathered.
@@ -244,7 +247,7 @@ class Lane:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records before readers see them, let it show records that are old enough.
+        """If the cluster gathers records, let it show readers those that it has gathered for long enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

@@ -34,7 +34,7 @@ class Lanes(Protocol):
         """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records before readers see them, let it show records that are old enough.
+        """If the cluster gathers records, let it show readers those that it has gathered for long enough.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -51,7 +51,7 @@ class Lanes(Protocol):
 
 
 class LaneTurn(Protocol):
-    """Decides how long a lane may go on publishing."""
+    """Decides how long a lane may go on publishing: until the driver stops, or a task's time has passed."""
 
     def should_stop(self, stalled: timedelta) -> bool:
         """Return whether to stop publishing; ``stalled`` is the time without progress so far."""
@@ -75,12 +75,12 @@ class LaneFactory(Protocol):
         """Whether the cluster of the egress stores markers of the lanes' progress."""
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return the lanes of the egress, which the driver publishes until ``turn`` is over."""
+        """Return the lanes of the egress, which the driver publishes until ``turn`` ends publishing."""
 
 
 @attrs.frozen
 class UntilStopped:
-    """The turn of lanes that the driver publishes: it is over when an event is set."""
+    """Lets the lanes that the driver publishes go on until an event is set."""
 
     stop: threading.Event
 
@@ -135,6 +135,8 @@ class DriverLanes:
     def connect(self) -> None:
         """Connect one lane before the first batch, if the cluster stores no markers.
 
+        So wrong properties are found early, and the first batch need not wait for the connection.
+
         Raises:
             ConfigurationError: if the egress's properties are wrong.
         """
@@ -144,7 +146,7 @@ class DriverLanes:
                 lane.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect ``lanes`` lanes, and all further lanes of earlier runs; then call :meth:`claim`.
+        """Connect ``lanes`` lanes, and all further lanes of earlier runs; :meth:`claim` is the next step.
 
         Any lane may show that the checkpoint is an older copy, also a lane that this run does not use.
 
@@ -156,7 +158,11 @@ class DriverLanes:
             lane.open(known_runs)
 
     def claim(self) -> set[str]:
-        """Claim all lanes, so that no other run publishes; return the ids of runs that have published last."""
+        """Claim all lanes, so that no other run publishes through them.
+
+        Returns:
+            The ids of the runs that have published last; an empty text stands for a lane without records.
+        """
         return {lane.claim() for lane in self._lanes}
 
     def claim_more(self, query_id: str, lanes: int) -> None:
@@ -178,12 +184,19 @@ class DriverLanes:
             yield Published(staged, self._count_refused() - before)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let clusters show readers the records that were gathered for long enough, or all if ``is_last``."""
+        """Let each lane's cluster show readers the records that it has gathered for long enough.
+
+        Args:
+            is_last: whether no batch follows; then readers see all records.
+
+        Returns:
+            The time after which to call this again; None if no record is gathered.
+        """
         waits = [lane.tend(is_last=is_last) for lane in self._lanes]
         return min((wait for wait in waits if wait is not None), default=None)
 
     def cancel(self) -> None:
-        """Do nothing: the lanes ask their turn whether to stop."""
+        """Do nothing: each lane asks its :class:`LaneTurn` whether to stop."""
 
     def close(self) -> None:
         """Close the connections of all lanes, and log the number of refused records."""

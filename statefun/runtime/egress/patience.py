@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that records of an egress wait, and how many records an egress does not take."""
+"""Logs that records of an egress wait, and how many records an egress does not accept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statefun.sdk.errors import KafkaError
 logger = logging.getLogger("statefun.egress")
 
 _PATIENCE = timedelta(seconds=10)
-"""The time for which records must wait before that is logged."""
+"""How long records must wait before a warning about them is logged."""
 _ANSWER = timedelta(seconds=5)
 """How long a cluster may take to answer whether it is reachable."""
 
@@ -36,7 +36,8 @@ class Patience:
         elif not self._is_logged and now - self._since > _PATIENCE.total_seconds():
             self._is_logged = True
             logger.warning(
-                "egress %s: %s %s%s; the records stay in the outbox, and are sent again until they are taken",
+                "egress %s: %s %s%s; the records stay in the outbox, and are sent again until they are "
+                "accepted",
                 self._egress.id,
                 self._egress.address,
                 self._trouble(),
@@ -44,9 +45,11 @@ class Patience:
             )
 
     def end(self) -> None:
-        """Note that no records wait any more; log that if a warning was logged before."""
+        """Note that no records wait any more; if a warning was logged before, log that the wait is over."""
         if self._is_logged:
-            logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
+            logger.info(
+                "egress %s: %s accepts records again", self._egress.id, self._egress.address
+            )
         self._since, self._is_logged = None, False
 
     def _trouble(self) -> str:
@@ -54,7 +57,7 @@ class Patience:
         if isinstance(self._egress, KafkaEgress) and not self._answers(self._egress):
             return "does not answer"
         is_kafka = isinstance(self._egress, KafkaEgress)
-        return "answers, and takes no records" if is_kafka else "takes no records"
+        return "answers, and accepts no records" if is_kafka else "accepts no records"
 
     def _answers(self, egress: KafkaEgress) -> bool:
         owner, address = egress.label, egress.address
@@ -67,29 +70,29 @@ class Patience:
 
 
 class RecordCounter:
-    """Counts records that an egress does not take, and logs the count now and then.
+    """Counts records that an egress does not accept, and logs the count now and then.
 
     Args:
         egress: the egress.
-        fate: what happens to these records, such as ``lost``; log texts have it after their number.
+        fate: what happens to these records, such as ``lost``; log lines have this after their number.
     """
 
     def __init__(self, egress: KafkaEgress, fate: str) -> None:
         self._egress = egress
         self._fate = fate
         self.count = 0
-        """The number of records that the egress has not taken so far."""
+        """The number of records that the egress has not accepted since this counter was made."""
         self._logged = 0
         self._logged_at = 0.0
 
     def add(self, topic: str, reason: str, count: int = 1) -> None:
-        """Count further records that the egress does not take, and log the count if that is due."""
+        """Count further records that the egress does not accept; log the count, but not too often."""
         self.count += count
         if not self._logged or time.monotonic() - self._logged_at > _PATIENCE.total_seconds():
             self._log(f"{reason} (topic {topic})")
 
     def log_remaining(self) -> None:
-        """When the connection ends, log the count if it has grown since it was logged."""
+        """Log the count if it has grown since it was last logged; called when the connection is closed."""
         if self.count > self._logged:
             self._log("the connection is closed")
 

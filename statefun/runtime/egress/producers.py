@@ -107,19 +107,21 @@ class AtLeastOnce:
         self._refusals.settle(refused)
 
     def close(self) -> None:
-        """Drop records that are not sent; a transaction that is open ends when the lane is opened again."""
+        """Close without sending further records; an open transaction ends when the lane is opened again."""
         self._producer.purge()
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, timedelta())
 
     def _check_alone(self) -> None:
-        """Check that the producer sends records one by one, or in producer batches, as the refusals require.
+        """Check that the producer sends records one by one if :attr:`Refusals.alone` is set, else in batches.
 
         Raises:
-            UncertainError: if it does not; a producer cannot change that, so the lane makes another producer.
+            UncertainError: if it does not; its setting cannot change, so the lane makes another producer.
         """
         if self._alone != self._refusals.alone:
-            raise UncertainError("records are sent in batches again")
+            raise UncertainError(
+                "the lane needs another producer, with another value of batch.num.messages"
+            )
 
     def _deliver(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
         """Write ``records`` and wait for all answers; return the records that the cluster refuses for good.
@@ -173,11 +175,11 @@ class AtLeastOnce:
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Return whether the present transaction has failed: this semantic has no transactions."""
+        """Return whether the present transaction has failed; False here, since there are no transactions."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
-        """Let the producer run its callbacks for up to ``time``, by ``call``; return the result of ``call``."""
+        """Return the result of ``call``, a method of the producer that runs callbacks for up to ``time``."""
         try:
             return call(time.total_seconds())
         except Exception as error:
@@ -186,7 +188,7 @@ class AtLeastOnce:
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
-        """Let the producer send and receive for a moment; if there is no progress for some time, log that.
+        """Let the producer send and receive for a moment; log a warning after some time without progress.
 
         Raises:
             UndeliveredError: if publishing stops.
@@ -217,7 +219,7 @@ class AtLeastOnce:
             self._error = error
 
     def _check(self) -> None:
-        """Raise the error that the cluster has returned for a record, unless the cluster refuses the record."""
+        """Raise the error, if any, that has kept a record from being written; refusals do not count."""
         if self._error is not None:
             raise self._explained(self._error)
 
@@ -231,7 +233,7 @@ class AtLeastOnce:
 
 
 class Unconfirmed(AtLeastOnce):
-    """A connection that does not wait for confirmations: records that the cluster does not take are lost."""
+    """A connection that does not wait for confirmations: records that the cluster does not store are lost."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ _READABLE = 150
 """The largest number of characters of the egress's id in the topic's name; Kafka allows 249 in a name."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
-"""How many of a lane's last offsets are read at first; each transaction takes two offsets."""
+"""How many of a lane's last offsets are read at first; each transaction uses two offsets."""
 _CONFIG = {
     "cleanup.policy": "compact",
     # Old markers are of no use: keep the topic small.
@@ -67,14 +67,14 @@ class ProgressTopic:
         self._owner = egress.label
 
     def create(self, lanes: int, timeout: timedelta) -> int:
-        """Create the progress topic, or the partitions that it lacks.
+        """Create the progress topic; if it exists already, check it, and add partitions if it has too few.
 
         Returns:
             The number of lanes for which the topic has partitions, which includes the lanes of earlier runs.
 
         Raises:
             KafkaError: if no broker answers.
-            TopicError: if the topic is missing and cannot be created, or if it would delete markers.
+            TopicError: if the topic cannot be created or checked, or if its cleanup.policy deletes markers.
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
@@ -131,7 +131,10 @@ class ProgressTopic:
         admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
         written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
         if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
-            raise UncertainError(f"a transaction is open on topic {self.name}")
+            raise UncertainError(
+                f"partition {lane} of topic {self.name} still has an open transaction of an earlier "
+                "producer, so the lane's marker cannot be read yet"
+            )
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
         first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
         window = _WINDOW

@@ -73,7 +73,7 @@ class Refused(NamedTuple):
     record: EgressRecord
     reason: ClientError
     alone: bool
-    """Whether the cluster has refused this very record; False if it has refused the producer's batch with it."""
+    """Whether the cluster has refused this very record; False if it has refused a producer batch with it."""
 
 
 class OutboxPlace(NamedTuple):
@@ -140,7 +140,10 @@ class Refusals:
         """
         if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
             self.alone = True
-            raise UncertainError(f"a batch was refused: {refused[0].reason.str()}")
+            raise UncertainError(
+                "a producer batch was refused, and its records are sent again one by one: "
+                f"{refused[0].reason.str()}"
+            )
         missing = {_partition(each.record) for each in refused if each.reason.code() in _MISSING}
         self._check_missing(missing)
         topic_reasons = {
@@ -192,7 +195,7 @@ class Refusals:
         return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Note that all records are written, and that the policy was applied to the records in ``refused``."""
+        """Count refused records, after the others are written; later records are sent in batches again."""
         self.alone = False
         self.written.clear()
         if refused:
@@ -247,7 +250,10 @@ class Refusals:
         """Return the dead letter of a refused record, with the error that explains the refusal."""
         letters = self._dead_letters
         if letters is None:
-            raise AssertionError("a policy without its topic does not pass the binding check")
+            raise AssertionError(
+                "onRefused makes dead letters, and no egress has a topic for them: "
+                "the checks at the start should have found this"
+            )
         facts = {
             "error-code": error.code,
             "error-type": type(error).__name__,
@@ -263,8 +269,8 @@ class Refusals:
         if left_out:
             raise _stopping(
                 error,
-                f"; its dead letter would be larger than egress {letters.egress} takes: raise its "
-                "property max.request.size",
+                f"; its dead letter would be larger than egress {letters.egress} takes: raise that "
+                "egress's property max.request.size",
             )
         return letter
 

@@ -31,7 +31,7 @@ from statefun.sdk.errors import StatefunError, restored
 _TASK_TIME = timedelta(seconds=10)
 """How long a task may have its core; then it ends, and the next task of the lane goes on."""
 _STALL = timedelta(seconds=30)
-"""A task that makes no progress for this long ends, too; by then, the Kafka client gives up its requests."""
+"""A task that makes no progress for this long ends, too; the Kafka client has given up its requests then."""
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ class TaskLanes:
     Args:
         factory: makes the lanes, in the driver and in tasks.
         context: runs the tasks.
-        turn: ends publishing when the driver stops.
+        turn: decides when the driver ends publishing.
     """
 
     def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: LaneTurn) -> None:
@@ -95,7 +95,7 @@ class TaskLanes:
                 refused = 0
 
     def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
-        """Log that a lane makes no progress; a single task is too short to notice that."""
+        """Log a warning if a lane makes no progress in several tasks; one task is too short to notice it."""
         pairs = zip(before, after, strict=True)
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()
@@ -128,7 +128,7 @@ class TaskLanes:
 
 
 class _TaskTurn:
-    """The turn of a lane in a task: it is over after the time that a task may take."""
+    """Lets a lane publish in a task for as long as a task may have its core."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + _TASK_TIME.total_seconds()
@@ -146,7 +146,7 @@ class _TaskTurn:
 
 @attrs.frozen
 class LaneTask:
-    """A Spark task that publishes the records of its lanes in some batches, for a limited time."""
+    """A Spark task that publishes the records that its lanes have in ``batches``, for a limited time."""
 
     factory: KafkaLaneFactory
     progress: ProgressTopic
@@ -181,7 +181,7 @@ class LaneTask:
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
         """Publish the lane's records batch by batch; return whether all records are published.
 
-        The turn ends only after some progress, however long writing the first records takes.
+        Publishing ends early only after some progress, however long writing the first records takes.
         """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:

@@ -39,7 +39,7 @@ class EgressThread:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.turn = UntilStopped(self._stop)
-        """The turn of the egress's lanes: it is over when the thread is to stop."""
+        """Ends the publishing of the egress's lanes when the thread is to stop."""
         self._driver_lanes = factory.driver_lanes(self.turn)
         self._lanes: Lanes = self._driver_lanes
         self._thread = threading.Thread(
@@ -48,6 +48,8 @@ class EgressThread:
 
     def connect(self) -> None:
         """Connect to the cluster before the first batch, if the cluster stores no markers.
+
+        So wrong properties are found early, and the first batch need not wait for the connection.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.

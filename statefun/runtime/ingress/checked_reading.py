@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the records, offsets and record batches that a connector's reader returns.
 
-Each mistake of a reader becomes one sentence that names the ingress. Spark would report some of them in terms
-of its query plan. Spark would not report a record whose topic no route takes: such a record has no target, so
-it would disappear.
+The error about a mistake of a reader is one sentence that names the ingress. Spark would report some of these
+mistakes in terms of its query plan. Spark would not report a record whose topic belongs to no route of the
+ingress: such a record has no target, so it would disappear.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def checked_records(
         raise ConnectorError(f"{owner} must return a streaming DataFrame, and has returned {kind}")
     if not records.isStreaming:
         raise ConnectorError(
-            f"{owner} must return a streaming DataFrame, and has returned a DataFrame that is not; make it with "
-            "session.readStream"
+            f"{owner} must return a streaming DataFrame, and has returned a DataFrame that is not streaming; "
+            "make it with session.readStream"
         )
     problems = "; ".join(_column_problems(records.schema, schema))
     if problems:
@@ -68,7 +68,7 @@ def _column_problems(actual: StructType, required: StructType) -> Iterator[str]:
 
 
 def with_checked_rows(owner: str, records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
-    """Add a check of each record to a DataFrame: a record that cannot be routed or ordered ends the run."""
+    """Add a check: a record without a route, a partition, an offset or a timestamp ends the run."""
     error = ConnectorError(f"{owner} has returned a record ")
     # In the form of a traceback's last line, where the driver finds the errors of tasks.
     start = f"\n{type(error).__module__}.{type(error).__name__}: {error}"
@@ -118,7 +118,7 @@ class CheckedSource:
         return self._offset("initial_offset", self._source.initial_offset())
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return the source's offset up to which the micro-batch after ``start`` can read."""
+        """Return the offset up to which a micro-batch that begins at ``start`` can read."""
         return self._offset("latest_offset", self._source.latest_offset(start))
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:

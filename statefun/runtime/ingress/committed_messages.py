@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the messages between functions, and the timers, that committed micro-batches have sent."""
+"""Finds the messages of committed micro-batches that wait for delivery, and the buckets that wait for a tick.
+
+The messages are those that functions have sent to functions. The feedback source asks this module what its
+next micro-batch has to deliver.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 
 
 class CommittedMessages:
-    """The messages and timers of committed micro-batches that the feedback source still has to deliver.
+    """Tracks which messages of committed micro-batches, and which ticks, the feedback source must deliver.
 
-    Only committed batches count: a batch that is not committed may be repeated, and send other messages then.
+    Only committed batches count: a batch that is not committed may be repeated, and then send other messages.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -25,14 +29,15 @@ class CommittedMessages:
         """The newest committed batch whose messages are tracked; None before the first call of :meth:`look`."""
         self._timers = PendingBuckets()
         self._arriving: dict[int, set[int]] = {}
-        """The timer buckets to which each batch has sent messages, by batch; delivered batches are dropped."""
+        """The buckets to which batches have sent messages, by batch; delivered batches are removed."""
         self.newest = -1
         """The newest committed batch that has sent messages; -1 if there is none."""
 
     def look(self) -> None:
         """Track the messages of batches that were committed since the last call.
 
-        This asks for the commit of each next batch by its name, and lists no folder, except at the first call.
+        Only the first call lists the folder of commits; later calls check only whether the file of the next
+        commit exists.
         """
         if self._newest_commit is None:
             newest_commit = self._commit_log.newest()
@@ -49,9 +54,9 @@ class CommittedMessages:
             self._track(self._newest_commit)
 
     def next_tick(self, start: FeedbackOffset) -> int | None:
-        """Return the first tick after ``start`` at which a bucket is due; None if no bucket waits.
+        """Return the number of the first tick after ``start`` for which a bucket waits; None if none waits.
 
-        Buckets and batches up to ``start`` are no longer tracked afterwards.
+        Afterwards, this object no longer tracks buckets and batches up to ``start``.
         """
         self._timers.drop(start.tick)
         for batch, buckets in list(self._arriving.items()):
@@ -62,7 +67,11 @@ class CommittedMessages:
         return self._timers.next_tick()
 
     def due(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
-        """Return the buckets that are due by ``end``, and to which no tick up to ``start`` was sent."""
+        """Return the numbers of the buckets to which the micro-batch from ``start`` to ``end`` sends a tick.
+
+        These buckets are due by the tick of ``end``, and either were not due by the tick of ``start``, or get
+        messages in this micro-batch.
+        """
         self.look()
         arriving = {
             bucket

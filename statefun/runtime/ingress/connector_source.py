@@ -75,11 +75,15 @@ class Reading:
     is_fresh: bool
     """Whether the checkpoint is fresh: no micro-batch was planned yet."""
     committed: Callable[[], Offset | None]
-    """Returns the source's end offset of the newest micro-batch that is never repeated, whatever crashes."""
+    """A function that returns the source's end offset in the newest micro-batch that is committed durably.
+
+    Records up to this offset are never read again. The function returns None before the first commit."""
     opened: Callable[[Source], None]
-    """Registers a source of the reader: the run stops it before the query, which waits for its sources."""
+    """A function to which the reader passes each of its sources, so that the run stops the source at its end.
+
+    The run stops the sources before it stops the query, because the query waits for its sources."""
     failed: Callable[[Exception], None]
-    """Ends the query with an error; may be called in any thread."""
+    """A function that ends the query with an error; it may be called in any thread."""
 
     def planned(
         self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]
@@ -89,7 +93,8 @@ class Reading:
         Args:
             source: decides in this process which records each micro-batch reads.
             read: reads one task of the source in a worker, and yields Arrow batches of
-                :data:`RECORDS_ARROW`; a function of a module.
+                :data:`RECORDS_ARROW`; must be a function at the top level of a module, so that it can be
+                pickled.
         """
         owner = owner_of(self.ingress)
 

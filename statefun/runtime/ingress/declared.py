@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ingresses of an application: the ingresses of the module files, and the ingress of replays.
 
-Replays are dead letters that a person sends through the application again.
+A replay is a dead letter that a person sends to its function again: ``statefun dlq replay --to-target``
+writes the dead letter to the replay topic that an egress declares, and the ingress of replays reads this
+topic.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
 
 REPLAYS = TypeName("statefun", "replays")
-"""The id of the ingress that reads dead letters again which a person has replayed."""
+"""The id of the ingress of replays, which reads the replay topic."""
 
 
 def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
-    """Return the Kafka ingresses of the module files, and the ingress of replays if its topic is declared."""
+    """Return the Kafka ingresses of the module files, and the ingress of replays if it has a topic."""
     egress = module.dead_letters
     if egress is None or egress.replay_topic is None:
         return module.ingresses
@@ -24,12 +26,15 @@ def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
 
 
 def all_sources(module: Module) -> list[KafkaIngress | ConnectorIngress]:
-    """Return all ingresses that are sources of the query, Kafka's ingresses first."""
+    """Return the ingresses that are sources of Spark's query: first Kafka's, then those of connectors."""
     return [*all_ingresses(module), *module.connector_ingresses]
 
 
 def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:
-    """Return the ingress that reads the replay topic of ``egress``."""
+    """Return the ingress of replays, which reads dead letters that a person sends to their functions again.
+
+    The command ``statefun dlq replay --to-target`` writes them to ``topic``, the replay topic of ``egress``.
+    """
     return KafkaIngress(
         REPLAYS,
         egress.address,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offset of the feedback source: how far messages between functions, timers and inboxes are delivered."""
+"""The offset of the feedback source, which says which messages and ticks are delivered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class FeedbackOffset:
     batch: int = _NONE
     """All messages that functions have sent in micro-batches up to this number are delivered; -1 for none."""
     tick: int = _NONE
-    """All timers that are due by this tick are released; -1 before the first tick."""
+    """All buckets that are due by the tick with this number have got their tick; -1 before the first tick.
+
+    The number counts intervals of 250 milliseconds since the epoch."""
     inboxes: Mapping[str, int] = attrs.field(factory=dict, converter=_sorted)
     """The number of the last delivered message of each inbox, by the inbox's name.
 
@@ -55,7 +57,7 @@ class FeedbackOffset:
             raise ValueError(f"{offset} is not an offset of the feedback source") from error
 
     def encode(self) -> Offset:
-        """Return the offset as a dict, which Spark's log has as JSON."""
+        """Return the offset as a dict, which Spark's log stores as JSON."""
         offset: dict[str, Any] = {"batch": self.batch, "tick": self.tick}
         if self.inboxes:
             offset["inboxes"] = dict(self.inboxes)

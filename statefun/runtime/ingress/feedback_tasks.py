@@ -37,7 +37,7 @@ class FeedbackTasks:
         self._tasks: list[FeedbackTask] = []
         self._rows = 0
         self._full_at = 0
-        """The number of rows of the micro-batch from which on the next segment begins a new task."""
+        """The number of rows at which the newest task is full: the next segment then begins a new task."""
 
     def add_sent(self, batch: int, segment: int, records: int) -> None:
         """Add the messages of a segment in the outbox; the task reads them from the outbox."""
@@ -57,7 +57,7 @@ class FeedbackTasks:
             self._add(FeedbackTask.Part(accepted=content), len(messages))
 
     def add_ticks(self, buckets: Sequence[int], tick: int) -> None:
-        """Add a tick for each of the given timer buckets."""
+        """Add a tick with the number ``tick`` for each of the given buckets."""
         if buckets:
             ticks = FeedbackTask.Ticks(tick=tick, buckets=buckets)
             self._add(FeedbackTask.Part(ticks=ticks), len(buckets))
@@ -130,10 +130,11 @@ def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
 
 
 def _unwrapped(messages: pa.RecordBatch, first: int) -> dict[str, pa.Array]:
-    """Return the columns of messages in which the messages that timers release are unwrapped.
+    """Unwrap the delayed messages that buckets have released, and return the columns that this changes.
 
-    A delayed message has its due time as timestamp and its own number as offset, so that delayed messages keep
-    their order.
+    A bucket releases a delayed message in a wrapper, which has the message and its due time. The due time
+    becomes the timestamp, and the delayed message's own number becomes the offset, so that delayed messages
+    keep their order. Other messages are numbered from ``first`` on.
     """
     names = ("typename", "value", "trace")
     rows: list[tuple[Any, ...]] = []

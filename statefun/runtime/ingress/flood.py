@@ -21,7 +21,7 @@ from statefun.sdk.errors import InvocationError
 logger = logging.getLogger("statefun")
 
 WARNING = 1_000_000
-"""The number of messages in a micro-batch at which a warning is logged, and again each time it has doubled."""
+"""A micro-batch that sends this many messages causes a warning; the next warning needs twice as many."""
 MOST = 100_000_000
 """The largest allowed number of messages in a micro-batch; with more messages, the application ends."""
 _SAMPLE = 10_000
@@ -57,7 +57,7 @@ class FloodGauge:
             )
         self._warning = 2 * count
         logger.warning(
-            "%s; if they send more than %s in a micro-batch, the application ends",
+            "%s; if functions send more than %s in a micro-batch, the application ends",
             text,
             f"{self._most:,}",
         )

@@ -120,12 +120,12 @@ class NewTopics:
         self._next = 0.0
 
     def look(self, *, at_once: bool = False) -> None:
-        """Store the ids of topics that were read for the first time; do so at most once per interval.
+        """Store the ids of topics that were read for the first time; look at most every 5 seconds.
 
         If a cluster does not answer, a later call asks it again.
 
         Args:
-            at_once: whether to look for new topics even if the interval has not passed.
+            at_once: whether to look for new topics even if the 5 seconds have not passed.
         """
         if not self._has_patterns or not (at_once or time.monotonic() >= self._next):
             return

@@ -17,7 +17,7 @@ from statefun.runtime.ingress.subscription import source_option
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
 """Kafka properties that statefun sets itself; the values that an ingress has for them are ignored."""
 _FETCHING = {"max.poll.records": "10000", "fetch.max.wait.ms": "10"}
-"""How a task's consumer fetches records, unless the ingress has these properties.
+"""The properties of a task's consumer for fetching records; properties of the ingress take precedence.
 
 After each poll, Spark's reader asks where the partition begins and ends. A broker answers the requests of a
 connection in order: if a fetch waits for records at the end of the partition, the answer to this question

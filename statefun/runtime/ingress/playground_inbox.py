@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inbox of the playground, which delivers messages that a person types one after the other."""
+"""The inbox of the playground; a message that a person types waits until the one before is finished."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 PLAYGROUND_INBOX = "playground"
 """The name of the inbox in the offset of the feedback source."""
 _MOST_HELD = 16
-"""The largest number of micro-batches in a row that do not read waiting messages typed by a person."""
+"""The largest number of successive micro-batches for which messages typed by a person are held back."""
 
 
 class PlaygroundInbox:
     """The messages that the playground has accepted.
 
-    If only a few messages wait, a person has typed them, and expects that each message is finished before the
-    next one begins, such as adding to a cart before paying. Then the next message to an address is delivered
-    only after all messages that the previous one has caused. If functions send messages without end, this
-    delays typed messages by some micro-batches only.
+    If only a few messages wait, a person has probably typed them, and expects that each message is finished
+    before the next one begins, such as adding to a cart before paying. So no typed message is read while any
+    message between functions of the application waits, and a micro-batch reads at most one typed message for
+    each address. If functions send messages without end, a typed message waits for 16 micro-batches at most.
     """
 
     is_durable = True

@@ -22,7 +22,7 @@ class Position:
     start: Offsets
     """The offsets at which the micro-batch began to read."""
     read: Offsets
-    """The offset of the next record to read."""
+    """The offsets of the next records to read after the micro-batch."""
     lags: Offsets
     """How many records, by topic and partition, existed at the micro-batch's end and were not read."""
 

@@ -37,7 +37,7 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
         records: the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp
             and headers.
         ingress: the id of the ingress that reads the records.
-        routes: the routes of all its topics.
+        routes: the routes of all topics of the ingress.
 
     Returns:
         Rows of ``envelope.ROW_SCHEMA``.
@@ -191,7 +191,7 @@ def _rows(records: DataFrame) -> DataFrame:
 
 
 def _trace() -> Column:
-    """Return a record's headers with its trace context as lines ``name=value``; null if it has none."""
+    """Return a record's headers that carry trace context, as lines ``name=value``; null if there are none."""
 
     def is_line(header: Column) -> Column:
         text = header["value"].cast("string")
@@ -206,7 +206,7 @@ def _trace() -> Column:
 
 
 def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
-    """Return the item of ``values`` (one for each route) for the route that takes a record's topic."""
+    """Return the item of ``values`` (one for each route) that belongs to the route of a record's topic."""
     topic = F.col("topic")
     names = [
         (F.lit(route.topic), value)

@@ -2,7 +2,7 @@
 """Finds the offset of every partition at which a fresh checkpoint starts to read.
 
 Spark's Kafka source knows only earliest, latest and explicit offsets. This module finds explicit offsets for
-other startup positions, with a client that joins no group.
+other startup positions, with a client that joins no consumer group.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
-    """Return the properties of a consumer that reads offsets of an ingress's cluster and joins no group."""
+    """Return the properties of a consumer that looks up offsets in a cluster, and joins no consumer group."""
     # The same level as Spark's source: records after the beginning of the first open transaction are
     # visible to both clients, or to neither.
     properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
@@ -95,7 +95,7 @@ def starting_offsets(
 ) -> dict[str, dict[str, int]]:
     """Return the offsets at which an ingress starts on a fresh checkpoint, in the form of Spark's Kafka source.
 
-    They are by topic and partition; -2 and -1 stand for the first and the next record.
+    The result has the offsets by topic and partition; -2 stands for the first record, -1 for the next record.
 
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.
@@ -117,7 +117,10 @@ def starting_offsets(
 def _resolved_offsets(
     ingress: KafkaIngress, all_partitions: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
-    """Return the starting offsets for a startup position (date, group, offsets) that needs the cluster."""
+    """Return the starting offsets for a startup position that only the cluster can convert to offsets.
+
+    Such a position is a date, the committed offsets of a consumer group, or a list of specific offsets.
+    """
     # Records after the beginning of an open transaction exist, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, ingress.label, properties)
@@ -146,7 +149,11 @@ def _wanted_offsets(
     all_partitions: list[KafkaPartition],
     timeout: timedelta,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that the startup position asks for, whether they exist or not; negative for none."""
+    """Return by partition the offset that the startup position asks for, even if the partition lacks it.
+
+    A negative number stands for no offset: the consumer group has committed none, or no record has the date
+    or a later one.
+    """
     position = ingress.startup_position
     if isinstance(position, FromDate):
         millis = in_milliseconds(position.date - EPOCH)

@@ -3,7 +3,8 @@
 
 Spark's Kafka source has no stop position, and plans batches beyond it. Records after the stop position are
 filtered out before they become messages. Before the next run, the offsets in Spark's log are lowered to
-the stop position, so that the next run reads these records.
+the stop position, so that the next run reads these records. A *stop offset* is the offset before which a run
+stops in a partition.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ STOPS = "stops.json"
 def stops_of_last_run(
     checkpoint: Folder, ingresses: Sequence[KafkaIngress]
 ) -> list[Offsets | None]:
-    """Return the offsets before which the last run has stopped, for each ingress; None if it had no stop.
+    """Return the stop offsets of the last run by ingress; None for an ingress without a stop position.
 
     Raises:
         CheckpointError: if the file with the offsets is damaged.
@@ -59,16 +60,17 @@ def stops_of_last_run(
 
 
 def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
-    """Lower the read offsets to the stops of the last run, so that this run reads the records after the stops.
+    """Lower the offsets in Spark's log to the last run's stop offsets, so that this run leaves out no record.
 
-    Call this before any other code reads the offsets of the checkpoint.
+    A stop offset is the offset before which a run stops in a partition; Spark may have planned further. Call
+    this before any other code reads the offsets of the checkpoint.
 
     Args:
-        checkpoint: the checkpoint; Spark's log of offsets is rewritten if the last run had stops.
+        checkpoint: the checkpoint; Spark's log of offsets is rewritten if the last run had stop offsets.
         ingresses: the ingresses in the order of the query's sources.
 
     Raises:
-        CheckpointError: if the file with the last run's stops is damaged.
+        CheckpointError: if the file with the last run's stop offsets is damaged.
     """
     stops = stops_of_last_run(checkpoint, ingresses)
     if any(stops):
@@ -86,10 +88,10 @@ class Bounds:
         *,
         are_endless: bool = False,
     ) -> None:
-        """Make an object without stops; :meth:`decide` sets the stops.
+        """Make an object that has no stop offsets yet; :meth:`decide` sets them.
 
         Args:
-            checkpoint: the checkpoint into which the stops are written.
+            checkpoint: the checkpoint into which the stop offsets are written.
             commit_log: the log that has the read offsets.
             ingresses: the Kafka ingresses in the order of the query's sources.
             are_endless: whether the application has other ingresses, which never stop.
@@ -134,7 +136,7 @@ class Bounds:
         return [start for start, _ in offsets]
 
     def write(self) -> None:
-        """Write the stops of the ingresses into the checkpoint: the next run begins to read at them."""
+        """Write the stop offsets of the ingresses into the checkpoint: the next run begins to read there."""
         stored_stops = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)
@@ -146,7 +148,7 @@ class Bounds:
             self._checkpoint.remove(STOPS)
 
     def are_reached(self) -> bool:
-        """Return whether all ingresses have reached their stops, and messages between functions are delivered.
+        """Return whether all ingresses have read up to their stops, and no message between functions waits.
 
         Delayed messages may still wait: later runs deliver them.
         """
@@ -209,7 +211,7 @@ def _declared_stops(
     all_partitions: list[TopicPartition],
     timeout: timedelta,
 ) -> dict[Partition, int]:
-    """Return the offsets of the ingress's stop position; partitions that it does not list stop at their ends."""
+    """Return the declared stop offsets by partition; a partition without one is read until its end."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
             read_partitions = {Partition(p.topic, p.partition) for p in all_partitions}
@@ -234,7 +236,7 @@ def _declared_stops(
 
 
 def is_before(stops: Offsets) -> Column:
-    """Return a condition: whether a record of Spark's Kafka source is before the stop of its partition."""
+    """Return a condition: whether a record of Spark's Kafka source is before its partition's stop offset."""
     ends = F.create_map(
         *(
             F.lit(part)
@@ -248,7 +250,7 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Return whether all records before the stops were read; partitions that were deleted count as read."""
+    """Return whether all records before the stop offsets were read; deleted partitions count as read."""
     return all(
         read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()

@@ -36,10 +36,10 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
 
 
 def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict[str, list[int]]:
-    """Return the partitions of all topics of ``ingress`` that exist in a cluster, by topic.
+    """Return the numbers of the partitions in a cluster that ``ingress`` reads, by topic.
 
     Raises:
-        TopicError: if a topic that the ingress names does not exist, or has no partition that it names.
+        TopicError: if a topic or a partition that the ingress names does not exist.
     """
     owner = ingress.label
     partitions = {}
@@ -65,7 +65,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
 
 
 def _may_be_missing(ingress: KafkaIngress) -> bool:
-    """Return whether an ingress is read without topics that do not exist, instead of failing."""
+    """Return whether an ingress may start although topics that it names do not exist."""
     has_partitions = any(route.partitions for route in ingress.topics)
     return ingress.on_data_loss is OnDataLoss.GO_ON and not has_partitions
 

@@ -74,7 +74,7 @@ def _patient_id(id_of: Callable[[EncodedRecord], bytes], record: EncodedRecord) 
     """Return the id of a record; if a service that its transforms need is unreachable, retry for a while.
 
     Returns:
-        None if the record cannot be transformed; handling the rejection finds the reason again.
+        None if the record cannot be transformed; the reason is found again when the rejection is handled.
 
     Raises:
         FunctionError: if the service stays unreachable.

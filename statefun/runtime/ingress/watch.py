@@ -32,7 +32,7 @@ class IngressWatch:
         self._silent: set[str] = set()
 
     def look(self) -> None:
-        """Log which clusters no longer answer, or answer again; do nothing if the interval has not passed."""
+        """Log which clusters no longer answer, or answer again; check at most once per interval."""
         if time.monotonic() < self._next:
             return
         for ingress, admin in self._watched:

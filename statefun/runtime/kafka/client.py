@@ -185,13 +185,13 @@ def watermarks(
     *,
     committed: bool,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the offsets of the first and of the next record of each partition, with one request for all.
+    """Return, for each partition, the offset of its first record, and the offset at which it ends now.
 
     Args:
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
         timeout: how long the cluster may take to answer.
-        committed: whether the next offset is the one for readers with ``read_committed``.
+        committed: whether a partition ends where readers with ``read_committed`` have to stop.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.

@@ -93,7 +93,7 @@ def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
     match = _JAAS.fullmatch(text)
     if match is None:
         raise ValueError(
-            "must have the form '<login module> required <name>=\"<value>\" ...;', for one module"
+            "must have the form '<login module> required <name>=\"<value>\" ...;', with one login module"
         )
     module = match["module"].rpartition(".")[2]
     options = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the topics of an egress that module.yaml names exist."""
+"""Checks, before a start, that the dead-letter topics and replay topics of egresses exist."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger("statefun.egress")
 
 
 def declared_topics(egress: KafkaEgress) -> list[str]:
-    """Return the topics that module.yaml names for an egress: of dead letters, and of replayed dead letters."""
+    """Return the dead-letter topic and the replay topic of an egress, if module.yaml names them."""
     return [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
 
 
 def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMetadata:
-    """Check that the topics that module.yaml names for an egress exist; return the cluster's metadata.
+    """Check that the dead-letter and replay topics of an egress exist; return the cluster's metadata.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
@@ -37,7 +37,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
 
 
 def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
-    """Check that the topics that module.yaml names for egresses exist; warn if a cluster does not answer.
+    """Check that the dead-letter and replay topics of egresses exist; warn if a cluster does not answer.
 
     Raises:
         TopicError: if one of the topics does not exist.

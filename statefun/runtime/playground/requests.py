@@ -29,7 +29,7 @@ _WAITING_CONNECTIONS = 1024
 
 
 class RefusedError(Exception):
-    """A request is refused; its answer has a status and this error's text."""
+    """A request is refused; the HTTP answer has this error's status, headers and text."""
 
     def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
         super().__init__(text)
@@ -131,8 +131,8 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         """Read the content of a request.
 
         Raises:
-            RefusedError: if its length is not given, or too large.
-            ConnectionResetError: if the client closes the connection before its end.
+            RefusedError: if the length of the content is not given, or too large.
+            ConnectionResetError: if the client closes the connection before the end of the content.
         """
         length, *others = self.headers.get_all("Content-Length", [""])
         if others or not length.isdecimal() or "Transfer-Encoding" in self.headers:

@@ -4,7 +4,7 @@
 For development and tests, as ``io.statefun.playground`` of Stateful Functions 3.x::
 
     PUT /<namespace>/<type>/<id>    a message; its type is in Content-Type: application/vnd.<typename>
-    GET /<topic>                    takes the topic's next record; ?wait=5 waits for it
+    GET /<topic>                    returns and removes the next record; ?wait=5 waits 5 seconds for it
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ class Playground:
             body: the value.
 
         Raises:
-            RefusedError: if no function takes such a message.
+            RefusedError: if no function accepts such a message.
         """
         try:
             namespace, name, id_ = path
             address = Address(f"{namespace}/{name}", id_)
             # A name has neither a slash nor blanks at its ends.
             if not id_ or address[:2] != (namespace, name):
-                raise ValueError("another path has this address, or none")
+                raise ValueError("the path is not exactly that of an address")
         except (ValueError, DefinitionError):
             text = f"the path of a message must be {_TARGET}, and is /{'/'.join(path)}"
             raise RefusedError(HTTPStatus.NOT_FOUND, text) from None
@@ -174,7 +174,7 @@ class Playground:
         self._store.post(address_key(address), typename, value)
 
     def _check_answer(self, function: StatefulFunction, address: Address) -> None:
-        """Check that the endpoint of a function does not answer that it has no such function.
+        """Refuse a message if the endpoint of its function does not have the function.
 
         Raises:
             RefusedError: if the endpoint has no such function.
@@ -256,7 +256,7 @@ def _port_in_errors(host: str, port: int) -> Iterator[None]:
 
 
 def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
-    """Return the typename and the bytes of a message's value; a text without a type is a string."""
+    """Return the typename and the bytes of a message's value; a UTF-8 text without a type is a string."""
     media = (content_type or "").partition(";")[0].strip()
     if not media.lower().startswith(_VENDOR):
         try:

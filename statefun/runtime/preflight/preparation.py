@@ -41,9 +41,9 @@ class Prepared:
     bounds: Bounds
     """The stop positions of the Kafka ingresses."""
     leftovers: Leftovers
-    """The committed batches of earlier runs that are not finished yet."""
+    """The committed batches of earlier runs whose effects are not all published and delivered yet."""
     delivery: Delivery
-    """Determines how far messages between functions, also of earlier runs, are delivered."""
+    """Determines up to which micro-batch, of this run or an earlier one, messages are delivered."""
     succession: Succession
     """Detects that another driver commits micro-batches."""
     connectors: Sequence[ConnectorIngress] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the state that a checkpoint has of all addresses, while its application does not run."""
+"""Reads the state of all addresses from a checkpoint while the checkpoint's application does not run."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
 def _readable(checkpoint: Folder) -> Iterator[str]:
     """Provide a location of the checkpoint that Spark's reader of state does not misread.
 
-    The reader does not decode URIs: escaped characters would become part of the path. So if the path has such
-    characters, a temporary link to the checkpoint takes its place.
+    The reader does not decode URIs: escaped characters would become part of the path. So if a URI escapes
+    characters of the path, the location is a temporary link to the checkpoint.
     """
     if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
         yield checkpoint.spark_uri

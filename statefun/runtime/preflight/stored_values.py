@@ -19,7 +19,9 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 Shapes = Mapping[str, Mapping[str, str]]
-"""How values are declared (the type of a value, and the form of the type), by function type and value name."""
+"""The declarations of stored values, by function type and value name.
+
+A declaration is the name of the value's type, and a text that differs between versions of this type."""
 
 
 @attrs.define
@@ -33,7 +35,7 @@ class _ValueGroup:
 
 
 def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
-    """Return how functions declare their values (type and its form), by function type and value name."""
+    """Return the declarations of the functions' values, by function type and value name."""
     return {
         str(function.typename): {
             name: f"{spec.type.typename} {spec.type.shape()}".strip()

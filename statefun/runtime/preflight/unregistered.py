@@ -49,14 +49,14 @@ class KnownFunctions:
     """The functions that have been registered with a checkpoint or have left state in it."""
 
     registered: frozenset[str]
-    """The typenames of functions that the last start has registered, or for which it has found messages."""
+    """The typenames of functions that were registered, or had waiting messages, at the last start."""
     with_state: dict[str, int]
     """The number of addresses with state, by the typename of functions that are not registered. Some of the
     state may have expired since it was counted."""
     counted: str
-    """The day on which these addresses were counted; empty if it is unknown."""
+    """The day on which the addresses with state were counted; empty if the day is unknown."""
     shapes: Shapes
-    """How functions of the last start, and of earlier starts, have declared their values."""
+    """The newest declaration of each value that a function has declared at any start until now."""
 
 
 def check_functions(

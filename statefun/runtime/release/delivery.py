@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far messages between functions are delivered, as the driver knows it.
 
-A message that needs no other address's state may be delivered in the micro-batch that sends it,
-if it overtakes no other message: no earlier message of its sender may be on its way through the outbox. Which
-messages go through the outbox depends on the functions' declarations. So the messages of an earlier run, whose
-functions may have had other declarations, must be delivered first.
+A message to the sender's own address, or to a plain function without state, may be delivered in the
+micro-batch that sends it, if it overtakes no other message: no earlier message of its sender may be on its
+way through the outbox. Which messages go through the outbox depends on the functions' declarations. So the
+messages of an earlier run, whose functions may have had other declarations, must be delivered first.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Delivery:
         )
 
     def delivered_before(self, batch: int) -> int | None:
-        """Return the number of the newest micro-batch of which ``batch`` finds all messages delivered.
+        """Return the number of the micro-batch up to which all messages are delivered when ``batch`` begins.
 
         Returns:
-            The messages of this micro-batch and of all earlier ones are delivered before ``batch``; -1 if there
-            is no such micro-batch; None if messages of an earlier run are not delivered yet.
+            The number of the newest such micro-batch; -1 if there is none; None if messages of an earlier run
+            are not delivered yet.
         """
         delivered = feedback_offset(self._commit_log, batch - 1).batch
         return delivered if delivered >= self._earlier else None

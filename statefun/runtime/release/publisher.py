@@ -225,7 +225,7 @@ class Publisher:
             self._stop.wait(self._poll)
 
     def _release(self, batch: int) -> None:
-        """Pass a committed batch to its egresses, after its commit is on the disk, and so cannot be lost."""
+        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses."""
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()

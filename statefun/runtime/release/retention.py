@@ -19,7 +19,7 @@ from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
-"""The number of unpublished batches from which on the next batch is staged only after one is published."""
+"""The largest number of unpublished batches: with this many, staging waits until one is published."""
 
 
 def check_retained(conf: RuntimeConfig) -> None:
@@ -37,7 +37,7 @@ def check_retained(conf: RuntimeConfig) -> None:
 
 
 class Retention:
-    """Deletes batches that are published and delivered; their timer buckets are logged before."""
+    """Deletes published and delivered batches, after writing their timer buckets into the timer log."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._outbox = Outbox(checkpoint)

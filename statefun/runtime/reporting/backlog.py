@@ -14,7 +14,9 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Backlog:
-    """The number of staged, undelivered messages of a run: to functions, and to timers.
+    """The number of staged messages that no committed micro-batch has delivered yet.
+
+    A delayed message counts until it has reached the bucket in which it waits for its time.
 
     Args:
         checkpoint: the checkpoint, which also has undelivered messages of earlier runs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a query has ended, since Spark's own errors are about Spark's inside."""
+"""Explains why a query has ended, since Spark's own errors are about Spark's internals."""
 
 from __future__ import annotations
 

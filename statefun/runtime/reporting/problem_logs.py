@@ -17,7 +17,7 @@ logger = logging.getLogger("statefun")
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures of one kind."""
 _REPORT_COUNTS_FOR = timedelta(minutes=10)
-"""How long a worker's report of an unreachable endpoint counts after the worker's next attempt was due."""
+"""How long a worker's report of an unreachable endpoint stays valid after its next attempt was due."""
 
 
 class FailureLog:
@@ -36,7 +36,7 @@ class FailureLog:
         self._unlogged: dict[tuple[str, str], Outcome.Example] = {}
         """Examples of failures that are not logged yet, by kind, and by what has happened to the messages."""
         self._next: dict[tuple[str, str], float] = {}
-        """The earliest time of the next log line about a kind of failure; kinds without a time can be logged."""
+        """The earliest time of the next log line about a kind of failure; other kinds are logged at once."""
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
@@ -82,11 +82,11 @@ class EndpointLog:
         self._summary = summary
         self._clock = clock
         self._down: dict[str, dict[str, float]] = {}
-        """By endpoint and worker, the time until which the worker's last report counts."""
+        """By endpoint and worker, the time until which the worker's last report is valid."""
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
-        """Count the messages that one task of a micro-batch has postponed, and log changes of endpoints."""
+        """Count the messages that a task has postponed; log which endpoints went down or came back."""
         new_problems: dict[str, str] = {}
         with self._lock:
             self._summary.postponed += outcome.postponed

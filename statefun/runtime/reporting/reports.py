@@ -26,7 +26,7 @@ class Reports:
 
     Args:
         definition: the application.
-        prepared: what the preparation has found and decided.
+        prepared: the result of the run's preparation, such as where the ingresses start.
         publisher: publishes the records of the query.
         summary: gets the counts of the run.
         ui: the address of Spark's own page about the query.
@@ -71,7 +71,7 @@ class Reports:
             self._endpoint_log.add(outcome)
 
     def report(self, query: StreamingQuery) -> None:
-        """Log, show and set everything that is due; must be called about once a second."""
+        """Log new problems, show the progress, and set the metrics; must be called about once a second."""
         self._failure_log.log()
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
@@ -87,7 +87,7 @@ class Reports:
         self._new_topics.look()
 
     def close(self) -> None:
-        """Log the remaining failures and set the last counts, when the query has ended."""
+        """When the query has ended, log the remaining failures; remove the status line and the metrics."""
         self._failure_log.log(at_once=True)
         self._summary.backlog = self._backlog.count()
         self._status.close()

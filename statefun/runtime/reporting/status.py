@@ -23,7 +23,7 @@ logger = logging.getLogger("statefun")
 _INTERVAL = timedelta(minutes=1)
 """The time between two log lines about the progress."""
 _WINDOW = timedelta(seconds=10)
-"""The period over which a terminal's rates are computed, since a micro-batch may take seconds."""
+"""The period over which the rates on a terminal are averaged, as a micro-batch may take seconds."""
 _ROUNDED_FROM = 10
 """Rates below this number are shown with a decimal."""
 
@@ -75,10 +75,13 @@ class Status:
         self._next_log = time.monotonic() + self._interval
 
     def begin(self, history: Iterable[StreamingQueryProgress]) -> bool:
-        """Subtract the records that earlier runs have read; return whether their number is known yet.
+        """Find out how many records earlier runs have read, so that rates are about this run's records only.
 
         Args:
-            history: the progress reports of Spark so far, the oldest first.
+            history: Spark's progress reports of this run, the oldest first.
+
+        Returns:
+            Whether the reports show the number; if not, this method must be called again.
         """
         for progress in history:
             ingress_positions = list(positions(self._ingresses, self._stops, progress))

@@ -35,11 +35,13 @@ class Summary:
     endpoints_down: int = 0
     """The number of endpoints that cannot be reached at present."""
     backlog: int = 0
-    """The number of messages to functions and to timers that are sent and not delivered yet."""
+    """The number of messages to functions that are sent and not delivered yet.
+
+    A delayed message counts only until it is stored to wait for its time."""
     calls_under_way: int = 0
-    """The number of calls that go on after their micro-batches have ended."""
+    """The number of calls that still go on after their micro-batches have ended."""
     oldest_call: timedelta = _NONE
-    """How long the oldest of these calls has gone on after its micro-batch."""
+    """How long the oldest call under way has gone on after its micro-batch; zero if there is none."""
     next_timer: datetime | None = None
     """When the next timer is due, for a delayed message or an expiration; None if no timer waits.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of rows that dispatch reads: each row is one message to one address."""
+"""The columns of the rows that the package ``dispatch`` reads: each row is one message to one address."""
 
 from __future__ import annotations
 

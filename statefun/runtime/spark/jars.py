@@ -5,7 +5,7 @@ Downloads are kept in the user's cache folder, one folder per request with a
 manifest: a second call for the same artifacts neither uses the network nor starts a JVM.
 
 Spark's own way, ``ADD JAR 'ivy://group:artifact:version?transitive=true&exclude=...'``, needs a session,
-which the embedded Kafka does not have. It resolves the artifacts at every start, which takes more than a
+which the embedded Kafka does not have. ADD JAR resolves the artifacts at every start, which takes more than a
 second even if its cache has all jars. It prints some thirty lines each time, and eighty when it
 downloads, whatever the log level is. It waits for ever for a repository that does not answer, and its errors
 are stack traces.
@@ -291,7 +291,7 @@ def _run(command: Sequence[str], work: Path, output: _Output) -> int:
 
 
 class _Output:
-    """The output of Ivy so far: its last lines, and how many modules it has found and downloaded."""
+    """The last lines of Ivy's output, and how many modules Ivy has found and downloaded until now."""
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
         self.tail: collections.deque[str] = collections.deque(maxlen=_LINES_SHOWN)

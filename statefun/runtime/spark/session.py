@@ -90,7 +90,7 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
 def keep_checkpoint_locally(session: SparkSession) -> None:
     """Make the queries of ``session`` write checkpoints on a local disk in the quickest way.
 
-    For each local file that it creates, Hadoop would start a process, chmod, and create a further
+    For each local file that it creates, Hadoop would start a process ``chmod``, and create a further
     file with checksums, though Spark's own checksums cover the checkpoint. Without both, an almost
     empty micro-batch takes about half the time on 2 cores. Files still appear by an atomic rename.
     """
@@ -156,7 +156,7 @@ def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
 def _restored_interrupts() -> Iterator[None]:
     """After the block, restore the program's handler of Ctrl-C, which a new Spark context replaces.
 
-    Spark's handler calls Spark while a call of Spark is interrupted; this fails with a long text.
+    Spark's handler calls the JVM while it interrupts another call to the JVM; this fails with a long text.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield

@@ -47,7 +47,7 @@ def lacks_statefun(text: str) -> PlatformError | None:
 
 
 def import_paths() -> tuple[str, ...]:
-    """Return the folders in which this program finds modules, for workers on this machine."""
+    """Return the folders in which this process finds modules, for workers on this machine."""
     return tuple(str(Path(path).absolute()) for path in sys.path)
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
 
 _END_PATIENCE = timedelta(seconds=10)
-"""How long a JVM that a signal ends waits until the program has ended."""
+"""How long spark-submit's JVM waits after a signal until the Python program has ended."""
 
 
 @contextmanager
@@ -46,9 +46,10 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _end_of_jvm_stops() -> Iterator[None]:
-    """Make a signal to spark-submit's JVM stop the program that the JVM has started.
+    """Make a signal to spark-submit's JVM stop the Python program that the JVM has started.
 
-    Only the JVM gets the signal, and the program's output goes through that JVM.
+    Only the JVM gets the signal, and the program's output goes through that JVM, so the program must end
+    first.
     """
     if not is_submitted():
         yield
@@ -65,10 +66,10 @@ def _end_of_jvm_stops() -> Iterator[None]:
 
 
 class _EndDelay:
-    """Delays the end of spark-submit's JVM until the program has ended."""
+    """Delays the end of spark-submit's JVM until the Python program has ended."""
 
     def run(self) -> None:
-        """Send SIGTERM to the program, and wait; the JVM ends when the program ends, or the time is over."""
+        """Send SIGTERM to the Python program; the JVM waits until it has ended, for 10 seconds at most."""
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(_END_PATIENCE.total_seconds())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class path of a running Spark, and the jars that PySpark comes with.
 
-From ``SessionResourceLoader.addJar`` (``SessionState.scala``) and ``SharedState.jarClassLoader`` of Spark
+Based on ``SessionResourceLoader.addJar`` (``SessionState.scala``) and ``SharedState.jarClassLoader`` of Spark
 4.2.0, which implement the statement ADD JAR.
 """
 

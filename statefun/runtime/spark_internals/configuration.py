@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of Spark that its documentation does not list, and the values that statefun gives them.
 
-From ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. If Spark no longer knew a key,
+Based on ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. If Spark no longer knew a key,
 it would ignore the key silently.
 """
 
@@ -13,10 +13,10 @@ DAEMON = "spark.python.daemon.module"
 """The setting that names the module of the Python worker daemon."""
 SPARKS_DAEMON = "pyspark.daemon"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""The setting that connects workers by Unix sockets. Over TCP, a worker gets its first rows 40 ms late.
+"""The setting that makes Spark and Python workers communicate through Unix sockets.
 
-Nagle's algorithm on the JVM's side waits for an acknowledgement, which the kernel of the worker's side
-delays."""
+Over TCP, a worker gets its first rows 40 milliseconds late: Nagle's algorithm on the JVM's side waits for an
+acknowledgement, which the kernel of the worker's side delays."""
 HAS_UNIX_SOCKETS = str(hasattr(socket, "AF_UNIX")).lower()
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 """The setting for the number of micro-batches whose files Spark's logs keep."""
@@ -55,4 +55,4 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings for a checkpoint on a local disk; the module ``hadoop`` changes the rest."""
+"""Settings for a checkpoint on a local disk, which let the module ``hadoop`` switch off checksum files."""

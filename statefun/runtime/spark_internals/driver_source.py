@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A streaming source that this process plans: the JVM asks a Python object for offsets and tasks.
 
-Spark plans its own data sources in Python in separate processes: with an application, five of them
-start and import PySpark, and one keeps running.
+For a data source in Python, Spark itself starts separate processes that plan it: for one application, five
+processes would start and import PySpark, and one of them would keep running.
 
-From ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
+Based on ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
 ``memory.scala`` (``MemoryStreamInputPartition``) of Spark 4.2.0: a source is a table whose scan makes a
 stream; table, scan and stream are interfaces. Spark compares streams, and logs their names.
 """
@@ -213,19 +213,21 @@ class _Stream:
         return self._name
 
     def _one_row(self, task: bytes) -> Any:
-        """Return a partition of Spark's with one row, which has a task."""
+        """Return one of Spark's partitions, with one row that contains the task."""
         values = new_array(self._value, [bytearray(task)])
         row = self._to_unsafe.apply(self._row(values)).copy()
         return self._partition(new_array(self._unsafe_row, [row]))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Pass an exception to ``failed``, and raise a short one, since Spark cannot handle long texts."""
+        """Pass an exception to ``failed``, and raise a short one instead: Spark cannot handle long texts."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
             self._failed(error)
-            raise RuntimeError("the micro-batch was not planned") from None
+            raise RuntimeError(
+                "the micro-batch was not planned; the application's error has the reason"
+            ) from None
 
 
 class _MeasuredStream(_Stream):

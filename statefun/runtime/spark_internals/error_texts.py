@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognizes errors of Spark by their texts, where only the text has the reason.
 
-From ``error-conditions.json`` of Spark 4.2.0, and from its JVM's report of a Python daemon that
+Based on ``error-conditions.json`` of Spark 4.2.0, and on its JVM's report of a Python daemon that
 has ended (``PythonWorkerFactory.scala``).
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles small Java classes, for work inside the JVM that Python cannot do.
 
-Spark 4.2.0 contains the compiler Janino, for the code that Spark generates. Janino takes Java
-without generics and lambdas.
+Spark 4.2.0 contains the compiler Janino, for the code that Spark generates. Janino compiles
+Java without generics and lambdas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statefun.runtime.spark_internals.jvm import jvm
 
 
 def java_class(name: str, source: str, parent: Any) -> Any:
-    """Compile ``source``, and return its Java class ``name``; ``parent`` loads the classes that it uses."""
+    """Compile Java code, and return its class ``name``; the loader ``parent`` finds all other classes."""
     compiler = jvm().org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(parent)
     compiler.cook(source)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to the JVM in which Spark runs, through py4j.
 
-From ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of Spark 4.2.0: PySpark keeps
+Based on ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of Spark 4.2.0: PySpark keeps
 one gateway to a JVM per process. It launches a JVM with the first context, or connects to spark-submit's JVM.
 """
 
@@ -16,9 +16,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 JvmError: type[Exception] = Py4JError
-"""The class of errors that calls raise if the JVM fails; if the JVM has ended, they may also raise OSError."""
+"""The class of errors that calls to the JVM raise; if the JVM has ended, calls may also raise OSError."""
 JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
-"""The classes of errors that calls raise if the JVM had ended before the call."""
+"""The classes of errors that calls to the JVM raise if the JVM had ended before the call."""
 
 
 def jvm() -> Any:
@@ -62,6 +62,6 @@ def live_conf() -> Any:
 def is_submitted() -> bool:
     """Return whether spark-submit runs this program, so that the JVM has started before the program.
 
-    ``PythonRunner.scala`` sets the environment variable that shows this.
+    This looks for an environment variable that ``PythonRunner.scala`` sets for such programs.
     """
     return "PYSPARK_GATEWAY_PORT" in os.environ

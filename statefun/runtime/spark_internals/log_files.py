@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form of the files that Spark writes into the checkpoint of a streaming query.
 
-From ``HDFSMetadataLog``, ``OffsetSeqLog``, ``CommitLog`` and ``StreamMetadata`` of Spark 4.2.0. ``offsets/N``
-has the offsets of micro-batch N, and ``commits/N`` marks it as done. Both files are created atomically, by a
-rename from a name that begins with a dot; Spark keeps the files of the newest hundred batches. The first line
-of each file is a version. In ``offsets/N``, a line of JSON about the batch follows, and then a line for each
-source, in the order of the query.
+Based on ``HDFSMetadataLog``, ``OffsetSeqLog``, ``CommitLog`` and ``StreamMetadata`` of Spark 4.2.0.
+``offsets/N`` has the offsets of micro-batch N, and ``commits/N`` marks it as committed. Both files are
+created atomically, by a rename from a name that begins with a dot; Spark keeps the files of the newest
+hundred batches. The first line of each file is a version. In ``offsets/N``, a line of JSON about the batch
+follows, and then a line for each source, in the order of the query.
 """
 
 from __future__ import annotations

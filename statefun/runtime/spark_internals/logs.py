@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps Spark, PySpark and py4j from printing logs and stack traces themselves.
 
-From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
-``ExecutionContext.scala`` of Scala 2.13, and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
+Based on ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark
+4.2.0, ``ExecutionContext.scala`` of Scala 2.13, and py4j 0.10.9.9, whose module ``java_gateway`` logs failed
+calls.
 """
 
 from __future__ import annotations

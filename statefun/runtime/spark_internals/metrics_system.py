@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds metrics to Spark's metrics system, whose sinks export them to JMX, Prometheus or Graphite.
 
-From ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object of any class that has a name and a
+Based on ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object of any class that has a name and a
 registry of the library Dropwizard Metrics.
 """
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form in which Spark stores the state of ``applyInPandasWithState``: a pickled row.
 
-From ``GroupStateImpl``'s use in ``ApplyInPandasWithStatePythonRunner.scala`` (``PythonSQLUtils.toPyRow``)
-and the pickler of ``net.razorvine`` in Spark 4.2.0. A row of one binary column is a converter for
-the row's schema, applied to ``bytes(bytearray(<text>, "latin-1"))``, where four bytes have the
-length of the text, and the text follows in UTF-8. A worker may return any pickle of a tuple.
+Based on the use of ``GroupStateImpl`` in ``ApplyInPandasWithStatePythonRunner.scala``
+(``PythonSQLUtils.toPyRow``) and the pickler of ``net.razorvine`` in Spark 4.2.0. When Spark pickles a row
+with one binary column, the pickle says: call the converter for the row's schema with
+``bytes(bytearray(<text>, "latin-1"))``. The pickle has the text's length in four bytes, and then the text in
+UTF-8. In the other direction, Spark accepts any pickle of a tuple from a worker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TEXT = b"c__builtin__\nbytearray\nX"
 _LENGTH = struct.Struct("<I")
 _BEFORE = len(_TEXT) + _LENGTH.size
 _SHORT = 256
-"""A value of at least this size has four bytes for its length in a pickle; a shorter value has one."""
+"""If a value has at least this many bytes, its length takes four bytes in a pickle, otherwise one byte."""
 _END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
 
 

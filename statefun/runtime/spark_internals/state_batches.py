@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form of the Arrow batches of ``applyInPandasWithState`` between Spark and its Python workers.
 
-From ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
+Based on ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
 ``ApplyInPandasWithStateWriter.scala`` of Spark 4.2.0. A batch has the rows of many groups, one group after
 the other. Its last column has one struct per group, from the first row on: the group's state and the range
 of its rows. The rows of a large group continue in the next batches. A result batch has three columns that
@@ -68,7 +68,7 @@ class StateUpdates:
 
     def __init__(self, properties: str) -> None:
         self.size = 0
-        """The total size of the states that were added so far, in bytes."""
+        """The total size of the added states, in bytes."""
         self._properties: list[str] = []
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the state of ``applyInPandasWithState`` with Spark's reader of state stores.
 
-From ``StatePartitionReader.scala`` and ``FlatMapGroupsWithStateExecHelper.scala`` (``StateManagerImplV2``) of
-Spark 4.2.0: the grouping key is in the column ``key``, and the state in ``value.groupState``.
+Based on ``StatePartitionReader.scala`` and ``FlatMapGroupsWithStateExecHelper.scala``
+(``StateManagerImplV2``) of Spark 4.2.0: the grouping key is in the column ``key``, and the state in
+``value.groupState``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts about a micro-batch that Spark's driver passes to the tasks of a streaming query.
 
-From ``MicroBatchExecution.scala`` and ``StreamExecution.scala`` (``BATCH_ID_KEY``) of Spark 4.2.0:
+Based on ``MicroBatchExecution.scala`` and ``StreamExecution.scala`` (``BATCH_ID_KEY``) of Spark 4.2.0:
 the number of the micro-batch is a local property of its jobs.
 """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The releases of Spark on which statefun runs.
 
-The other modules of this package are tested with these releases. A later release may work, too: all data
-from Spark is checked, and functions are then called through pandas frames.
+The other modules of this package are tested with these releases. A later release may work, too: statefun
+checks all data from Spark, and with a later release it calls functions through pandas frames, not with Arrow
+batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes how Spark's Python worker evaluates functions, and runs the daemon that forks workers.
 
-From ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.2.0. The daemon calls ``worker`` in each
+Based on ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.2.0. The daemon calls ``worker`` in each
 process that it forks, and ``worker`` calls ``read_udfs`` for each task, which returns the parts that
 evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
 task, ``read_udfs`` calls ``read_command``, which returns the function and its type.
@@ -30,9 +30,10 @@ _ARGUMENTS = ["pyspark.worker"]
 
 
 _COLLECTIONS = (10_000, 10, 10)
-"""The thresholds of garbage collection in workers, which finds hardly any garbage among messages.
+"""The thresholds of Python's garbage collector in workers: it runs less often than by default.
 
-With Python's default thresholds, it took a quarter of the CPU time of calls to endpoints."""
+The collector finds hardly any garbage among messages; with Python's default thresholds, it took a quarter of
+the CPU time of calls to endpoints."""
 
 
 def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: None) -> None:
@@ -66,10 +67,10 @@ def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: No
 
 @cache
 def _freeze_objects() -> None:
-    """Exclude the objects that a worker's first task has left from garbage collection.
+    """Exclude from garbage collection all objects that exist after a worker's first task.
 
     Among them are modules and the application's functions, which live as long as the process. The
-    daemon collects garbage after each task, and would examine all of them each time.
+    daemon collects garbage after each task, and would examine all these objects each time.
     """
     gc.collect()
     gc.freeze()
@@ -79,8 +80,8 @@ def watch_functions(evaluation_of: Callable[[object], BatchEvaluation | None]) -
     """Replace Spark's evaluation of certain functions in this worker process; must be called only once.
 
     Args:
-        evaluation_of: is called with each function that a task of any operator runs, and returns its
-            evaluation, or None if Spark evaluates the function.
+        evaluation_of: is called with each function that a task of any operator runs, and returns the
+            evaluation that replaces Spark's, or None if Spark evaluates the function.
     """
     worker: Any = importlib.import_module("pyspark.worker")
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - after the fork

@@ -134,7 +134,7 @@ def test_waiting_of_lanes_in_tasks_is_logged(
     assert caplog.messages == [
         f"egress t/out: 127.0.0.1:9 {what}"
         for what in (
-            "does not answer; the records stay in the outbox, and are sent again until they are taken",
-            "takes records again",
+            "does not answer; the records stay in the outbox, and are sent again until they are accepted",
+            "accepts records again",
         )
     ]

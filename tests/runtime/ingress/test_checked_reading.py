@@ -85,7 +85,7 @@ WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
     (lambda _: ["a"], "must return a streaming DataFrame, and has returned a list"),
     (
         lambda spark: spark.createDataFrame([], RECORDS),
-        "and has returned a DataFrame that is not; make it with session.readStream",
+        "and has returned a DataFrame that is not streaming; make it with session.readStream",
     ),
     (
         lambda spark: streaming(spark, partition="", offset="string"),

@@ -58,7 +58,7 @@ def test_a_warning_is_logged_at_each_doubling_of_messages(
 
     assert caplog.messages == [
         f"functions have sent {count} messages to functions in micro-batch {batch}, {share}% of "
-        "them from t/ping to t/pong; if they send more than 100 in a micro-batch, the application ends"
+        "them from t/ping to t/pong; if functions send more than 100 in a micro-batch, the application ends"
         for batch, count, share in [(3, 10, 80), (6, 20, 90), (8, 100, 98)]
     ]
 
