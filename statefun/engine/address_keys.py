@@ -45,7 +45,7 @@ def typename_of(key: bytes) -> str:
 
 @cache
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
-    """Return namespace, name and text of a typename; cached, as few typenames serve millions of addresses."""
+    """Decode a typename to its namespace, its name and its text; cached, as many addresses share it."""
     text = typename.decode()
     namespace, _, name = text.rpartition("/")
     return namespace, name, text

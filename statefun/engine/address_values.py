@@ -28,10 +28,10 @@ _make_value = partial(tuple.__new__, TypedValue)
 
 @attrs.define
 class Chunks:
-    """The numbers of the chunks that hold further waiting messages of an address; see ``chunks``."""
+    """The numbers of the chunks with further waiting messages of an address; see the module ``chunks``."""
 
     first: int = 0
-    """The number of the first chunk that holds messages; the address has got those of earlier chunks back."""
+    """The number of the first chunk that still holds messages: earlier chunks have returned theirs."""
     asked: int = 0
     """The number of the first chunk whose messages the address has not asked for yet."""
     end: int = 0
@@ -80,11 +80,11 @@ class AddressValues:
         self.chunks = Chunks()
         """The chunks with the waiting messages that come after ``waiting``."""
         self.trouble = NO_TROUBLE
-        """The failed calls of the address, if its function is behind an endpoint."""
+        """The failed attempts to call the address, if its function is behind an endpoint."""
         self.is_held_back = False
-        """Whether the address is not called again in this micro-batch, as messages were postponed."""
+        """Whether the address is not called again in this micro-batch, as messages of it have to wait."""
         self.is_not_admitted = False
-        """Whether messages of the address to itself have to wait, as its transport has not admitted a call."""
+        """Whether the address's messages to itself wait until its transport admits a call for them."""
         self.waiting_size = 0
         """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0
@@ -94,11 +94,11 @@ class AddressValues:
         self.under_way: UnderWay | None = None
         """The call that has left its micro-batch, if any; all messages of the address wait for its result."""
         self.lost = 0
-        """How many times in a row the process of such a call has ended before the call had a result."""
+        """How many times in a row the process of a long call of the address has ended during the call."""
         self._overflowed_in = _NEVER
-        """The newest micro-batch with messages that had no room as immediate ones; they went through the outbox.
+        """The newest micro-batch in which a message could not be immediate, and went through the outbox.
 
-        ``_NEVER`` if all such messages are delivered."""
+        ``_NEVER`` if the outbox has delivered all such messages."""
         self._expiries: dict[str, int] = {}
         """When values expire, by name, in milliseconds since the epoch."""
         self._wake = 0
@@ -150,7 +150,7 @@ class AddressValues:
                 values[name] = value
 
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
-        """Delete expired values, and let messages be immediate again if the outbox has delivered its own.
+        """Delete expired values, and allow immediate messages again if no earlier message is in the outbox.
 
         Args:
             delivered_up_to: as for :meth:`has_room`.
@@ -169,7 +169,7 @@ class AddressValues:
         message could overtake an earlier one of the same sender to the same target.
 
         Args:
-            batch: this micro-batch.
+            batch: the number of this micro-batch.
             delivered_up_to: all messages of micro-batches up to this one were delivered before the present
                 micro-batch; None while messages of an earlier run are on their way.
             limit: how many messages of one address may be immediate in a micro-batch.
@@ -182,7 +182,7 @@ class AddressValues:
         return False
 
     def expire(self, clock: Clock) -> None:
-        """Delete the values whose time of expiration has come, unless a call that has left goes on with them."""
+        """Delete the expired values, unless a long call of the address still uses them."""
         if not self._expiries or self.under_way is not None:
             return
         now = clock.now()
@@ -217,7 +217,7 @@ class AddressValues:
         self.changed = True
 
     def remember(self, trouble: Trouble) -> None:
-        """Remember the failed calls of the address for its next call."""
+        """Keep the failed attempts to call the address in its state, for its next call."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.changed = True
@@ -236,15 +236,15 @@ class AddressValues:
         return messages
 
     def end_call(self) -> UnderWay:
-        """Forget the call that has left its micro-batch, as it is over; return the call."""
+        """Remove the long call from the state, as the call is over, and return it."""
         if self.under_way is None:
-            raise AssertionError("no call is under way")
+            raise AssertionError("the address has no long call")
         call, self.under_way = self.under_way, None
         self.changed = True
         return call
 
     def call_again(self) -> None:
-        """Prepare another call of the messages of the call that has left: they become the first that wait."""
+        """Put the messages of the long call before the waiting ones, so that the call is made again."""
         self.keep_waiting([*self.end_call().messages, *self.waiting])
         self.waiting_until = 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delays calls: a function may have limits, and a call whose process has ended needs few neighbours."""
+"""Limits how many calls run at a time and how fast they begin, and finds calls that crash a process."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from statefun.sdk.stateful_function import StatefulFunction
 
 _NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
 GROUP_SIZES = (256, 16, 1)
-"""How many calls that were lost once, twice and three times run at a time in a process.
+"""How many calls that were lost once, twice and three times may run at a time in a process.
 
 A call is lost if its process ends before the call does. Any call of the process may be the reason. So after
-each loss, a call has fewer neighbours, and at last none: if the process ends again, the call is the reason.
+each loss, the call runs together with fewer calls that were lost as often, and at last alone: if the process
+ends again, this call is the reason.
 """
 
 
 class CallLimits:
-    """The limits of the functions that one worker process calls."""
+    """The limits of one worker process: how many calls run at a time, and how fast calls begin."""
 
     def __init__(self) -> None:
         self._company = _Company()
         self._semaphores: dict[str, asyncio.Semaphore] = {}
-        """The limits of calls that run at a time, by the function's typename."""
+        """The limits of how many calls of a function run at a time, by the function's typename."""
         self._rates: dict[str, _Rate] = {}
-        """The limits of calls that begin within a time, by the shared resource or else the typename."""
+        """The limits of how fast calls begin, by the shared resource, or else the function's typename."""
 
     def place(
         self, function: StatefulFunction, losses: int = 0
     ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call may run.
+        """Return a context manager that waits until one more call of a function may run in this process.
 
         Args:
             function: the function to call.
@@ -74,7 +75,7 @@ class CallLimits:
 class _Rate:
     """Delays calls, so that they begin at a limited rate.
 
-    After a pause, as many calls may begin at once as the limit allows within its time. This is the generic
+    After a pause, as many calls may begin at once as the limit allows per period. This is the generic
     cell rate algorithm of ITU-T I.371, Annex A, in its form of virtual scheduling.
     """
 
@@ -94,21 +95,21 @@ class _Rate:
 
 
 class _Company(AbstractAsyncContextManager[None]):
-    """Decides which calls run side by side, so that a call that ends its process is found.
+    """Decides which calls may run side by side, to find the call that crashes the process.
 
-    As a context manager, it waits while a call runs alone, or is about to.
+    As a context manager, it begins a call only when no other call runs alone, or waits to run alone.
     """
 
     def __init__(self) -> None:
         *sizes, _ = GROUP_SIZES
         self._groups = [asyncio.Semaphore(size) for size in sizes]
         self._running = 0
-        """How many calls run now, but for a call that runs alone."""
+        """How many calls run now, not counting a call that runs alone."""
         self._alone = 0
         """How many calls wait to run alone, or run alone."""
         self._changed = asyncio.Condition()
         self._turn = asyncio.Lock()
-        """Is held by the call that runs alone, or waits until all other calls have ended."""
+        """The lock of the call that runs alone, or that will run alone when all other calls have ended."""
 
     def of(self, losses: int) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until a call that was lost ``losses`` times may run."""

@@ -19,19 +19,19 @@ from statefun.sdk.stateful_function import StatefulFunction
 
 T = TypeVar("T")
 _TICK = timedelta(milliseconds=10)
-"""The interval at which the loop checks which running calls take too long."""
+"""The interval at which the event loop checks which running calls take too long."""
 _LEAST_TICKS = 2
-"""How many ticks a call must have seen before it may leave its micro-batch.
+"""How many intervals of ``_TICK`` must end during a call before the call may leave its micro-batch.
 
-The first tick may come right after the call has begun, and a call that does not wait ends before the second."""
+The first interval may end right after the call has begun. A call that never waits ends before the second."""
 
 
 class CallReporter(Protocol):
-    """Sends the results of this process's calls that have left their micro-batches to the driver."""
+    """Reports to the driver about this worker process's long calls, and sends the driver their results."""
 
     @property
     def worker(self) -> str:
-        """The name under which this process reports."""
+        """The name of this worker process in its reports to the driver."""
 
     def open(self) -> bool:
         """Return whether results can be sent to the driver; begin to connect to the driver if they cannot."""
@@ -40,7 +40,7 @@ class CallReporter(Protocol):
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
     def begun(self, attempt: str) -> None:
-        """Report that a call with the name ``attempt`` that was lost before runs now."""
+        """Report that the call named ``attempt``, whose process has ended before, runs again now."""
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
@@ -51,7 +51,7 @@ class LeavingCalls:
 
     Args:
         reports: sends the results of calls that have left; it may be used in any thread.
-        most: the largest number of calls that have left their micro-batches and have not ended.
+        most: how many calls at most may go on after they have left their micro-batches.
     """
 
     def __init__(self, reports: CallReporter, most: int) -> None:
@@ -70,19 +70,19 @@ class LeavingCalls:
         return run_to_end(lambda loop: _Batch(self, loop, calls, limit).ended())
 
     def most(self, name: str) -> int | None:
-        """Return how many messages one call of a function should take; None before its first call has ended."""
+        """Return how many messages one call of a function should get; None until a call of it has ended."""
         pace = self._paces.of(name)
         return pace.most if pace.is_known else None
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
-        """Take note that a function is called now: from now on, the time of the call counts."""
+        """Take note that a function is called now, and measure how long the call takes."""
         running.name, running.detach_after = name, detach_after
         running.patience = self._paces.of(name).patience(detach_after)
         running.begun = self._ticks.count
         self._ticks.watch(running)
 
     def end_of_time(self) -> IsOver | None:
-        """Return a function that returns whether ``REQUEST_TIME`` has passed since now."""
+        """Return a function that tells whether a call that begins now has taken ``REQUEST_TIME``."""
         begun = self._ticks.count
         return lambda: self._ticks.since(begun) >= REQUEST_TIME
 
@@ -102,14 +102,14 @@ class LeavingCalls:
             self._paces.of(running.name).took(took.total_seconds(), messages, has_left=has_left)
 
     def is_late(self, running: RunningCall) -> bool:
-        """Return whether a call has taken longer than its micro-batch waits for it."""
+        """Return whether a call has run longer than its micro-batch waits for the call."""
         if running.begun is None or self._ticks.count - running.begun < _LEAST_TICKS:
             return False
         return self._ticks.since(running.begun) >= running.patience
 
     @property
     def worker(self) -> str:
-        """The name under which this process reports."""
+        """The name of this worker process in its reports to the driver."""
         return self._reports.worker
 
     def place(
@@ -119,17 +119,20 @@ class LeavingCalls:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Take note that a call that was lost before has got its place; the driver must know that."""
+        """Take note that a call whose process has ended before runs again; report that to the driver."""
         running.has_begun_again = True
         if running.attempt:
             self._reports.begun(running.attempt)
 
     def has_room(self) -> bool:
-        """Return whether one more call may leave its micro-batch: not too many have, and reports can be sent."""
+        """Return whether one more call may leave its micro-batch.
+
+        It may if fewer calls than ``most`` go on after theirs, and this process can report to the driver.
+        """
         return len(self._left) < self._most and self._reports.open()
 
     def wait(self) -> None:
-        """Wait until all calls that have left have ended and their results are sent, before the process ends."""
+        """Wait, before the process ends, until all long calls have ended and their results are sent."""
         wait_for_kept()
         self._reports.wait()
 
@@ -146,10 +149,10 @@ class LeavingCalls:
 
 
 class _Ticks:
-    """Measures the time of calls in ticks of the event loop, as long as there are calls to watch.
+    """Measures how long calls take, by counting intervals of ``_TICK`` on the event loop.
 
-    A busy loop ticks late, and the time until a late tick counts as one tick only. So a call does not seem
-    to take long because other calls keep the processor busy.
+    If the loop is busy, an interval ends late, but still counts as one interval. So a call does not seem to
+    take long because other calls keep the processor busy.
     """
 
     def __init__(self) -> None:
@@ -158,18 +161,18 @@ class _Ticks:
         self._next: asyncio.TimerHandle | None = None
 
     def since(self, begun: int) -> timedelta:
-        """Return the time that has passed since ``count`` had the value ``begun``."""
+        """Return the time that has passed since the number of intervals, ``count``, was ``begun``."""
         return (self.count - begun) * _TICK
 
     def watch(self, running: RunningCall) -> None:
-        """Count ticks as long as a call runs."""
+        """Count intervals as long as a call runs, until :meth:`forget`."""
         self._watched.add(running)
         if self._next is None:
             loop = asyncio.get_running_loop()
             self._next = loop.call_later(_TICK.total_seconds(), self._tick, loop)
 
     def forget(self, running: RunningCall) -> None:
-        """Stop watching a call: ticks are counted only while a call is watched."""
+        """Stop watching a call: intervals are counted only while a call is watched."""
         self._watched.discard(running)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -226,7 +229,7 @@ class _Batch(Generic[T]):
         self._begin_others()
 
     def _look(self) -> None:
-        """Let calls that have taken too long leave the micro-batch, and check again after a tick."""
+        """Let calls that take too long leave the micro-batch, and check the others again after ``_TICK``."""
         for task, (index, running) in list(self._running.items()):
             # If a call has ended just now, its result is used in this micro-batch, and is not reported.
             is_late = self._leaving.is_late(running) and not task.done()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how long the calls of each function take, so that a call gets as many messages as fit into a time.
+"""Measures how long the calls of each function take, to decide how many messages one call gets.
 
-Each worker process keeps its own measurements, from micro-batch to micro-batch.
+A call gets about as many messages as its function handles in ``REQUEST_TIME``. Each worker process
+keeps its own measurements, from micro-batch to micro-batch.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from datetime import timedelta
 REQUEST_TIME = timedelta(seconds=1)
 """How long one call should take, with all of its messages."""
 _WEIGHT = 0.25
-"""The weight of the newest call in an average."""
+"""The weight of the newest call in a moving average, from 0 to 1."""
 _HABIT = 0.5
 """If this share of a function's calls have left their micro-batches, the next call is expected to leave."""
 _GLANCE = timedelta(milliseconds=10)
 """How long a micro-batch waits for a call that is expected to leave it."""
 _MOST = 1_000_000
-"""The largest number of messages of a call, however fast the function is."""
+"""The largest number of messages that one call gets, however fast the function is."""
 
 
 class Pace:
@@ -39,8 +40,8 @@ class Pace:
         Args:
             seconds: how long the call took.
             messages: how many messages the call has handled, at least one.
-            has_left: whether the call has left its micro-batch, and would also have left a micro-batch that
-                waits for it as long as for a function whose calls mostly end in time.
+            has_left: whether the call has left its micro-batch, and has taken at least as long as the
+                ``detach_after`` of :meth:`patience`.
         """
         weight = _WEIGHT if self.is_known else 1.0
         self._seconds += weight * (seconds / messages - self._seconds)
@@ -53,16 +54,16 @@ class Pace:
 
     @property
     def most(self) -> int:
-        """How many messages fit into a call of ``REQUEST_TIME``; at least one."""
+        """How many messages a call of the function handles in ``REQUEST_TIME``; at least one."""
         if self._seconds * _MOST <= REQUEST_TIME.total_seconds():
             return _MOST
         return max(1, int(REQUEST_TIME.total_seconds() / self._seconds))
 
     def patience(self, detach_after: timedelta) -> timedelta:
-        """Return how long a micro-batch waits for the next call.
+        """Return how long a micro-batch waits for the next call before the call leaves it.
 
         Args:
-            detach_after: how long it waits for a call of a function whose calls mostly end in time.
+            detach_after: how long the micro-batch waits if the function's calls mostly end in time.
         """
         return min(_GLANCE, detach_after) if self._leaving >= _HABIT else detach_after
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the results of calls that have left their micro-batches: they are sent as messages."""
+"""Encodes and decodes the results of long calls, which are sent to the called addresses as messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
 
     Args:
         attempt: the name of the call.
-        result: the result of the call; its records have the form that Kafka egresses take.
+        result: the result of the call; its egress records are records for Kafka.
         ended: when the call has ended, in milliseconds since the epoch.
     """
     stored = CallResult(attempt=attempt, ended=ended)
@@ -74,7 +74,7 @@ def decoded_result(stored: CallResult, now: int) -> InvocationResult:
 
     Args:
         stored: the encoded result.
-        now: the present time, in milliseconds since the epoch. The time since the call's end is taken
+        now: the present time, in milliseconds since the epoch. The time since the call's end is subtracted
             from the delays of delayed messages.
     """
     since = timedelta(milliseconds=max(now - stored.ended, 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts rows to calls of functions, and messages of calls to the forms in which they wait or fail."""
+"""Converts rows to calls of functions, and the messages of calls to retry envelopes or failed messages."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Call(NamedTuple):
 
     group: Group
     key: bytes
-    """The key of the called address: the group's, or one to which the group's has sent an immediate message."""
+    """The key of the called address: the group's own key, or that of the target of immediate messages."""
     function: StatefulFunction
     batch: InvocationBatch
     rows: Sequence[int]
-    """The row of each message in the group's columns; empty if the messages are immediate ones."""
+    """The index of each message's row in the group's columns; empty if the messages are immediate ones."""
     retried: Mapping[int, RetriedMessage] = _NONE
     """The retry envelopes in which messages have waited, by the message's index in the batch."""
     originals: Sequence[TypedValue] = ()
@@ -52,7 +52,7 @@ class Call(NamedTuple):
         return _record(self.group.columns, self.rows, self.retried, index)
 
     def was_encoded(self, index: int) -> bool:
-        """Return whether a message came with the value of a record that a deserializer has to decode."""
+        """Return whether a message is a record that no deserializer had decoded when the call was made."""
         again = self.retried.get(index)
         if again is not None:
             return again.encoded

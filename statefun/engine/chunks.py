@@ -32,13 +32,13 @@ _CHUNK = f"{CHUNKS_NAMESPACE}/chunk".encode()
 _FULL_BYTES = 64 * 1024
 """The size at which a chunk is full, in bytes; the next message begins another chunk."""
 _MIDDLE = 1 << 40
-"""Is added to the numbers of chunks, some of which are negative, so that no sum is."""
+"""Added to the number of a chunk, which may be negative, to get a sequence number, which may not."""
 _MOST_ASKED = 32
 """How many chunks an address asks at once: they hold 2 MiB of messages, or more if messages are large."""
 
 
 def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects: Effects) -> None:
-    """Add messages to the last chunk of an address, or to a new chunk: after all its waiting messages."""
+    """Add messages to the last chunk of an address, or to new chunks, after all other waiting messages."""
     chunks = values.chunks
     parts: dict[int, list[bytes]] = {}
     for message in messages:
@@ -139,12 +139,14 @@ def run_chunk(group: Group, effects: Effects) -> None:
 
 
 def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
-    """Yield the typename of the target function of each message that a chunk holds, or a message to or from one.
+    """Yield, for each waiting message in a value, the typename of the function that it waits for.
+
+    The value is one in the state of a chunk, or that of a message between an address and its chunk.
 
     Args:
-        target: the key of the chunk, or of the target of the message to or from a chunk.
-        typename: the typename of a value in the chunk's state, or of the message.
-        value: that value, or the message's.
+        target: the key of the chunk with the state, or of the address that gets the message.
+        typename: the typename of the value.
+        value: the value.
     """
     if typename == RELEASED:
         entry = Entry.FromString(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's time, which timers and expirations use."""
+"""The driver's time, by which delayed messages become due and values expire."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Protocol
 logger = logging.getLogger("statefun")
 
 _LAG = 3_600_000
-"""The longest time from the start of a micro-batch to that of a task that is believed, in milliseconds.
+"""The longest time between the starts of a micro-batch and one of its tasks, in milliseconds.
 
-A task that starts even later computes due times that are too early. If a worker's clock is ahead of the
-driver's by less than this, values expire too early by the same time.
+If a worker's clock shows a longer time, this time is used instead, as the clock is probably wrong. A task
+that really starts later computes due times that are too early. If a worker's clock is ahead of the driver's
+by less than this time, values expire too early by the difference of the clocks.
 """
 _JUMP = 10_000
-"""The difference between a clock and a stopwatch that counts as a jump, in milliseconds."""
+"""The difference in milliseconds between a clock and a stopwatch that is logged as a jump of the clock."""
 
 
 class Clock(Protocol):
-    """A clock, which works in every process that it is sent to."""
+    """Tells the time, in the driver as well as in the workers that the object is sent to."""
 
     def now(self) -> int:
         """Return the milliseconds since the epoch; they jump when somebody sets the clock."""
@@ -46,7 +47,7 @@ class BatchClock:
     """The driver's time in a task of a micro-batch.
 
     The worker's own clock only measures how much later than the micro-batch the task has started; a result
-    below zero or above an hour is replaced by that bound. From then on, a stopwatch measures.
+    below zero or above an hour is replaced by that bound. From then on, a monotonic clock measures the time.
 
     Args:
         clock: the worker's clock.

@@ -5,7 +5,8 @@ A delayed message is sent to its bucket, which keeps it until the bucket's tick 
 its target. A cancellable message waits at the address of its token, whose id consists of the token and
 the sender's id; the bucket only keeps a request to release the message. So a cancellation needs the token
 only. A cancellation is in time if it was sent before the message became due: it reaches the token's address
-one micro-batch after it was sent, and the request at least two micro-batches after the message became due.
+one micro-batch after it was sent, and the request to release the message reaches this address at least two
+micro-batches after the message became due.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
 
 
 def wake_up_at_once(group: Group, effects: Effects) -> None:
-    """Send a wake-up to the group's address that comes in the next micro-batch."""
+    """Send the group's address a wake-up, which it gets in the next micro-batch."""
     send(Row(group.key, group.key, WAKE_UP, b"%d" % LATEST), effects)
 
 
@@ -166,11 +167,11 @@ def run_reserved(
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
-    """Yield the users' delayed messages in a message to a bucket or a token's address, or in its state.
+    """Yield the users' delayed messages that a bucket or the address of a token keeps or receives.
 
     Args:
-        typename: the typename of the message, or of a value of the state.
-        value: the message's value, or that of the state.
+        typename: the typename of a value in the state of the bucket or address, or of a message to it.
+        value: this value, or the value of the message.
     """
     if typename == DELAYED:
         for message in Bucket.FromString(value).messages:

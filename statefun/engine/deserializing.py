@@ -72,7 +72,7 @@ def _value(
     if origin is None or route is None or route.deserializer is None:
         undecodable = "the message" if origin is None else f"records of topic {origin.topic}"
         raise ValueDecodeError(
-            f"no ingress has a deserializer any more that could read {undecodable}"
+            f"module.yaml no longer declares a deserializer for {undecodable}; declare it again"
         )
     _, content = call.batch.invocations[index].argument
     value = route.deserializer.read(_kafka_record(call, origin, content))

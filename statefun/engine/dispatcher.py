@@ -58,7 +58,10 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.stateful_function import StatefulFunction
 
 _SEQUENCE_BITS = 32
-"""How many bits the number of a delayed message in its task has; no task sends as many messages."""
+"""How many low bits of a delayed message's sequence number count the messages of a task.
+
+The bits above them hold the number of the micro-batch. No task sends so many messages that the low bits
+overflow."""
 
 
 class Dispatcher:
@@ -201,7 +204,10 @@ class Dispatcher:
     def _run_plain(
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
-        """Run a call and later calls of the group while they are plain; return the first one to be awaited."""
+        """Run calls of plain functions for a group, and return its first call that has to be awaited.
+
+        None: the group has no such call, and all of its calls have been run.
+        """
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
@@ -247,7 +253,11 @@ class Dispatcher:
         return self._deserialized(call, effects) if may_be_encoded else call
 
     def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
-        """Handle wake-ups and the messages of chunks; return other rows, and typenames of engine messages."""
+        """Handle the wake-ups among a group's rows, and the messages that chunks have returned.
+
+        Returns:
+            The other rows of the group, and the typenames of all messages of the engine among its rows.
+        """
         rows: Sequence[int] = range(group.start, group.end)
         if not group.columns.has_own:
             return rows, ()
@@ -272,7 +282,7 @@ class Dispatcher:
         return True
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
-        """Return a call with decoded records; None if no message remains, as none could be decoded."""
+        """Return a call with decoded records; None if all of its messages have failed or were dropped."""
         values = deserialized(call, self._routes)
         for failed in values.failed:
             self._handle(failed, call.function, effects)
@@ -350,7 +360,7 @@ class Dispatcher:
         return None if route is None else route.failure_policy
 
     def _reactions(self, effects: Effects) -> Reactions:
-        """Return how to apply the result of a call that has left its micro-batch, and how to fail its message."""
+        """Return functions that apply the result of a long call, and the failure policy to a failed message."""
         return Reactions(
             lambda call, result: self._collect_result(call, result, effects),
             lambda failed, function: self._handle(failed, function, effects),
@@ -375,7 +385,7 @@ class Dispatcher:
         self._failures.handle(failed, policy, effects)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Collect the messages and records of a call, in the order that the reference implementation has."""
+        """Collect the messages and records of a call, in the order of Apache Flink Stateful Functions."""
         for message in result.messages:
             row = self._sender.row(call.key, message)
             runs_anywhere = self._sender.runs_anywhere(message.target_typename)

@@ -14,10 +14,10 @@ from statefun.sdk.egress import KafkaEgressMessage
 PIECE_BYTES = 16 * 1024 * 1024
 """The size at which a piece of the effects is complete, in bytes; each piece becomes an Arrow batch.
 
-Spark reads an Arrow batch as a whole, into memory outside of its heap, which is small. And a column of a
-batch holds 2 GiB at most, while one invocation may send more than that."""
+Spark reads an Arrow batch as a whole, into memory outside of its heap, and this memory is small. And a column
+of a batch holds 2 GiB at most, while one invocation may send more than that."""
 _NUMBER_BYTES = 4
-"""The approximate size of a number or of a null."""
+"""The approximate size of a number or of a null, in bytes."""
 
 
 def row_size(row: tuple[Any, ...]) -> int:
@@ -65,7 +65,7 @@ class EffectRows:
             self._full = self.size + PIECE_BYTES
 
     def take(self) -> list[Sequence[tuple[Any, ...]]]:
-        """Return the collected effects, in pieces of a bounded size, and begin anew without effects."""
+        """Return the collected effects, in pieces of a bounded size, and remove them."""
         rows, ends = self._rows, [*self._ends, len(self._rows)]
         self._rows, self._ends, self._full, self.size = [], [], PIECE_BYTES, 0
         return [rows[start:end] for start, end in pairwise([0, *ends]) if start < end]

@@ -29,7 +29,7 @@ from statefun.sdk.printable import printable
 from statefun.sdk.times import in_milliseconds
 
 RETRY = "statefun.failures/retry"
-"""The type of a retry envelope: it carries a message that waits or is tried again, and its attempts so far."""
+"""The type of a retry envelope: a message that waits or is tried again, with the number of its attempts."""
 
 _MESSAGE_LENGTH = 10_000
 """The largest number of characters of an error's text; an exception may quote a record, so texts are cut."""
@@ -40,7 +40,7 @@ _PLACE = re.compile(r'^ +File (".*", line \d+)', re.MULTILINE)
 
 
 class DispatchError(Exception):
-    """Dispatching has stopped, as the failure policy of a message says; the driver reports ``error``."""
+    """A failure policy stops the application, because of ``error``; the driver reports this error."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
@@ -133,10 +133,10 @@ class FailureCounts:
 
 
 class Failures:
-    """Applies policies to failed messages.
+    """Applies failure policies to failed messages.
 
     Args:
-        policies: the policies of the application as a whole.
+        policies: the failure policies that apply where a function or route declares none.
         clock: the present time, at which the pause before a retry begins.
         sequence: ascending numbers for delayed messages.
         counts: counts the messages by what has become of them.
@@ -159,8 +159,8 @@ class Failures:
             effects: collects the retried message, or the dead letter.
 
         Raises:
-            DispatchError: if the policy is to stop, or a dead letter would lose a part that exists nowhere
-                else.
+            DispatchError: if the policy is to stop the application, or if a function's message is too large
+                for a dead letter.
         """
         if isinstance(policy, Retry) and failed.attempts < policy.attempts:
             self._try_later(failed, policy, effects)

@@ -35,9 +35,9 @@ class Columns:
     Args:
         caller: the keys of the addresses that have sent the messages; None for ingress records.
         typename: the typenames of the values.
-        value: the values; None for a record without a value, which no function gets.
+        value: the values; None for a record without a value (no function gets such a record).
         trace: the trace-context headers, or None.
-        flags: bits of ``row_flags``.
+        flags: the facts about each row, as bits; see ``row_flags``.
         cell: returns the cell of a further column, given the name of the column and the row.
     """
 
@@ -61,7 +61,7 @@ class Columns:
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
         """Whether one of the rows is one of the engine's own messages."""
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
-        """Whether one of the rows is a record whose value is not decoded yet."""
+        """Whether one of the rows holds an ingress record that no deserializer has decoded yet."""
 
     def invocations(self) -> list[Invocation]:
         """Return the messages in all rows as invocations.
@@ -81,7 +81,7 @@ class Columns:
         return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
 
     def is_encoded(self, row: int) -> bool:
-        """Return whether a row is a record whose value is not decoded yet."""
+        """Return whether a row holds an ingress record that no deserializer has decoded yet."""
         return bool(self.flags[row] & ENCODED)
 
     def record(self, row: int) -> RecordOrigin | None:

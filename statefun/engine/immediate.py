@@ -69,7 +69,7 @@ class ImmediateMessages:
         return stays
 
     def next_call(self, group: Group) -> Call | None:
-        """Return the call for the first immediate messages of a group, up to one with another target.
+        """Return the call with a group's next immediate messages, as far as they have the same target.
 
         None: there are no immediate messages, or the address gets further rows, which come first.
         """

@@ -47,9 +47,9 @@ MOST_RESULT_BYTES = 256 * 1024 * 1024
 RUN_CHECK = timedelta(seconds=15)
 """How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
-"""The limit of messages of a call behind an endpoint as long as the time per message is unknown."""
+"""The largest number of messages in a call behind an endpoint while the time per message is unknown."""
 MOST_LOST = len(GROUP_SIZES) + 1
-"""How many times in a row the process may end that calls a function with one message; then the message fails."""
+"""After its process has ended so many times in a row, a call is not made again: its first message fails."""
 
 Invoke = Callable[[StatefulFunction, InvocationBatch], Awaitable[InvocationResult]]
 """Calls a function with the messages of a batch."""
@@ -82,17 +82,17 @@ class LeftCalls:
         self._runner = runner
         self._transports = transports
         self._new: list[tuple[bytes, str]] = []
-        """The keys of the addresses whose calls have left the micro-batch in this task, and the calls' names."""
+        """For each call that has left the micro-batch in this task, the key of its address and its name."""
 
     def limited(
         self, group: Group, function: StatefulFunction, rows: Sequence[int]
     ) -> Sequence[int]:
-        """Limit the next call of a group to as many messages as fit into the time of a call.
+        """Limit the next call of a group to as many messages as it can handle in ``REQUEST_TIME``.
 
-        Further messages wait for the next micro-batch.
+        A call that was lost before gets one message only. Further messages wait for the next micro-batch.
 
         Returns:
-            The rows that the call takes in addition to the waiting messages of the address.
+            The rows whose messages the call gets after the waiting messages of the address.
         """
         values = group.values
         most = 1 if values.lost else self._runner.most(_pace_name(group.key, function))
@@ -108,7 +108,7 @@ class LeftCalls:
     async def run(
         self, call: Call, batch: InvocationBatch, invoke: Invoke, running: RunningCall
     ) -> tuple[Call, InvocationResult] | None:
-        """Run a call to its end; if it leaves its micro-batch before, report its result to the driver.
+        """Run a call to its end; if it has left its micro-batch by then, report its result to the driver.
 
         Returns:
             The call with its result; None if the call has left its micro-batch.
@@ -132,7 +132,11 @@ class LeftCalls:
             self._runner.end(running, 0)
             if running.attempt:
                 self._runner.report(key, running.attempt, None)
-                logger.exception("a call of %s has ended without a result", batch.target)
+                logger.exception(
+                    "a long call of %s has ended with an exception instead of a result; the call is made "
+                    "again, unless this has happened too often",
+                    batch.target,
+                )
                 return None
             raise
         self._runner.end(running, _handled(batch, result))
@@ -157,7 +161,10 @@ class LeftCalls:
         self._new.append((group.key, left.attempt))
 
     def watch(self, values: AddressValues) -> None:
-        """Set when an address with a long call wakes up, to check whether the present run has made the call."""
+        """Set the time at which an address with a long call wakes up.
+
+        The address then makes the call again if an earlier run has made it.
+        """
         if values.under_way is not None and not values.waiting_until:
             values.waiting_until = self._clock.now() + in_milliseconds(RUN_CHECK)
 
@@ -169,7 +176,10 @@ class LeftCalls:
         rows: Sequence[int],
         reactions: Reactions,
     ) -> Sequence[int]:
-        """Handle the result or the loss of an address's long call, if the rows say so; return other rows."""
+        """Handle the rows with the result or the loss of an address's long call, and return the other rows.
+
+        If an earlier run has made the call, or its function is gone, the messages of the call wait again.
+        """
         results: dict[str, CallResult] = {}
         losses: dict[str, CallLoss] = {}
         others = []
@@ -219,9 +229,10 @@ class LeftCalls:
     def _lose(
         self, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
     ) -> None:
-        """Make a call again whose process has ended; if that happens too often with one message, it fails.
+        """Make a long call again whose process has ended; if that happens too often, fail its first message.
 
-        A call that was lost before and has still waited for its place cannot have ended the process.
+        The first end of the process always counts. A later one counts only if the call was already running
+        again: a call that still waits for other calls cannot end its process.
         """
         values = group.values
         if loss.begun or not values.lost:
@@ -237,8 +248,8 @@ class LeftCalls:
         values.waiting_until = 0
         place = f"function {function.typename} failed"
         error = FunctionError(
-            f"{place}: the process that ran the call has ended each of the {MOST_LOST} times that it was called, "
-            "the last time without other calls"
+            f"{place}: the worker process has ended during the call each of the {MOST_LOST} times that the "
+            "call was made, the last time while no other call ran in the process"
         )
         failed = failed_again(group, message, error)
         reactions.fail(failed._replace(long_call_since=long_call.since), function)
@@ -250,11 +261,11 @@ class LeftCalls:
 
 
 def encoded_loss(attempt: str, *, has_begun: bool) -> bytes:
-    """Return the value of the message to an address that says that its long call has no result.
+    """Return the value of a ``LOST`` message, which tells an address that its long call has no result.
 
     Args:
         attempt: the name of the call.
-        has_begun: whether the call ran when its process ended; False if it may have waited for its place.
+        has_begun: whether a call that was lost before is known to have run again before this loss.
     """
     return CallLoss(attempt=attempt, begun=has_begun).SerializeToString()
 
@@ -262,10 +273,10 @@ def encoded_loss(attempt: str, *, has_begun: bool) -> bytes:
 def _reported(
     attempt: str, batch: InvocationBatch, result: InvocationResult, now: int
 ) -> bytes | None:
-    """Return the encoded result of a long call, or a failure if the result cannot be reported.
+    """Return the encoded result of a long call, or an encoded failure if the result cannot be reported.
 
-    None: the result of a call with several messages cannot be reported. Then the call is made again with one
-    message at a time, so that only the message at fault fails.
+    None: the result cannot be reported, and the call has several messages. The call is then made again with
+    one message at a time, so that only the message at fault fails.
     """
     try:
         content = encoded_result(attempt, result, now)
@@ -277,7 +288,7 @@ def _reported(
     place = f"function {batch.target.typename} failed at address {batch.target}"
     text = f"{place}: a call that has left its micro-batch {problem}"
     if len(batch.invocations) > 1:
-        logger.warning("%s; its messages are called one by one", text)
+        logger.warning("%s; the call is made again, with one message at a time", text)
         return None
     failed = FailedInvocation(0, FunctionError(text), FunctionError.__name__, "")
     return encoded_result(attempt, InvocationResult({}, [], [], [], [failed]), now)

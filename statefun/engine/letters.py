@@ -3,7 +3,7 @@
 
 A dead letter is the original message or record. In addition to the original headers it has headers that
 begin with ``statefun-`` and describe the failure. Long texts among these headers, such as the messages of
-exceptions, are cut. If a letter is still larger than its egress takes, parts of the record are left out, and
+exceptions, are cut. If a letter is still too large for its egress, parts of the record are left out, and
 a header of the letter names them.
 """
 
@@ -32,12 +32,12 @@ PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
 CUT = "cut"
 """The header that lists the headers whose texts were cut."""
 LEFT_OUT = "left-out"
-"""The header that lists the parts of the record that were left out."""
+"""The header that lists the parts of the record that were left out of a letter that was too large."""
 _TEXT_BYTES = 2000
 """The largest size of a header's text, in bytes."""
 _TRACEBACK = "traceback"
 _TRACEBACK_BYTES = 8000
-"""The largest size of a traceback, in bytes: it is more useful than other texts."""
+"""The largest size of a traceback, in bytes: larger than for other texts, as a traceback helps more."""
 _MARK = b"..."
 _RECORD_OVERHEAD = 200
 _HEADER_OVERHEAD = 10
@@ -63,7 +63,7 @@ class DeadLetterTopic:
     egress: str
     topic: str
     max_record_size: int
-    """The largest record that the egress takes, in bytes."""
+    """The size of the largest record that the egress accepts, in bytes."""
 
     @classmethod
     def of(cls, egress: KafkaEgress | None) -> DeadLetterTopic | None:
@@ -86,7 +86,7 @@ class DeadLetterTopic:
         about: Iterable[tuple[str, str]],
         whole: Container[str] = (),
     ) -> tuple[EgressRecord, list[str]]:
-        """Return a letter that the egress takes, and the names of the parts that were left out of it.
+        """Return a letter that the egress accepts, and the names of the parts that were left out of it.
 
         Args:
             original: the message or record; its headers of an earlier failure are dropped.

@@ -30,5 +30,8 @@ class Policies:
         return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
 
     def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
-        """Return the policy that applies when a message is not tried again, or not any more."""
+        """Return the policy for a message that is not tried again: ``policy``, or the one after its retries.
+
+        If ``policy`` is None, return the default.
+        """
         return (policy.then if isinstance(policy, Retry) else policy) or self.default

@@ -55,7 +55,7 @@ class KeptRecords:
 
 
 class RunningCall:
-    """A call of a coroutine function that runs, in its micro-batch or after it has left it."""
+    """A running call of a coroutine function, before or after the call has left its micro-batch."""
 
     __slots__ = (
         "_call",
@@ -72,9 +72,9 @@ class RunningCall:
         self.attempt = ""
         """The name of the call, which it gets when it leaves its micro-batch; empty before."""
         self.begun: int | None = None
-        """When the function was called, in ticks of the runner; None before it was called."""
+        """When the function was called, in intervals that the runner counts; None before it was called."""
         self.has_begun_again = False
-        """Whether the call was lost before, and runs now: it waits for nothing any more."""
+        """Whether the call was lost before, and now runs again: it no longer waits for other calls."""
         self.name = ""
         """The name of the function."""
         self.detach_after = timedelta(0)
@@ -102,7 +102,10 @@ class RunningCall:
         return self._call
 
     def leave(self, attempt: str) -> Left:
-        """Name the call, which leaves its micro-batch, and release its rows and its state; return them."""
+        """Give the call a name, as it leaves its micro-batch; return a ``Left`` with its rows and its state.
+
+        This object then keeps no reference to the rows and the state.
+        """
         left = Left(attempt, self.call)
         if self._records is not None:
             self._records.keep()
@@ -118,14 +121,15 @@ class CallRunner(Protocol):
     """Runs calls of coroutine functions in a worker process."""
 
     def end_of_time(self) -> IsOver | None:
-        """Return a function that returns whether the time of a call that begins now is over.
+        """Return a function that tells whether a call that begins now has used up its time.
 
-        Then the call handles no further message; another call gets the rest. None: the time has no limit.
+        The call then handles no further message; another call gets the remaining messages. None: calls may
+        take any time.
         """
 
     @property
     def worker(self) -> str:
-        """The name under which the process reports to the driver."""
+        """The name of this worker process in its reports to the driver."""
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
         """Run calls until each has ended or has left the micro-batch.
@@ -139,7 +143,7 @@ class CallRunner(Protocol):
         """
 
     def most(self, name: str) -> int | None:
-        """Return how many messages one call of a function should take; None if the runner does not know yet.
+        """Return how many messages one call of a function should get; None if no call was measured yet.
 
         Args:
             name: the name of the function.
@@ -168,7 +172,9 @@ class CallRunner(Protocol):
         """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
 
     def begin_again(self, running: RunningCall) -> None:
-        """Take note that a call that was lost before has got its place: if it is lost again, that counts.
+        """Take note that a call whose process has ended before runs again, and waits no longer for others.
+
+        Only a running call can end its process: so only from now on, a further loss of the call is counted.
 
         Args:
             running: the call.
@@ -197,7 +203,7 @@ class WaitingRunner:
         return [*await_all([begin(RunningCall()) for begin in calls], limit)]
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is the same for all
-        """Return a number that no call reaches: a call takes all messages of its address."""
+        """Return a number that no call reaches, so that a call gets all messages of its address."""
         return sys.maxsize
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
@@ -217,7 +223,7 @@ class WaitingRunner:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Do nothing: no call of this runner is lost while the micro-batch goes on."""
+        """Do nothing: no call of this runner is lost, as Spark repeats its whole task if the process ends."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.
@@ -225,4 +231,6 @@ class WaitingRunner:
         Raises:
             AssertionError: always.
         """
-        raise AssertionError(f"call {attempt} of {key!r} cannot have left: {result!r}")
+        raise AssertionError(
+            f"call {attempt} of {key!r} must not leave its micro-batch, but has reported {result!r}"
+        )

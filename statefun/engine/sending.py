@@ -55,7 +55,7 @@ class Sender:
         None: the egress's serializer or transforms drop the value.
 
         Raises:
-            StatefunError: if the function or egress does not exist, or the egress cannot take the value.
+            StatefunError: if the function or egress does not exist, or the egress cannot accept the value.
         """
         if isinstance(sent, Message):
             self._target_of(sent)

@@ -50,7 +50,7 @@ class Sink(NamedTuple):
     convert: Convert
     """Converts a message of a function to a record; returns None to send nothing."""
     max_record_size: int
-    """The largest record that the egress takes, in bytes: key, value and headers together."""
+    """The size of the largest record that the egress accepts, in bytes of key, value and headers."""
     cure: str = "send less"
     """What users can do if a record is too large; the error text ends with it."""
     topics: Sequence[TransformedTopic] = ()
@@ -63,7 +63,7 @@ class Sink(NamedTuple):
         serializer: Serializer | None = None,
         topics: Sequence[TransformedTopic] = (),
     ) -> Sink:
-        """Return the sink of a Kafka egress; without a serializer, the egress takes only Kafka records."""
+        """Return the sink of a Kafka egress; without a serializer, the egress accepts only Kafka records."""
         return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE, topics)
 
 
@@ -92,7 +92,7 @@ def egress_record(
 
     Raises:
         UnknownEgressError: if ``egresses`` has no such egress.
-        DefinitionError: if the egress cannot take the value, or the record is too large for it.
+        DefinitionError: if the egress cannot accept the value, or the record is too large for it.
     """
     if message.typename not in egresses:
         declared = ", ".join(sorted(egresses)) or "none"

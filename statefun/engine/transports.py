@@ -51,7 +51,9 @@ class PendingCall(NamedTuple):
 
 
 CallOutcome = tuple[Call, InvocationResult] | Postponed | None
-"""A finished call with its result, or why the call has to wait; None if there is no result in this micro-batch."""
+"""A finished call with its result, or a ``Postponed`` that says why the call has to wait.
+
+None: no message was ready for a call, or the call has left its micro-batch."""
 
 
 class TransportCalls:
@@ -60,8 +62,8 @@ class TransportCalls:
     Args:
         clock: the present time.
         counts: counts calls that have to be repeated, and keeps examples of their reasons for the log.
-        turn: the suspect that may be called in this micro-batch, in which its server is called for no other
-            address; None if there is none.
+        turn: the suspect that has its turn, so that its server is called for no other address in this
+            micro-batch; None if no suspect has its turn.
         immediate: the immediate messages of the task.
     """
 
@@ -86,13 +88,17 @@ class TransportCalls:
         """By how many bytes the waiting messages to each function have grown in this task; negative if fewer wait."""
 
     async def admit(self, pending: PendingCall) -> Postponed | None:
-        """Ask the transport whether it takes a call now; return why the call has to wait, or None."""
+        """Ask the transport to admit a call; return why the call has to wait, or None if it is admitted."""
         function, trouble = pending.function, pending.group.values.trouble
         transport = self._transports[function.typename] = function.elsewhere
         return await transport.admit(pending.address, trouble, self._turn)
 
     def with_history(self, call: Call, batch: InvocationBatch) -> InvocationBatch:
-        """Return a batch with the failed calls of its address, and whether the address has its turn now."""
+        """Return a copy of a batch that also holds what its transport needs to know about the address.
+
+        That is the failed attempts to call the address, and whether its server is called for no other address
+        in this micro-batch.
+        """
         is_alone = self._turn is not None and self._turn.address == batch.target
         return batch._replace(trouble=call.group.values.trouble, is_alone=is_alone)
 
@@ -151,7 +157,7 @@ class TransportCalls:
         Args:
             group: the group.
             rows: the rows with its new messages, which come after its waiting messages.
-            most: how many messages the next call takes, waiting ones first.
+            most: how many messages the next call gets, waiting ones first.
         """
         values = group.values
         new_messages = [waiting_row(group, row) for row in rows]
@@ -162,13 +168,13 @@ class TransportCalls:
         values.is_held_back = True
 
     def leave_own(self, group: Group) -> None:
-        """Leave the immediate messages of an address to itself to the next micro-batch; see ``give_up``."""
+        """Keep an address's immediate messages to itself for the next micro-batch; see ``give_up``."""
         own_messages = self._immediate.give_up(group)
         self._count(group, own_messages)
         group.values.later += own_messages
 
     def finish(self, group: Group, effects: Effects) -> None:
-        """Add the messages that are left to a later micro-batch to the waiting messages of their address."""
+        """Add the messages in ``later`` to the waiting messages of their address, and plan its wake-up."""
         values = group.values
         values.wait(values.later, values.waiting_until)
         values.later = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes what is known of an address's failed calls, in states and in results of long calls."""
+"""Encodes and decodes the failed attempts to call an address, for states and for results of long calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from statefun.sdk.times import in_milliseconds
 
 
 def put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
-    """Write what is known of an address's failed calls into its stored form."""
+    """Write what is known of the failed attempts to call an address into ``stored``."""
     stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
     stored.spent = in_milliseconds(spent)
 
 
 def read_trouble(stored: AddressState.Trouble) -> Trouble:
-    """Return what is known of an address's failed calls, read from its stored form."""
+    """Return what is known of the failed attempts to call an address, read from ``stored``."""
     spent = timedelta(milliseconds=stored.spent)
     return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)

@@ -31,11 +31,13 @@ LATEST = 253_370_764_800_000
 _TICK = 250
 """The interval between ticks, in milliseconds; a delayed message may be late by this interval."""
 _FINENESS = 256
-"""The shortest wait for which a bucket is coarse, as a multiple of the interval between its kind's ticks."""
+"""Coarse buckets are used for messages that wait for at least so many intervals between their ticks."""
 _SHARDS = 8
-"""The number of buckets with the same tick, so that a million messages of a tick are not one state."""
+"""The number of buckets with the same tick: several, so that the state of each bucket stays small."""
 _CHUNK = 1 << 50
-"""Exceeds the numbers of buckets; the number of a bucket's chunk ``n`` is larger by ``n + 1`` times this."""
+"""Added ``n + 1`` times to the number of a bucket, it gives the number of the bucket's chunk ``n``.
+
+The numbers of buckets themselves are smaller than this."""
 CHUNKS = 4096
 """The largest number of chunks of a bucket, as the numbers of buckets and chunks have 63 bits."""
 
@@ -69,7 +71,7 @@ def bucket_before(due: int, now: int, target: bytes) -> int:
 
 
 def rounded_up(due: int, now: int) -> int:
-    """Return a due time rounded up by at most 1/256 of the time until then, or by a tick at most.
+    """Return a due time rounded up by at most 1/256 of the time until then, or to the next tick.
 
     So many addresses wake up at the same time.
 
@@ -84,7 +86,10 @@ def rounded_up(due: int, now: int) -> int:
 
 
 def _coarseness(wait: int) -> int:
-    """Return the interval between ticks of the buckets for a message that waits ``wait`` ms, in ticks."""
+    """Return the interval between the ticks of a message's bucket, as a multiple of ``_TICK``.
+
+    The message waits in the bucket for ``wait`` milliseconds.
+    """
     return 1 << max(1, (max(0, wait) // _TICK // _FINENESS).bit_length()) - 1
 
 
@@ -126,7 +131,7 @@ def bucket_key(bucket: int) -> bytes:
 
 
 def bucket_of(key: bytes) -> int:
-    """Return the number of the bucket whose address has a key, which must not be that of a chunk.
+    """Return the number of the bucket with the address ``key``, which must not be the key of a chunk.
 
     >>> bucket_of(bucket_key(17))
     17
@@ -166,7 +171,7 @@ def token_key(sender: bytes, token: str) -> bytes:
 class PendingBuckets:
     """The buckets that may hold messages, as the driver knows them. An empty bucket ignores its tick.
 
-    The chunks of a bucket are numbered without gaps, so that their count is enough.
+    The chunks of a bucket are numbered without gaps, so that only their count is kept.
     """
 
     def __init__(self) -> None:
@@ -209,11 +214,14 @@ class PendingBuckets:
             del self._chunks[heapq.heappop(self._heap)[1]]
 
     def all(self) -> Collection[int]:
-        """Return the numbers of all buckets, in any order; for a bucket with chunks, only its last chunk's."""
+        """Return the numbers of all buckets, in any order.
+
+        For a bucket with chunks, the number of its last chunk stands for the bucket and all of its chunks.
+        """
         return [whole + chunks * _CHUNK for whole, chunks in self._chunks.items()]
 
     def _upto(self, tick: int) -> Iterable[int]:
-        """Yield the buckets that are due by ``tick``, without a look at all buckets that are not due."""
+        """Yield the buckets that are due by ``tick``, in any order, without visiting all other buckets."""
         todo = [0]
         for index in todo:
             if index < len(self._heap) and self._heap[index][0] <= tick:

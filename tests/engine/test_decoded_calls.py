@@ -105,7 +105,7 @@ def test_a_record_whose_deserializer_was_removed_fails() -> None:
     [failed] = deserialized(call_of([ENCODED]), RecordRoutes({})).failed
 
     assert failed.error.message == (
-        "no ingress has a deserializer any more that could read records of topic t"
+        "module.yaml no longer declares a deserializer for records of topic t; declare it again"
     )
 
 

@@ -22,7 +22,7 @@ from statefun.runtime.checkpoint.inbox import AcceptedMessage
 CALLS_INBOX = "calls"
 """The name of this inbox in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""The largest size of the results that wait for a micro-batch, in bytes; with more, workers wait to report."""
+"""The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
 
@@ -38,10 +38,10 @@ class _Detached:
 
 
 class CallRegister:
-    """The calls that go on after their micro-batches have ended, and the results that no micro-batch has read.
+    """The calls that go on after their micro-batches have ended, and their results until these are read.
 
     Args:
-        unfinished: remembers for later runs whether calls go on, and knows whether calls of earlier runs did.
+        unfinished: keeps in the checkpoint whether calls go on, so that later runs know about them.
         last: the number of the last message that earlier runs have planned to read from the inbox.
     """
 
@@ -144,7 +144,12 @@ class CallRegister:
     # The inbox of the feedback source
 
     def readable(self, after: int, *, is_busy: bool) -> int:  # noqa: ARG002 - as the protocol has it
-        """Return the number of the last result that the next micro-batch reads."""
+        """Return the number of the last result that the next micro-batch reads.
+
+        Args:
+            after: the number of the last result that earlier micro-batches have read.
+            is_busy: not used, as results do not wait for other messages.
+        """
         with self._changed:
             last, size = after, 0
             while (message := self._messages.get(last + 1)) is not None:
@@ -155,7 +160,7 @@ class CallRegister:
             return last
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
-        """Return the results with numbers from ``after + 1`` to ``last``; results for earlier runs are lost."""
+        """Return the results with numbers ``after + 1`` to ``last``; those of earlier runs are left out."""
         with self._changed:
             numbers = range(after + 1, last + 1)
             return [self._messages[number] for number in numbers if number in self._messages]

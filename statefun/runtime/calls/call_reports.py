@@ -36,7 +36,7 @@ class _Line:
     """A worker's connection to the driver, and the reports that wait to be sent."""
 
     worker: str
-    """The name under which this process reports."""
+    """The name of this worker process in its reports to the driver."""
     connection: Connection
     reports: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
     """The reports to send, as bytes; None ends the thread that sends them."""
@@ -60,14 +60,14 @@ class CallReports:
 
     @property
     def worker(self) -> str:
-        """The name under which this process reports; empty while it has no connection."""
+        """The name of this process in its reports to the driver; empty while it has no connection."""
         line = self._line
         return "" if line is None else line.worker
 
     def open(self) -> bool:
         """Return whether this process has a connection to the driver; begin to connect if it has none.
 
-        The caller runs the event loop of all coroutines, so this method does not wait for the network.
+        This method runs on the event loop of all coroutines, so it does not wait for the network.
         """
         with self._changed:
             if self._line is not None:
@@ -78,11 +78,11 @@ class CallReports:
             return False
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Pass a call's result (None: it is lost) to the thread that sends reports to the driver."""
+        """Pass a call's result (None if it has none) to the thread that sends reports to the driver."""
         self._put(CallReport(address=key, attempt=attempt, result=result or b""))
 
     def begun(self, attempt: str) -> None:
-        """Pass the report that a call runs now to the thread that sends reports to the driver."""
+        """Pass the report that a lost call runs again to the thread that sends reports to the driver."""
         self._put(CallReport(attempt=attempt, begun=True))
 
     def _put(self, report: CallReport) -> None:
@@ -140,7 +140,7 @@ class CallReports:
         return _Line(worker, connection)
 
     def _send(self, line: _Line) -> None:
-        """Send reports until the connection ends; calls without a report are made again."""
+        """Send reports until the connection ends; calls whose reports are not sent are made again."""
         while (report := line.reports.get()) is not None:
             try:
                 line.connection.send_bytes(report)

@@ -37,24 +37,24 @@ class UnfinishedCalls:
         self._exists = checkpoint.has(_FILE)
         wait = RUN_CHECK + _MARGIN if self._exists else timedelta(0)
         self._end = monotonic() + wait.total_seconds()
-        """Until when addresses may find out that their calls belong to an earlier run."""
+        """Until when addresses may make calls of earlier runs again, in seconds of the monotonic clock."""
         if self._exists:
             logger.info(
                 "an earlier run has left calls unfinished; they are made again within %s", wait
             )
 
     def may_be_made_again(self) -> bool:
-        """Return whether addresses may still find out that their calls belong to an earlier run."""
+        """Return whether calls of earlier runs may still be made again by their addresses."""
         return self._monotonic() < self._end
 
     def remember(self) -> None:
-        """Create the file, before a micro-batch is committed that a call has left."""
+        """Create the file, unless it exists, before the commit of a micro-batch that a call has left."""
         if not self._exists:
             self._checkpoint.write(_FILE, b"")
             self._exists = True
 
     def forget(self) -> None:
-        """Delete the file, since no call is unfinished; calls of earlier runs must have been made again."""
+        """Delete the file when all calls are finished, unless calls of earlier runs may be made again."""
         if self._exists and not self.may_be_made_again():
             self._checkpoint.remove(_FILE)
             self._exists = False

@@ -35,7 +35,7 @@ from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
 _LOOK = timedelta(milliseconds=20)
-"""The time between two checks of a bounded run whether messages have come for which it waits."""
+"""The time between two checks in a bounded run whether the messages for which it waits have come."""
 
 
 def read_feedback(
@@ -44,10 +44,10 @@ def read_feedback(
     reader: FeedbackReader,
     failed: Callable[[Exception], None],
 ) -> DataFrame:
-    """Return the rows of messages that functions of this application send to functions, of inboxes and ticks.
+    """Return the rows of the feedback source: messages between functions, messages of inboxes, and ticks.
 
     Args:
-        session: the session.
+        session: the Spark session.
         checkpoint: the query's checkpoint.
         reader: decides what each micro-batch delivers.
         failed: is called with the exception if planning a micro-batch of this source fails.
@@ -67,7 +67,7 @@ class FeedbackReader:
 
     Args:
         checkpoint: the query's checkpoint.
-        clock: decides which timers are due.
+        clock: tells the present time, to find the buckets that are due.
         inboxes: the inboxes, by their names in the source's offset.
     """
 
@@ -95,7 +95,7 @@ class FeedbackReader:
     def latest_offset(self, start: Offset) -> Offset:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
-        In a bounded run, wait first while calls may still have results, as an inbox says.
+        In a bounded run, first wait for messages while an inbox expects results of long calls.
         """
         latest = self._latest(start)
         while latest == start and self._is_bounded and self._is_pending():
@@ -151,7 +151,7 @@ class FeedbackReader:
         return any(inbox.is_pending() for inbox in self._inboxes.values())
 
     def bound(self) -> None:
-        """Make the run bounded: from now on, :meth:`latest_offset` waits for the results of calls that go on."""
+        """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls."""
         self._is_bounded = True
 
     def stop(self) -> None:
@@ -162,7 +162,7 @@ class FeedbackReader:
         """Let inboxes delete the messages that committed micro-batches have read.
 
         First the newest commit is flushed to the disk: if a loss of power took it back, its batch would be
-        repeated, and read the messages again.
+        repeated, and would read the messages again.
         """
         for name, inbox in self._inboxes.items():
             if not inbox.is_durable:

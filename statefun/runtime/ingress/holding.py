@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slows reading down while too many messages wait for endpoints that are down, or for long calls."""
+"""Slows down the reading of records while too many messages wait for endpoints or long calls."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
 MOST_WAITING_BYTES = 1024**3
-"""The largest total size, in bytes, of messages that wait without slowing reading down."""
+"""The total size of waiting messages, in bytes, above which the reading of records slows down."""
 _NAMED = 3
 """The largest number of functions that a log line names."""
 _HOLD = timedelta(seconds=10)
-"""By how much a micro-batch is prolonged that adds waiting messages while reading is slowed down."""
+"""By how much each micro-batch that adds waiting messages is prolonged while too many wait."""
 
 
 @attrs.frozen
@@ -40,10 +40,12 @@ class _Count:
 
 
 class WaitingGauge:
-    """Measures the messages that wait for endpoints or long calls, and slows reading down when they are too large.
+    """Measures the total size of waiting messages, and slows the reading of records while it is too large.
+
+    The messages wait for endpoints that are down, or for long calls.
 
     Args:
-        checkpoint: the checkpoint that keeps their size.
+        checkpoint: keeps the total size of the waiting messages.
         pause: waits for a number of seconds.
     """
 
@@ -86,7 +88,8 @@ class WaitingGauge:
             )
         elif was_held and not self._is_held:
             logger.warning(
-                "%s bytes of messages wait, few enough again: reading is no longer slowed down",
+                "%s bytes of messages wait for endpoints or long calls: few enough that micro-batches are no "
+                "longer prolonged",
                 f"{size:,}",
             )
 
