@@ -1,40 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive of Spark's classes, with which every JVM of the tests starts in half the time.
+"""An archive of Spark's classes, with which every JVM of the tests starts with half of the work.
 
-Java would otherwise read, check and link some 15,000 classes anew for each of the many
+Java would otherwise read, check and link some 25,000 classes anew for each of the many
 applications that the tests start. See "Class Data Sharing" in the JDK's documentation: Java
-takes an archive only if it is of the same Java and of the same jars, and else does without.
+uses an archive only with the same Java and the same jars, and else works without it. An archive
+has no classes of jars that a program adds; so the Kafka connector is in the class path of the tests.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from confluent_kafka import Producer
+from submitting import submit
+
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.spark.connector import spark_kafka_connector
 
 _FOLDER = Path(__file__).parents[1] / "build"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The compiler and the collector that have the least to start; an archive fits one collector."""
 
 
+def use_archive() -> None:
+    """Let the JVMs that this process and its children start use the archive; make it if it is missing."""
+    os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, spark_kafka_connector()))
+    os.environ["SPARK_SUBMIT_OPTS"] = java_options()
+
+
 def java_options() -> str:
     """Return the options of a driver's JVM; the first call of all makes the archive."""
-    return archived("spark", _run_query)
+    return archived("spark", _run_greeter)
 
 
 def archived(name: str, run: Callable[[str], None]) -> str:
-    """Return options of a JVM with which it takes an archive, made now if it is missing.
+    """Return options of a JVM that let it use an archive; make the archive if it is missing.
 
     Args:
-        name: of the archive.
-        run: runs a program that loads the classes, in a JVM that ends by itself, with these
-            options.
+        name: the name of the archive.
+        run: runs a program that loads the classes, in a JVM that ends by itself, with the
+            options that it gets.
     """
     archive = _FOLDER / f"{name}-{pyspark.__version__}.jsa"
     if not archive.exists():
@@ -46,60 +55,14 @@ def archived(name: str, run: Callable[[str], None]) -> str:
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive}"
 
 
-def _run_query(options: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [sys.executable, __file__, folder],
-            env={
-                **os.environ,
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_SUBMIT_OPTS": options,
-            },
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-
-
-def _load_classes(folder: str) -> None:
-    """Run a small query of the kind that the tests run."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .getOrCreate()
-    )
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    counted = (
-        source.selectExpr("value % 2 AS key")
-        .groupBy("key")
-        .applyInPandasWithState(
-            lambda key, frames, state: frames, "key LONG", "count LONG", "update", "NoTimeout"
-        )
-    )
-    query = (
-        counted.writeStream.foreachBatch(_collect)
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .outputMode("update")
-        .start()
-    )
-    while not query.lastProgress:
-        query.awaitTermination(1)
-    query.stop()
-    gateway = spark.sparkContext._gateway  # noqa: SLF001 - the archive is made when its Java ends
-    assert gateway is not None
-    spark.stop()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-
-
-def _collect(frame: DataFrame, _number: int) -> None:
-    frame.collect()
-
-
-if __name__ == "__main__":
-    _load_classes(sys.argv[1])
+def _run_greeter(options: str) -> None:
+    os.environ["SPARK_SUBMIT_OPTS"] = options
+    with EmbeddedKafka() as broker, tempfile.TemporaryDirectory() as name:
+        for topic in ("users", "greetings"):
+            broker.create_topic(topic)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("users", '{"name": "Ada"}', "Ada")
+        producer.flush()
+        bounded = ("--conf", "spark.statefun.available-now=true")
+        process = submit(broker, "greeter", Path(name), *bounded)
+        assert process.wait() == 0, (Path(name) / "log").read_text()

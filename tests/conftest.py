@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
-from class_archive import java_options
+from class_archive import use_archive
 from harness import KafkaHarness
 from hypothesis import HealthCheck, settings
 from kinesis_server import KINESALITE, KinesisHarness, kinesalite
@@ -27,8 +27,8 @@ os.environ["PYSPARK_SUBMIT_ARGS"] = (
     # A sort spills early, so that order is tested with spills.
     "--conf spark.shuffle.spill.numElementsForceSpillThreshold=5000 pyspark-shell"
 )
-os.environ["SPARK_SUBMIT_OPTS"] = java_options()
 os.environ["PYSPARK_PYTHON"] = sys.executable
+use_archive()
 
 # How long an example takes says nothing on a machine that others share.
 settings.register_profile("statefun", deadline=None, suppress_health_check=[HealthCheck.too_slow])

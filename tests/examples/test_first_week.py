@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,6 +88,7 @@ class Team:
         )
         while len(self.alerts()) < before + alerts:
             assert process.poll() is None, self.log.read_text()
+            time.sleep(0.2)
         process.send_signal(signal.SIGKILL)
         process.wait()
 

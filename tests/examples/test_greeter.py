@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from class_archive import SHORT_LIVED
 from greeter import flights
 from harness import KafkaHarness
 from submitting import submit
@@ -26,6 +27,13 @@ def greetings(kafka: KafkaHarness) -> list[tuple[str, str]]:
 def commits(folder: Path) -> int:
     """Return how many micro-batches the application has committed."""
     return len(list(folder.glob("checkpoint/commits/[0-9]*")))
+
+
+@pytest.fixture
+def bare_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let statefun itself add the Kafka connector, as it does for users."""
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 
 
 def assert_quiet(log: Path) -> None:
@@ -69,6 +77,7 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
     assert flights.verify(tail_numbers, greetings(kafka)) == []
 
 
+@pytest.mark.usefixtures("bare_class_path")
 def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """Nothing assumes that driver and executors share a process, memory or working directory."""
     kafka = KafkaHarness(own_broker, "")

@@ -19,6 +19,7 @@ from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunc
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
+from statefun.sdk.errors import StatefunError
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
 
@@ -88,7 +89,11 @@ def test_the_calls_of_a_worker_that_is_killed_are_made_again(
         value = f"{ctx.storage.count} {message.raw_value().decode()}"
         ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
 
-    run(kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"), functions, checkpoint)
+    module = kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes")
+    try:
+        run(module, functions, checkpoint)
+    except StatefunError:  # the worker was running a task of a later micro-batch, too
+        run(module, functions, checkpoint)
 
     records = [(record.key, record.value) for record in kafka.receive(out)]
     expected = ["1 0", "2 1", "3 2"]
