@@ -52,7 +52,7 @@ NO_TROUBLE = Trouble()
 
 
 IsOver = Callable[[], bool]
-"""Returns whether the time of a call is over."""
+"""Returns whether a call has used up its time, so that it handles no further message."""
 
 
 class InvocationBatch(NamedTuple):
