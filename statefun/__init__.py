@@ -175,9 +175,9 @@ _LATER = {
 }
 """The module of each name that is imported when it is first used.
 
-These modules need Spark, YAML or an optional package, and programs that only define functions do not.
+These modules need Spark, YAML or an optional package, which programs that only define functions do not need.
 
-``run`` is not among the names of ``from statefun import *``, which would import Spark.
+``from statefun import *`` does not include ``run``, since importing ``run`` imports Spark.
 """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public names for packages that add connectors: to read records of an ingress, and to write them."""
+"""Public names for packages that add connectors: to read records of ingresses, and write to egresses."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API that users write functions against; imports neither Spark, nor Kafka client, nor YAML."""
+"""The API that users write functions against; imports neither Spark, nor a Kafka client, nor YAML."""

@@ -39,7 +39,7 @@ class Cancellation(NamedTuple):
 def token_in_use(sender: Address, token: str) -> FunctionError:
     """Return the error for a delayed message whose token another pending message already has.
 
-    Addresses with one id share their tokens: a token names at most one of their pending messages.
+    Addresses with the same id share their tokens: a token names at most one of their pending messages.
     """
     return FunctionError(
         f"function {sender.typename} at address {sender} has sent a delayed message with the "
@@ -160,9 +160,9 @@ class Context:
                 the class.
 
         Raises:
-            DefinitionError: if ``message`` is not a message, a record or an address (of a builder,
-                pass the result of ``.build()``), or if the value cannot be encoded or has more than
-                64 MiB.
+            DefinitionError: if ``message`` is not a message, a record or an address (a builder is none
+                of these: call its ``.build()`` first), or if the value cannot be encoded or has more
+                than 64 MiB.
             InvocationError: if the function or egress does not exist, or does not accept the message.
 
         >>> from statefun import Address
@@ -220,7 +220,7 @@ class Context:
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
-        The message is never delivered early, but late by up to a quarter of a second and by the time
+        The message is never delivered early. It may be late by a quarter of a second, plus the duration
         of the micro-batches that deliver it. Delayed messages survive restarts: a message that becomes
         due while the application is stopped is delivered after the next start.
 
@@ -246,8 +246,8 @@ class Context:
         """
         if not (isinstance(duration, timedelta) and timedelta(0) <= duration <= _MAX_DELAY):
             raise DefinitionError(
-                "send_after takes a timedelta that is not negative, and at most a thousand years, "
-                f"not {duration!r}"
+                "the duration for send_after must be a timedelta from zero to a thousand years, not "
+                f"{duration!r}"
             )
         if isinstance(message, Address):
             message = message_to(message, value, value_type)

@@ -41,9 +41,9 @@ class CallTimeoutError(BaseException):
 
 
 class HeldTimer:
-    """Keeps the signal handler and the timer of alarms between calls.
+    """Leaves the signal handler and the timer of alarms installed between calls.
 
-    Setting both for each call would take too long. :meth:`end` restores the former handler and
+    Installing both for each call would take too long. :meth:`end` restores the former handler and
     timer. If a function sets a handler or timer of its own meanwhile, the alarm of the next call
     replaces it.
     """
@@ -54,7 +54,7 @@ class HeldTimer:
         self._setup: _Setup | None = None
 
     def begin(self) -> None:
-        """Set the signal handler and the timer of alarms, unless another HeldTimer has set them."""
+        """Install the signal handler and the timer of alarms, unless another HeldTimer has done so."""
         if not _holders and _is_main_thread():
             self._setup = _take_over(0)
             _holders.append(threading.get_ident())
@@ -69,7 +69,10 @@ class HeldTimer:
 
 @contextmanager
 def standby() -> Iterator[None]:
-    """Keep the signal handler and the timer of alarms during the block, which makes many calls."""
+    """Install the signal handler and the timer of alarms once for all calls that the ``with`` block makes.
+
+    At the end of the block, the former handler and timer are restored.
+    """
     timer = HeldTimer()
     timer.begin()
     try:
@@ -161,7 +164,7 @@ class Alarm:
 _alarms: list[Alarm] = []
 """The alarms that are switched on, outermost first; the signal handler rings the last one."""
 _holders: list[int] = []
-"""The main thread's identity while a :class:`HeldTimer` has set the timer; otherwise empty."""
+"""The main thread's identifier while a :class:`HeldTimer` has installed the timer; otherwise empty."""
 _Hook = Callable[["sys.UnraisableHookArgs"], Any]
 _hooks: list[_Hook] = []
 """The former values of ``sys.unraisablehook``, which alarms replace by a hook of their own."""
@@ -210,7 +213,7 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
-    """Pass an exception that Python ignores on to the former hook, unless it is a call's timeout."""
+    """Call the former hook with an exception that Python ignores, except for a CallTimeoutError."""
     if not isinstance(ignored.exc_value, CallTimeoutError):
         (_hooks[-1] if _hooks else sys.__unraisablehook__)(ignored)
 

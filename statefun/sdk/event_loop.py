@@ -64,7 +64,8 @@ def outside_of_loops(run: Callable[[], T]) -> T:
 def _worker_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of the worker process, always the same one.
 
-    A client, such as an HTTP session, belongs to a loop: so functions can use a client in several calls.
+    A client, such as an HTTP session, works with one loop only. Functions can use a client in several
+    calls, because all calls run on the same loop.
     """
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]

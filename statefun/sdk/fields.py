@@ -98,7 +98,7 @@ def _own_hints(class_: type) -> dict[str, Any]:
 
 
 def settle(annotation: Any) -> None:
-    """Evaluate the annotations of each class with fields in an annotation, and store the results.
+    """Evaluate the annotations of each class with fields in an annotation; store the results in the class.
 
     A class of the main program is pickled by value for workers, where the names in the annotations
     of its fields do not exist.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the ill-formed functions of a program that is loaded, to report all of them at once."""
+"""Collects the ill-formed functions of a program while it is loaded, to report all of them at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def collecting_flaws() -> Iterator[list[Flaw]]:
 
 
 def collect(fun: Any, error: DefinitionError) -> bool:
-    """Collect the error of a decorated function; return False if the error has to be raised."""
+    """Collect the error of a decorated function, if possible; return whether it was collected.
+
+    The result is False outside of :func:`collecting_flaws`, and if the file of the function is not
+    known: then the error has to be raised.
+    """
     flaws, code = _flaws.get(), getattr(fun, "__code__", None)
     if flaws is None or code is None:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes requests that a web page of another site makes a browser send.
+"""Recognizes requests that a browser sends for a web page of another site, so that servers can refuse them.
 
 A page may send requests to any server that its reader's browser reaches. The browser names the page's
 origin in `Origin` and `Sec-Fetch-Site`. A page can also let its own host name resolve to this machine

@@ -316,8 +316,9 @@ def function(  # noqa: PLR0913 - each is a property of a function
             stops the application otherwise.
         timeout: how long a call may take (default 5 minutes); None for no limit. A call that takes
             longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
-            cancelled, and a plain function interrupted by the signal ``SIGALRM`` as soon as it
-            runs Python code, or waits in it. At half of the time a warning is logged.
+            cancelled; a plain function is interrupted by the signal ``SIGALRM`` while it runs
+            Python code or sleeps, but not while code of another language runs. A warning is
+            logged when half of the timeout is over.
         detach_after: how long a micro-batch waits for a call of a coroutine function (default 1
             second). A call that takes longer goes on, while the micro-batch is committed without it;
             its effects come with a later micro-batch.
@@ -365,7 +366,7 @@ def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
 
 
 def _names(handler: Handler) -> set[str]:
-    """Return the names of the types that a handler takes; a class that is redefined has an equal name."""
+    """Return the names of the types that a handler takes; a class that is defined again keeps its name."""
     return set(map(text_of_annotation, handler.takes))
 
 

@@ -101,7 +101,7 @@ def _is_coroutine_function(fun: Any) -> bool:
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
     """Return the state class of a third parameter.
 
-    The result is None if the parameter has another annotation and a default, and so is no state.
+    The result is None if the parameter has a default and is not annotated with a state class.
     """
     annotation = _annotation(fun, parameter)
     if is_class(annotation) and issubclass(annotation, State):
@@ -154,7 +154,7 @@ def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
     """Check the annotations or types that a handler takes, and return them.
 
     Raises:
-        DefinitionError: if messages cannot be decoded as one of them.
+        DefinitionError: if values of one of these annotations or types cannot be decoded.
     """
     annotations = tuple(takes)
     for each in annotations:

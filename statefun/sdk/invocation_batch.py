@@ -52,7 +52,7 @@ NO_TROUBLE = Trouble()
 
 
 IsOver = Callable[[], bool]
-"""Returns whether a call has used up its time, so that it handles no further message."""
+"""A function that returns whether a call has used up its time, so that it handles no further message."""
 
 
 class InvocationBatch(NamedTuple):
@@ -62,13 +62,16 @@ class InvocationBatch(NamedTuple):
     state: Mapping[str, TypedValue]
     invocations: Sequence[Invocation]
     record: FindRecord | None = None
-    """Returns the ingress record of an invocation by its index; None: no invocation has a record."""
+    """A function that returns the ingress record of an invocation by its index; None if none has one."""
     trouble: Trouble = NO_TROUBLE
     """The failed attempts to call the address before this batch."""
     is_alone: bool = False
     """Whether the function's server is called for no other address in this micro-batch."""
     is_over: IsOver | None = None
-    """Returns whether the time of the batch is over: then no further invocation begins. None: no limit."""
+    """A function that returns True once the call has used up its time; None if the time is not limited.
+
+    The call then handles no further message of the batch; another call gets the remaining messages.
+    """
 
 
 @attrs.frozen
@@ -86,10 +89,10 @@ class FailedInvocation:
 
 
 class Turn(NamedTuple):
-    """The turn of a suspect: a micro-batch in which its server is called for this address alone."""
+    """The turn of a suspect: a micro-batch in which a server is called for the suspect's address alone."""
 
     address: Address
-    """The suspect, whose messages may have crashed the server."""
+    """The address of the suspect, whose messages may have crashed the server."""
     server: str
     """The server: its URL without the path, or the file of its Unix socket."""
 
@@ -104,9 +107,9 @@ class Postponed(NamedTuple):
     is_down: bool = False
     """Whether the reason is that the endpoint cannot be reached."""
     problem: str = ""
-    """Why the call has to be made again, for the log; empty if nothing is logged."""
+    """Why the call has to be made again, for the log; empty if nothing is to be logged."""
     suspect_of: str = ""
-    """The server that the address may have crashed, so that it has to wait for its turn; else empty."""
+    """The server that the address may have crashed, if the address waits for its turn; otherwise empty."""
 
 
 class CircuitReport(NamedTuple):
@@ -166,5 +169,5 @@ class Transport(Protocol):
     def take_circuit_reports(self) -> Sequence[CircuitReport]:
         """Return a report on each endpoint whose state has changed since the last call of this method.
 
-        If a task fails before it calls this method, the next task of the process gets its reports.
+        If a task fails before it calls this method, the next task of the process gets the reports.
         """

@@ -50,7 +50,7 @@ class KinesisEgressMessage(EgressMessage):
         Args:
             typename: the egress's id, ``namespace/name``.
             stream: the stream to write to.
-            partition_key: records with equal keys go to one shard; Kinesis takes 1 to 256 characters.
+            partition_key: records with equal keys go to one shard; Kinesis accepts 1 to 256 characters.
             value: the value.
             value_type: the type that encodes the value.
             explicit_hash_key: a number below 2 ** 128, which chooses the shard regardless of the

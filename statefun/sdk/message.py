@@ -201,12 +201,12 @@ def does_not_decode(message: Message, typename: str, error: Exception) -> ValueD
 def received(
     target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
 ) -> Message:
-    """Make a message as its target receives it; nothing is checked, as the sender has checked all.
+    """Make a message as its target receives it; nothing is checked, as the sender has done so.
 
     Args:
         target: the address that receives the message.
         typed_value: the value.
-        find_record: returns the ingress record of an index; None if a function sent the message.
+        find_record: returns the ingress record of a message by its index; None if a function sent it.
         index: the index of the message, with which ``find_record`` is called.
     """
     message = _new(Message)

@@ -32,7 +32,7 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
 
 
 def _check_same(value: Any, again: Any, python_type: type) -> None:
-    """Check that decoding returns the encoded value, and not True for 5, or infinity for 1e300.
+    """Check that a value is the same after encoding and decoding: 5 must not become True, nor 1e300 infinity.
 
     Raises:
         TypeError: if ``again``, the decoded value, differs from ``value``; only a float may differ,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes exceptions of users' code, whose own methods may fail."""
+"""Describes exceptions that users' code raises, even if their own methods, such as ``__str__``, raise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def text_of(error: object) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """Return an exception's class and text; without a text, the line of users' code that raised it.
+    """Return an exception's class and its text or, without a text, the line of users' code that raised it.
 
     >>> line_of(KeyError("user")), line_of(TimeoutError())
     ("KeyError: 'user'", 'TimeoutError')

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class IngressRecord(NamedTuple):
-    """The place, time and headers of the ingress record that became a message.
+    """The topic, partition, offset, time and headers of the ingress record that became a message.
 
     >>> from datetime import timezone
     >>> record = IngressRecord(
@@ -28,7 +28,7 @@ class IngressRecord(NamedTuple):
 
 
 class EncodedRecord(NamedTuple):
-    """A record of a topic, without headers; the offset of an egress record, not written yet, is None."""
+    """A record of a topic, without its headers; the offset is None if the record has not been written yet."""
 
     topic: str
     partition: int | None

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote_plus
 _HIDDEN = "***"
 _QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]*")
 _SHORTEST_SECRET = 6
-"""The fewest characters of a secret to hide: a shorter one, such as `none`, may be part of any text."""
+"""The length from which secrets are hidden: a shorter secret, such as `none`, may be part of any text."""
 
 
 def shown_uri(uri: str) -> str:

@@ -196,7 +196,7 @@ class StateField:
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
-    """Return the type that encodes values of one of the annotations ``members``; of several, a JSON type."""
+    """Return one type that encodes the values of all ``members`` except None; a JSON type for several."""
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
         return types_of(present[0])[0]

@@ -2,8 +2,9 @@
 """Types of structured values: JSON and MessagePack of classes, and Protobuf messages.
 
 msgspec encodes and decodes dataclasses, attrs classes and other annotations, such as ``list[int]``. It
-ignores fields that a class does not have, so that classes may get further fields. Pydantic encodes and
-decodes its models. Neither package is imported before a type needs it.
+ignores fields that a class does not have, so that a program can still decode values after a
+newer program has added fields to the class. Pydantic encodes and decodes its models. Neither package is
+imported before a type needs it.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def passes_users_code(error: BaseException) -> bool:
 
 
 class _Frames(traceback.StackSummary):
-    """The frames of an exception; formatting them replaces most frames of libraries by their number."""
+    """The frames of an exception; when formatted, most frames of libraries become a line that counts them."""
 
     def __init__(self, frames: traceback.StackSummary, own: str | None) -> None:
         super().__init__(frames)

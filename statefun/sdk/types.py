@@ -317,10 +317,10 @@ def simple_type(
 
 
 def as_typed_value(value: Any) -> TypedValue:
-    """Convert a typed value of the request-reply protocol; return a :class:`TypedValue` unchanged.
+    """Convert a typed value of the request-reply protocol to a :class:`TypedValue`, unless it is one already.
 
     Raises:
-        DefinitionError: if the value is neither of the two.
+        DefinitionError: if the value is of neither class.
     """
     if isinstance(value, TypedValue):
         return value
@@ -386,7 +386,7 @@ def check_value(typed_value: TypedValue) -> TypedValue:
 
 @lru_cache
 def _typename_problem(typename: str) -> str:
-    """Return why a value must not have a typename; empty if the typename is allowed."""
+    """Return why a typename is not allowed for values; empty if it is allowed."""
     if not is_unicode(typename):
         return f"typename {typename!r} contains a lone surrogate, which UTF-8 cannot encode"
     return f"typename {typename!r} {RESERVED}" if is_reserved(typename) else ""

@@ -274,7 +274,7 @@ class _Watchdog:
             self._next = None
 
     def _count_part(self) -> None:
-        """Add the elapsed part of the present interval to all calls, as the interval ends early."""
+        """Add the elapsed part of the interval to each call's elapsed time, as the interval ends early."""
         part = min(asyncio.get_running_loop().time() - self._last_look, self._interval)
         for call in self._calls:
             call.elapsed += part
