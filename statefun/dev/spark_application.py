@@ -12,6 +12,8 @@ from uuid import uuid4
 
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message as ClientRecord
 from confluent_kafka import TopicPartition as Place
 
 from statefun.dev.kafka import EmbeddedKafka
@@ -34,7 +36,7 @@ from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.sdk.address import Address, TypeName
-from statefun.sdk.errors import DefinitionError
+from statefun.sdk.errors import DefinitionError, KafkaError
 from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import Type
 from statefun.testing.in_process import START
@@ -54,7 +56,7 @@ _OWNER = "a test"
 
 @attrs.frozen
 class FileClock:
-    """A clock whose time tests set; the time is in a file, so that all processes read the same time."""
+    """A clock that tests set; the time is in a file, so that all processes read the same time."""
 
     file: Path
 
@@ -194,12 +196,22 @@ class SparkApplication(TestedApplication):
 
     def _write_all(self) -> None:
         """Write the pending records to their topics, and wait until the broker has confirmed them."""
+        refused: list[str] = []
+
+        def delivered(error: ClientError | None, record: ClientRecord) -> None:
+            if error is not None:
+                refused.append(f"topic {record.topic()}: {error.str()}")
+
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
         for record in self._pending:
-            producer.produce(**record)
+            producer.produce(**record, on_delivery=delivered)
         if producer.flush(_PATIENCE.total_seconds()):
             raise TimeoutError(
                 f"the embedded broker has not confirmed the records of the test within {_PATIENCE}"
+            )
+        if refused:
+            raise KafkaError(
+                f"the embedded broker refuses {len(refused)} of the test's records, the first for {refused[0]}"
             )
         self._pending.clear()
 
@@ -300,7 +312,10 @@ class SparkApplication(TestedApplication):
         )
 
     def _topic_of(self, route: TopicRoute, topic: str) -> str:
-        """Return the embedded broker's topic to which a test's record for a topic, stream or path goes."""
+        """Return the topic of the embedded broker to which a test's record for ``route`` is written.
+
+        The result is ``topic``; for a route of a connector, the topic that replaces its stream or file.
+        """
         return self._substitutes.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test kit's application on Spark, in cases in which Spark is not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from harness import KafkaHarness
+
+from statefun import Context, KafkaError, Message, StatefulFunctions
+from statefun.dev.spark_application import SparkApplication
+from statefun.module.loader import parse_module
+from statefun.testing.tested import LoadedProgram
+
+
+@pytest.mark.broker
+def test_a_record_that_the_broker_refuses_is_named(kafka: KafkaHarness, tmp_path: Path) -> None:
+    """The records of a test are written or it fails: none is missing silently."""
+    topic, functions = f"small-{uuid4().hex}", StatefulFunctions()
+    kafka.broker.create_topic(topic, config={"max.message.bytes": "200"})
+
+    @functions.bind("t.fns/a")
+    def nothing(ctx: Context, message: Message) -> None:
+        pass
+
+    module = parse_module(kafka.module({topic: ["t.fns/a"]}))
+    app = SparkApplication(LoadedProgram(functions, module), kafka.broker, tmp_path)
+    app.produce(topic, "Ada", "small")
+    app.produce(topic, "Ada", "x" * 1000)
+
+    with pytest.raises(KafkaError, match=rf"refuses 1 of .* topic {topic}: .*too large"):
+        app.drain()
