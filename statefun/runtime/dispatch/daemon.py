@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python worker daemon, whose workers evaluate statefun's operator on Arrow batches.
+"""Spark's Python worker daemon, whose workers call the application's functions with Arrow batches.
 
 Spark starts this module, because ``spark.python.daemon.module`` names it; the daemon forks the workers. Each
-worker checks which functions a task runs: ``arrow_path`` evaluates statefun's operator. Spark
-evaluates all other functions as usual.
+worker checks which Python function Spark evaluates in a task. If it is an :class:`Operator`, the module
+``arrow_path`` evaluates it; Spark evaluates all other functions as usual.
 """
 
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from functools import cache, partial
+from importlib import import_module
 
 from statefun.runtime.spark_internals.worker import BatchEvaluation, run_daemon, watch_functions
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
 
+_PRELOADED = (
+    "pyspark.worker",
+    "statefun",
+    "statefun.engine.dispatcher",
+    "statefun.engine.call_loop",
+)
+
 
 @cache
 def install() -> None:
-    """Make this worker process evaluate statefun's operator with ``arrow_path`` when a task runs it.
+    """Make this worker process evaluate each :class:`Operator` with the module ``arrow_path``.
 
     This function is called before each task of the process, hence its decorator ``cache``: with each further
     installation, tasks would become slower, and fail in the end.
@@ -40,6 +49,17 @@ def install() -> None:
     watch_functions(evaluation_of)
 
 
+def preload() -> None:
+    """Import modules that tasks need before the daemon forks, so that workers begin sooner and share memory.
+
+    None of these modules starts a thread, which a fork would lose. If one cannot be imported, the first task
+    fails with the reason, which Spark reports better than the end of its daemon.
+    """
+    with suppress(ImportError):
+        for name in _PRELOADED:
+            import_module(name)
+
+
 def linger() -> None:
     """Before this process ends, wait for its long calls, which go on after their micro-batches."""
     from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
@@ -48,4 +68,5 @@ def linger() -> None:
 
 
 if __name__ == "__main__":
+    preload()
     run_daemon(install, linger)

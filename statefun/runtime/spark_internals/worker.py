@@ -6,7 +6,7 @@ process that it forks, and ``worker`` calls ``read_udfs`` for each task, which r
 evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
 task, ``read_udfs`` calls ``read_command``, which returns the function and its type.
 
-Only the daemon is imported before the fork: other modules start threads, which a fork loses.
+Modules that start threads are imported after the fork, which would lose their threads.
 """
 
 from __future__ import annotations

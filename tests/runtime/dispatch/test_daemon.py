@@ -100,3 +100,26 @@ def test_a_worker_loads_no_pandas() -> None:
     )
 
     assert done.stdout.split() == []
+
+
+PRELOADED = """
+import sys
+import threading
+from pathlib import Path
+
+from statefun.runtime.dispatch import daemon
+
+daemon.preload()
+threads = Path("/proc/self/task")
+print(len([*threads.iterdir()]) if threads.exists() else threading.active_count())
+print("pyarrow" in sys.modules, "statefun.engine.dispatcher" in sys.modules)
+"""
+
+
+def test_what_is_imported_before_the_fork_starts_no_thread() -> None:
+    """A fork would lose the threads, and with them whatever they do."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELOADED], check=True, capture_output=True, text=True
+    )
+
+    assert done.stdout.split() == ["1", "False", "True"]
