@@ -180,7 +180,7 @@ class EmbeddedKafka:
         return self
 
     def stop(self) -> None:
-        """Shut the broker down, or kill it if that takes too long; delete its folder if it is temporary."""
+        """Shut the broker down, or kill the broker if that takes too long; delete a temporary folder."""
         self._end(signal.SIGTERM)
         atexit.unregister(self._stop_at_exit)
         if self._folder is not None and self._wanted_data is None:

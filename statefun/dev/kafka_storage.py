@@ -84,7 +84,7 @@ def find_class_path(progress: Callable[[str], None]) -> str:
 def prepare_storage(folder: Path, class_path: str) -> None:
     """Prepare the folder of a broker: write the logging settings, and format new storage.
 
-    The result is that of ``kafka-storage.sh format``, but Kafka's tool runs only once for each version.
+    The result is that of ``kafka-storage.sh format``, but this tool runs only once for each version of Kafka.
     """
     (folder / "log4j2.properties").write_text(_LOGGING)
     (folder / "broker.log").touch()

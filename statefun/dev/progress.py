@@ -18,7 +18,7 @@ _REDRAW_EVERY = timedelta(milliseconds=100)
 
 @final
 class Progress:
-    """Shows a line with a spinner while its ``with`` block runs; without a terminal, two plain lines.
+    """Shows a line with a spinner during its ``with`` block; without a terminal, a line before and after.
 
     >>> with Progress("starting the broker", sys.stdout) as progress:
     ...     progress.update("org.apache.kafka#kafka-clients;4.3.1 (12 of 40)")

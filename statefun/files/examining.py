@@ -21,7 +21,7 @@ class Examination(NamedTuple):
     """What :func:`examine` has found in a file: the parts to read next, and changes and problems."""
 
     ranges: list[FileRange]
-    """The parts of the file to read next; ``first`` of each is 0 until the micro-batch is planned."""
+    """The parts to read next; ``first``, the offset of a part, is 0 until the micro-batch is planned."""
     change: str | None
     """How the part already read has changed, such as "was cut off"; None if it has not changed."""
     has_more: bool
@@ -51,7 +51,7 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
         files: how to read the file.
         unfinished_line: what to do with a last line that has no line break.
         limit: the number of bytes of the file that may be read, from its beginning on.
-        most: how many records the parts have at most.
+        most: how many records all parts together have at most.
         is_still: whether the file has stayed unchanged for so long that its writer must have finished.
 
     Raises:

@@ -102,7 +102,7 @@ class Entry:
     back: Sequence[str] = ()
     """The paths of known files that were missing earlier and are in their folders again."""
     at: int = 0
-    """The time of the entry, in nanoseconds since the epoch."""
+    """When the entry was planned, in nanoseconds since the epoch."""
 
     @property
     def is_empty(self) -> bool:
@@ -125,13 +125,13 @@ class FileLog:
         self._layers: list[tuple[int, int]] = []
         """For each layer, the oldest first, its number and how many states it has."""
         self._removals: tuple[int, frozenset[str]] | None = None
-        """The files that were deleted or moved last: the number of the entry before, and their paths.
+        """The number of the newest entry when files were last deleted or moved, and the paths of these files.
 
         None until the number and the paths are loaded from the checkpoint.
         """
 
     def has(self, number: int) -> bool:
-        """Return whether the log has an entry with this number; a run that has crashed may have written it."""
+        """Return whether the log has an entry with this number, such as one from a run that has crashed."""
         if number > self._newest + 1 or self._newest < 0:
             self._newest = number if self._folder.has(_name(number)) else number - 1
         return number <= self._newest
@@ -146,7 +146,7 @@ class FileLog:
         return _entry(self._content(number))
 
     def write(self, number: int, entry: Entry) -> None:
-        """Write the entry after the current one to the disk, and make it the current entry."""
+        """Write the entry that follows the current one into the file log, and make it the current one."""
         content = {**attrs.asdict(entry), "ranges": [_encoded_range(each) for each in entry.ranges]}
         self._apply(entry)
         self._at = self._newest = number
@@ -166,7 +166,7 @@ class FileLog:
                     self._folder.remove(name)
 
     def states(self, number: int) -> Mapping[str, FileState]:
-        """Make an entry the current one; return the states of all files after it, by their paths.
+        """Make an entry the current one; return the states that files have after this entry, by their paths.
 
         Entry 0 means the beginning, before the first entry: no file has a state.
         """
@@ -187,13 +187,16 @@ class FileLog:
             self._at = number
 
     def store_removals(self, number: int, paths: Iterable[str]) -> None:
-        """Store, before files are deleted or moved, their paths; the entry after ``number`` drops their states."""
+        """Store the paths of files before they are deleted or moved.
+
+        The entry after entry ``number`` drops the states of these files.
+        """
         self._removals = number, frozenset(paths)
         content = {"log": number, "paths": sorted(self._removals[1])}
         write_framed(self._folder, _LEAVING, json.dumps(content).encode())
 
     def stored_removals(self, number: int) -> frozenset[str]:
-        """Return the paths of files that a run may have deleted or moved between an entry and a crash.
+        """Return the paths of files that a crashed run may have deleted or moved after entry ``number``.
 
         Raises:
             CheckpointError: if the file with the paths is damaged.
@@ -213,7 +216,7 @@ class FileLog:
         return self._total
 
     def _load(self, number: int) -> None:
-        """Read the states of all files after a layer from the disk; after entry 0, no file has a state."""
+        """Load the states that files have after a layer; after entry 0, no file has a state."""
         self._states, self._total, self._layers = {}, 0, []
         self._at = number
         self._changed = set()

@@ -111,7 +111,7 @@ class FilePlan:
         return Loss.NOTHING
 
     def state_of(self, file: ListedFile) -> FileState | None:
-        """Return the state of a file; None if the file is new, or replaces a removed file of its path."""
+        """Return the state of a file; None if the file is new, or replaces a removed file at this path."""
         state = self.facts.states.get(file.path)
         if state is None or file.path not in self.facts.removals:
             return state
@@ -175,9 +175,10 @@ class FilePlan:
         return Entry(records, self._ranges, self._gone, self._forgotten, self._back, self.facts.now)
 
     def _may_be_new(self, state: FileState) -> bool:
-        """Return whether a changed file may be a new file at the path of the known one.
+        """Return whether a changed file counts as a new file that has taken the path of the known file.
 
-        Such a change is no problem, so that ``onChange`` does not apply.
+        This holds if the known file was missing, if none of it was read, or if it was read to its end and
+        the ingress deletes or moves such files. ``onChange`` does not apply to a new file.
 
         Args:
             state: the state of the known file.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the messages that functions send to a file egress into records for the outbox.
 
-A message that cannot become a record of a file raises an error when a function sends it: after the
-commit of its micro-batch, the function can no longer be called again.
+If a message cannot become a record of a file, the function that sends the message gets an error at once.
+The record is written after the commit of the micro-batch, when no error can reach the function any more.
 """
 
 from __future__ import annotations

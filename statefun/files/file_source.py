@@ -33,7 +33,7 @@ logger = logging.getLogger("statefun.ingress")
 _QUIET = timedelta(seconds=10)
 """After this time without a change, a file counts as complete: its writer has finished."""
 _QUIET_BOUNDED = timedelta(seconds=1)
-"""In a bounded run, a file counts as complete after this time: the run ends once all files are read."""
+"""In a bounded run, a file counts as complete after this time without a change, as the run waits for it."""
 
 
 def read_files(reading: Reading) -> DataFrame:
@@ -123,7 +123,7 @@ class FileSource:
                 if part.route not in files:
                     raise ConnectorError(
                         f"{owner}: a micro-batch of the checkpoint reads {part.route}, which the "
-                        "ingress no longer lists; list the path for one more start"
+                        "ingress no longer lists; list this path again for one run"
                     )
                 location = self._places[part.route].folder.location
                 settings = files[part.route]
@@ -288,7 +288,10 @@ class FileSource:
         error = change_error(self._settings.owner, path, what)
         if self._settings.on_change is OnChange.FAIL:
             raise error
-        logger.warning("%s; going on with the present files", error.message.partition(";")[0])
+        logger.warning(
+            "%s; the application goes on; a file that is at this path now is read from its beginning",
+            error.message.partition(";")[0],
+        )
 
     def _log_once(self, subject: str, warning: tuple[str, str] | None) -> None:
         """Log a warning about a route or file, unless it was logged before and has been true since.

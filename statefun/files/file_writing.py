@@ -95,7 +95,7 @@ class FileCluster:
         self._stored: bytes | None = None
         """The content of the marker file when this connection has read or written it last."""
         self._since = time.monotonic()
-        """When this connection has begun to gather the present records, by the monotonic clock."""
+        """When this connection began to gather the records that are gathered now, by the monotonic clock."""
 
     def open(self) -> Marker | None:
         """Rename files that an earlier connection has written but not renamed; return the lane's marker."""
@@ -210,7 +210,8 @@ class FileCluster:
         """Check that no other connection has written to the lane's folder since this one was opened.
 
         Raises:
-            UncertainError: if another connection has written, maybe also the gathered records into files.
+            UncertainError: if another connection has written. It may also have written the gathered records
+                into files.
         """
         if self._read() != self._stored:
             text = f"another run has written to {self._own.shown} since this run has opened it"

@@ -58,7 +58,7 @@ class Watch:
 
     Args:
         owner: the ingress as error texts name it.
-        places: the place of the files of each route, by the topic of the route.
+        places: where the files of each route are, by the topic of the route.
         clock: measures for how long files have stayed unchanged.
     """
 
@@ -140,7 +140,7 @@ class Watch:
         return bool(changed_files or missing_paths)
 
     def requeue_still_files(self, is_still: Callable[[ListedFile], bool]) -> None:
-        """Make unfinished files pending again that have stayed unchanged for long enough to be complete."""
+        """Move unfinished files back to the pending files if ``is_still`` says that they are complete."""
         for path, file in [*self.unfinished_files.items()]:
             if is_still(file):
                 self.pending_files[path] = self.unfinished_files.pop(path)
@@ -174,7 +174,7 @@ class Watch:
         }
 
     def _find_missing(self, states: Mapping[str, FileState]) -> None:
-        """Find known files that are missing though they were never listed, as they were deleted between runs."""
+        """Find known files that were deleted between two runs: this run has never listed them."""
         if self._clock.now() < self._next_search:
             return
         self._next_search = self._clock.now() + _SEARCH_EVERY.total_seconds()

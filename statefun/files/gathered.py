@@ -45,7 +45,7 @@ class GatheredRecords:
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
     def with_piece(self) -> GatheredRecords:
-        """Return the same gathered records after those in the marker file were moved into a new piece."""
+        """Return these gathered records after the records in the marker file were moved into a new piece."""
         return attrs.evolve(self, pieces=self.pieces + 1, rest=())
 
 

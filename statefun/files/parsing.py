@@ -92,8 +92,8 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
     except FileNotFoundError:
         if all(name.startswith(HIDDEN) for name in folder.files()):
             raise ConnectorError(
-                f"{owner}: file {part.path} cannot be read: its folder has no files, and may not be "
-                "mounted; mount the folder, or if its files were deleted, put another file into it"
+                f"{owner}: file {part.path} cannot be read: its folder has no files, and is perhaps "
+                "not mounted; mount the folder, or if its files were deleted, put another file into it"
             ) from None
         change = "was deleted"
     except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
@@ -102,7 +102,10 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
         problem = change_error(owner, part.path, change)
         if not content["may_change"]:
             raise problem
-        logger.warning("%s; its planned part is skipped", problem.message.partition(";")[0])
+        logger.warning(
+            "%s; the part of it that this micro-batch was to read is skipped",
+            problem.message.partition(";")[0],
+        )
 
 
 def digest_of(file: BinaryIO, size: int) -> str:

@@ -16,7 +16,7 @@ _TAIL = 8
 _SHARES = 4
 """Into how many parts a row group is divided at most.
 
-More parts would cost more: the task of a part also decodes the pages of the row group before its own.
+More parts would cost more: the task of a part also decodes the pages of the row group before the part.
 """
 
 
@@ -56,7 +56,7 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
         file: the file.
         state: how far the file is read.
         size: how many bytes of the file may be read, from its beginning on.
-        most: how many lines or rows the parts have at most.
+        most: how many lines or rows all parts together have at most.
         delimiter: the character between two fields of CSV; None for a file of lines.
         takes_rest: whether a last line without a line break is a line, too.
     """
@@ -81,7 +81,7 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
 
 
 def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[Piece]:
-    """Yield the unread parts of a Parquet file, which are ranges of rows; none if it is not complete.
+    """Yield the unread parts of a Parquet file, which are ranges of rows; none if the file is not complete.
 
     Raises:
         DamagedFileError: if the file looks complete, but its footer cannot be decoded.
@@ -108,7 +108,8 @@ def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[
 def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
     """Return the metadata of a Parquet file, which its footer holds.
 
-    The footer is read first and decoded from memory, because reading and decoding raise the same errors.
+    The footer is read first, and then decoded from memory. So an error of pyarrow can only mean that the
+    footer cannot be decoded, and not that the file cannot be read.
 
     Raises:
         DamagedFileError: if the footer cannot be decoded.

@@ -30,7 +30,7 @@ class Place:
 
     @classmethod
     def of(cls, path: str) -> Place:
-        """Return the place that a path means; the path of an existing folder means all of its files.
+        """Return the files that a path means; the path of an existing folder means all files of the folder.
 
         Raises:
             ConfigurationError: if pyarrow does not know the file system of the path.
@@ -52,13 +52,13 @@ class Place:
         return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:
-        """Return whether a file of the folder belongs to this place, by the file's name."""
+        """Return whether the path means the file with this name in the folder."""
         is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
         return is_named and not name.startswith(HIDDEN)
 
 
 def checked_place(owner: str, path: str) -> Place:
-    """Return the place that a path of an ingress means, and check that its folder or file exists.
+    """Return the files that a path of an ingress means; check that the folder or file of the path exists.
 
     Raises:
         ConfigurationError: if pyarrow does not know the file system of the path.

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 _CHUNK = 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024
 MOST_LINES = 20_000
-"""How many bytes and lines a part of a file has at most; a task reads a whole part into memory."""
+"""How many bytes (MOST_BYTES) and lines a part has at most: a task reads a whole part into memory."""
 LONGEST = 8 * 1024 * 1024
 """How many bytes a record may have; a longer one is rejected."""
 SHOWN = 64 * 1024
@@ -25,7 +25,7 @@ _BACK = {substitute: character for character, substitute in _ALONE.items()}
 """Maps the substitutes of ``_ALONE`` back to a carriage return and a null character.
 
 Python's reader of CSV would end a row at a carriage return and fail at a null character, so it gets the
-substitutes. No other text contains them: no bytes are decoded to them.
+substitutes. They cannot occur in the text of a file, because no bytes are decoded to them.
 """
 
 
@@ -74,7 +74,7 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
         file: the file.
         start: the position at which the first line begins, in bytes.
         size: the position at which to end, in bytes.
-        most: how many lines or rows the parts have at most.
+        most: how many lines or rows all parts together have at most.
         delimiter: the character between two fields of CSV, where a row may have several lines; None for
             a file of lines.
         takes_rest: whether a last line without a line break is a line, too.

@@ -61,7 +61,7 @@ class TakingAway:
             self._finished_files[file.path] = file, number
 
     def discard(self, path: str) -> None:
-        """Neither delete nor move a file that was added, because it has changed or is missing."""
+        """Remove a file from the files to delete or move, because the file has changed or is missing."""
         self._finished_files.pop(path, None)
 
     @property

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values whose schemas are in a schema registry: Confluent's, or a registry with the same interface.
 
-A value begins with a zero byte and, in four bytes, the number of the schema that it was written
+A value begins with a zero byte and, in four bytes, the id of the schema that the value was written
 with; see "Wire format" in Confluent's documentation of its serializers. Values may be in Avro or
 JSON.
 """
@@ -37,7 +37,7 @@ _NUMBERS = {
     "retries.wait.ms",
     "timeout",
 }
-"""The properties whose values the registry's client takes as numbers, not as strings."""
+"""The properties whose values the registry's client expects as numbers, not as strings."""
 _DEFAULTS = {"timeout": 10}
 """Default properties: a timeout in seconds, as the registry's client would otherwise wait for ever."""
 _LARGEST_NUMBER = 2**32 - 1
@@ -88,18 +88,18 @@ class _Registered:
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
             raise ValueError(
-                f"the value must begin with a zero byte and the number of a schema, not with {magic}"
+                f"the value must begin with a zero byte and a schema id, not with byte {magic}"
             )
         return self._schema(number), content[_HEADER.size :]
 
     def _schema(self, number: int) -> Any:
-        """Return the schema with a number; ask the registry unless the schema is cached.
+        """Return the schema with an id, ``number``; ask the registry unless the schema is cached.
 
         Raises:
-            ValueError: if the registry has no schema with this number.
+            ValueError: if the registry has no schema with this id.
             FunctionError: if the registry gives no valid answer; the value may be valid nevertheless.
         """
-        unknown = f"the registry has no schema {number}"
+        unknown = f"the registry has no schema with id {number}"
         if _unknown.has((self.url, self.properties, number)):
             raise ValueError(unknown)
         client = self._client()
@@ -113,13 +113,13 @@ class _Registered:
         if problem := _problem(schema):
             _forget(client)
             raise FunctionError(
-                f"the schema registry answers for schema {number} with status 200, but without a "
-                f"schema ({problem}): {schema!r:.200}"
+                f"the schema registry answers for schema id {number} with status 200, but without a "
+                f"valid schema ({problem}): {schema!r:.200}"
             )
         return schema
 
     def _error_text(self, what: str, error: Exception) -> str:
-        """Return an error text that says what the registry did not do, without passwords."""
+        """Return the text of an error of the registry, without passwords; ``what`` says what has failed."""
         text = without_secrets(error, self.url)
         return f"the schema registry at {shown_uri(self.url)} {what}: {text}"
 
@@ -130,7 +130,8 @@ class _Registered:
 def _says_unknown(error: Exception) -> bool:
     """Return whether an exception is the registry's answer that the registry does not have a schema.
 
-    Answers of a proxy, or of another server at a wrong URL, have no error code of a registry.
+    The answer must have an error code of a registry: status 404 alone may come from a proxy, or from
+    another server if the URL is wrong.
     """
     code = getattr(error, "error_code", None)
     is_of_registry = isinstance(code, int) and code > 0
@@ -171,7 +172,7 @@ def written_avro(
     """Return the Avro schema that a value was written with, and the value without its header.
 
     Args:
-        content: the value, which begins with the header (zero byte and schema number).
+        content: the value, which begins with the header (zero byte and schema id).
         url: the URL of the registry.
         properties: as for :func:`make_schema_registry_type`.
 
@@ -191,7 +192,7 @@ def registered_avro(
     subject: str,
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Register the schema of a value, and encode the value after a header with the schema's number.
+    """Register the schema of a value; return a header with the schema id, and the encoded value after it.
 
     Args:
         value: the value.
@@ -245,8 +246,8 @@ def make_schema_registry_type(
     except Exception as error:  # noqa: BLE001 - any exception here is about the settings
         # Not chained: the exception may quote a property.
         raise ConfigurationError(
-            f"the schema registry of {typename}: {type(error).__name__}; check its url and its "
-            "properties, which are those of confluent-kafka's SchemaRegistryClient"
+            f"the schema registry of {typename} cannot be used: {type(error).__name__}; "
+            "check its url and its properties, which are those of confluent-kafka's SchemaRegistryClient"
         ) from None
     return simple_type(typename, registered.serialize, registered.deserialize)
 
@@ -267,7 +268,7 @@ def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
     number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
     if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
         _forget(client)
-        raise ValueError(f"the answer contains no valid schema number, but {number!r:.200}")
+        raise ValueError(f"the answer contains no valid schema id, but {number!r:.200}")
     return number
 
 

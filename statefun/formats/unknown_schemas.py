@@ -14,7 +14,7 @@ from datetime import timedelta
 _REMEMBERED = timedelta(seconds=5)
 """How long a schema counts as unknown; the registry is asked again afterwards."""
 _MOST = 10_000
-"""The largest number of schemas to remember: malformed values may contain any schema number."""
+"""The largest number of schemas to remember, as malformed values may contain any number of unknown ids."""
 
 
 class UnknownSchemas:

@@ -27,7 +27,7 @@ _BUSY = {
 }
 """The error codes after which the same request may succeed later."""
 _CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 1000}
-"""Default settings of boto3's client, which a component may replace; each shard uses one connection."""
+"""Default settings of boto3's client, which a component may replace; each shard needs its own connection."""
 EXPIRED = "ExpiredIteratorException"
 _LONGEST_TEXT = 500
 """How many characters of a server's error message are shown: a proxy may send a whole page."""
@@ -113,7 +113,7 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 def connector_error(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
-    """Return the error that ends a run because Kinesis will not serve a component.
+    """Return the error that ends a run because a component cannot use Kinesis.
 
     Args:
         connection: names the component and the server.

@@ -125,7 +125,7 @@ _STREAMS = "the streams to read, each with its valueType and targets"
 STREAMS = Key("streams", routes(plain_route(STREAM), STREAM.name), _STREAMS, required=True)
 LEGACY_STREAMS = Key("streams", routes(legacy_route(STREAM), STREAM.name), _STREAMS, required=True)
 _WINDOW = 10_000
-"""How many records the writer gets at once: while one key waits, it can write records of other keys."""
+"""How many records the writer gets at once: enough to write records of other keys while one key waits."""
 MAX_OUTSTANDING_RECORDS = Key(
     "maxOutstandingRecords",
     integer(1),

@@ -55,9 +55,9 @@ from statefun.kinesis.shards import FetchedRecord, Shard
 logger = logging.getLogger("statefun.ingress")
 
 BEGIN = "begin.json"
-"""The file of the checkpoint that stores where reading began on the fresh checkpoint."""
+"""The file of the checkpoint that stores where reading began when the checkpoint was fresh."""
 _ROOM = 128 * 1024 * 1024
-"""How many bytes of memory the records may take that are fetched and not yet read by the query."""
+"""How many bytes of memory fetched records may take until the query reads them."""
 _LIST_AGAIN = timedelta(seconds=1)
 _LOOK = 0.05
 _MILLISECOND = timedelta(milliseconds=1)
@@ -153,7 +153,7 @@ class KinesisSource:
         )
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return the offset at which a micro-batch ends that begins at ``start``.
+        """Return the end offset of the micro-batch that begins at ``start``.
 
         The result is ``start`` if no more records are fetched. A bounded run waits until there are
         records, or until all records up to its bound are read.
@@ -272,7 +272,7 @@ class KinesisSource:
             raise connector_error(
                 self._connection,
                 f"a micro-batch of the checkpoint reads stream {name}, which the ingress no longer lists",
-                Trouble("list the stream for one more start", is_temporary=False),
+                Trouble("list this stream again for one run", is_temporary=False),
             )
         shard = self._shards.of(name)[id_]
         reader = ShardReader(

@@ -46,7 +46,7 @@ class Room:
         return max(_SPACING, self._readers * _REQUEST)
 
     def add(self, size: int) -> None:
-        """Add bytes to the memory that records take, even if it is full; a negative size frees memory."""
+        """Add bytes to the memory that records take, even beyond the limit; a negative size frees memory."""
         with self._lock:
             self._used += size
 

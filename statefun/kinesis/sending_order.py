@@ -81,5 +81,5 @@ class SendingOrder:
             self.confirmed += 1
 
     def enqueue(self, position: int) -> None:
-        """Add a record to those that may be sent now, for example again after Kinesis did not write it."""
+        """Add a record to the records that may be sent now, such as one that Kinesis did not write."""
         heapq.heappush(self._ready[self.records[position].topic], position)

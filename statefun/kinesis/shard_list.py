@@ -74,11 +74,12 @@ class ShardList:
 
 
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the earliest and the latest time that a server's clock may show, in seconds since the epoch.
+    """Return the earliest and the latest time that a server's clock may have shown when it answered.
 
-    The answer of a server has the server's time in whole seconds. If the clock of this machine shows the
-    same second, the earliest time is this machine's time; else it is the beginning of the second in the
-    answer. Reading begins at the earliest time, because Kinesis does not read from a time in the future.
+    Both are in seconds since the epoch. The answer has the server's time only in whole seconds. The latest
+    time is the end of that second. The earliest time is the beginning of that second, or this machine's
+    time if it lies in that second. If the answer has no time, both are this machine's time. An ingress
+    begins to read at the earliest time, because Kinesis does not read from a time in the future.
     """
     now = datetime.now(timezone.utc)
     headers = answer["ResponseMetadata"].get("HTTPHeaders", {})

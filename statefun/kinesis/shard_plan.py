@@ -26,7 +26,7 @@ class Reader(Protocol):
     """Fetches the records of one shard."""
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return the position after the fetched records that follow ``start``, at most about ``limit``."""
+        """Return the position that a micro-batch reaches from ``start`` with at most about ``limit`` records."""
 
 
 @attrs.frozen
@@ -49,7 +49,11 @@ class ShardPlan:
         }
 
     def ending_at(self, ends: Mapping[ShardKey, ShardPosition]) -> dict[str, StreamPosition]:
-        """Return the position of each stream after the micro-batch, given the positions of open shards."""
+        """Return the position of each stream after the micro-batch.
+
+        Args:
+            ends: the positions of the open shards after the micro-batch.
+        """
         return {
             name: attrs.evolve(
                 stream,
@@ -90,10 +94,11 @@ def plan_shards(
 
 
 def with_next_shards(stream: StreamPosition, listed_shards: Mapping[str, Shard]) -> StreamPosition:
-    """Return the position of a stream with the shards added that can be read because their parents ended.
+    """Add to a stream's position the shards that can be read now, and return the new position.
 
-    Ended shards that Kinesis no longer lists are removed; ``forgotten`` of the position counts their
-    records.
+    A shard can be read once its parents are read to their ends or are no longer listed. Ended shards that
+    Kinesis no longer lists are removed from the position; the number of records that were read from these
+    shards is added to ``forgotten`` of the position.
     """
     if stream.shards and not _ended_shards(stream):
         return stream
@@ -131,7 +136,7 @@ def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) 
 def needs_new_list(
     names: Iterable[str], streams: Mapping[str, StreamPosition], listed_shards: ListedShards
 ) -> bool:
-    """Return whether shards must be listed again: a shard has ended, and no listed shard replaces it."""
+    """Return whether to list shards again, because a shard has ended and no listed shard replaces it."""
     return any(
         _ended_shards(streams[name]) - _parents(listed_shards.get(name, {}))
         for name in names
@@ -142,7 +147,7 @@ def needs_new_list(
 def share_records(
     positions: Mapping[ShardKey, ShardPosition], readers: Mapping[ShardKey, Reader], limit: int
 ) -> dict[ShardKey, ShardPosition]:
-    """Decide how many records a micro-batch reads of each shard; return the position after them.
+    """Decide how many records of each shard a micro-batch reads; return the positions after these records.
 
     Each shard has an equal share of the records. If shards have fewer records than their share, the rest
     is given to shards that have more, in the order of ``positions``.

@@ -77,7 +77,7 @@ class ShardReader:
         self._until: datetime | None = None
         """In a bounded run, the time up to which records are read; records that arrive later are not read."""
         self._complete: float = -1
-        """The sequence number up to which all records are fetched that Kinesis still has."""
+        """All records up to this sequence number are fetched, as far as Kinesis still has them."""
         self._expected = _LARGEST_ANSWER
         """An estimate of the memory that the next answer takes, in bytes."""
         self._last_read: str | None = None
@@ -94,7 +94,7 @@ class ShardReader:
         self.ended = False
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
-        """In a bounded run, whether all records are fetched that had arrived by the bound of the run."""
+        """In a bounded run, whether all records that arrived before the bound of the run are fetched."""
         self._behind = timedelta(0)
         """The lag of the last answer behind the newest record of the shard."""
         self._answered = time.monotonic()
@@ -123,7 +123,7 @@ class ShardReader:
         return f"shard {self.shard.id} of stream {self.shard.stream}"
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return the position after the fetched records that follow ``start``, at most about ``limit``.
+        """Return the position that a micro-batch reaches from ``start`` with at most about ``limit`` records.
 
         The reader drops its records up to ``start``, because their micro-batch is committed.
         """
@@ -148,7 +148,11 @@ class ShardReader:
                 raise self.error
             if self._stop.is_set() or self._complete < end.number:
                 stopped = Trouble("the run was asked to stop", is_temporary=False)
-                raise connector_error(self._connection, f"{self._name} is not read", stopped)
+                raise connector_error(
+                    self._connection,
+                    f"not all planned records of {self._name} were fetched",
+                    stopped,
+                )
             up_to_end = takewhile(lambda record: record.number <= end.number, self._records)
             return [record for record in up_to_end if record.number > start.number]
 
@@ -183,7 +187,7 @@ class ShardReader:
     def _fetch_all(self) -> None:
         """Fetch records until the shard or the run ends.
 
-        Once a bounded run has all records up to its bound, only records are fetched that a planned
+        Once a bounded run has all records up to its bound, the reader fetches only records that a planned
         micro-batch needs.
         """
         iterator = None

@@ -94,9 +94,9 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:
-    """Return whether a handler of a function takes values of a type.
+    """Return whether a handler of a function accepts values of a type.
 
-    The result is also True if two of the handlers take the same type: that is reported separately.
+    The result is also True if two of the handlers accept the same type, which another check reports.
     """
     try:
         return function.takes(typename)
@@ -105,7 +105,7 @@ def _takes(function: StatefulFunction, typename: str) -> bool:
 
 
 def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find different classes with the same name, whose automatic types would have the same typename."""
+    """Find different classes of values that share a name: their types would have the same typename."""
     first_by_name: dict[str, tuple[str, TypeName]] = {}
     for function in functions:
         for class_ in (each for handler in function.handlers for each in handler.takes):
@@ -161,7 +161,7 @@ def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find failure policies that need a dead-letter topic if none is declared; find a second such topic."""
+    """Find failure policies that need a dead-letter topic if none exists; find a second dead-letter topic."""
     with_letters = [egress for egress in module.egresses if egress.dead_letter_topic]
     for second in with_letters[1:]:
         text = f"{second.label} has a deadLetterTopic, but only one egress may have one, and egress"

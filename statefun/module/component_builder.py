@@ -46,9 +46,9 @@ class ComponentBuilder:
 
 
 def caller() -> Location:
-    """Return the place in the user's program where the function that calls this one was called.
+    """Return the location of the user's code that has called ``for_id``, which calls this function.
 
-    The program makes a builder there, and error texts about the builder's component give this place.
+    Error texts about the component of a builder give this location.
     """
     frame = sys._getframe(2)  # noqa: SLF001 - the inspect module would read source files for it
     return Location(frame.f_code.co_filename, frame.f_lineno, 1)

@@ -58,7 +58,7 @@ class ConnectorEgress:
     The function takes a ``Writing`` and returns a ``Cluster``.
     """
     address: str
-    """The place to which the egress writes, such as a server, for error texts and logs."""
+    """The destination of the records, such as the address of a server, for error texts and logs."""
     convert: Callable[[EgressMessage], KafkaEgressMessage | None]
     """A function at the top level of a module: it converts a message to a record, or to None (no record).
 

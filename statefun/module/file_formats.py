@@ -5,8 +5,8 @@
 * ``version: "3.0"``: a document with lists of endpoints, ingresses and egresses;
 * ``version: "1.0"`` and ``"2.0"``: the same with older names, and with functions and routers.
 
-The published documents of the two older formats are indented so that YAML sees another structure.
-Such documents are accepted, because they can have only one meaning.
+Examples that were published in the two older formats are indented such that YAML sees another structure
+than was meant. Such documents are accepted, because they can have only one meaning.
 """
 
 from __future__ import annotations

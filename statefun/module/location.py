@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place of a declaration in a file."""
+"""The location of a declaration: its file, line and column."""
 
 from __future__ import annotations
 

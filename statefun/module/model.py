@@ -235,7 +235,7 @@ class PlaygroundIngress:
 
 @attrs.frozen
 class PlaygroundDoor:
-    """The settings of an egress of the playground, whose records clients get over HTTP."""
+    """The settings of a playground egress: its topics, and where clients get its records over HTTP."""
 
     port: int
     topics: tuple[str, ...]
@@ -295,7 +295,7 @@ class Module:
 
     @property
     def playground_doors(self) -> tuple[PlaygroundDoor, ...]:
-        """The settings of the egresses of the playground."""
+        """The settings of each egress of the playground: its topics, and where clients get its records."""
         settings = [egress.settings for egress in self.connector_egresses]
         return tuple(each for each in settings if isinstance(each, PlaygroundDoor))
 

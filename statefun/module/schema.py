@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of module files, with which editors complete and check module files.
 
-The schema is made from the keys that also read the files. ``module.schema.json`` next to this module is the
-text of the schema, for tools that do not run Python.
+The schema is made from the declarations of keys that are also used to read module files.
+``module.schema.json`` next to this module is the text of the schema, for tools that do not run Python.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def module_schema() -> dict[str, Any]:
 
 
 def _referring(schema: Any) -> Any:
-    """Replace the schema of transforms by a reference wherever it occurs, so that the result is small."""
+    """Return a schema with references instead of copies of the schema of transforms, to keep it small."""
     if schema == TRANSFORM.schema:
         return {"$ref": "#/$defs/transform"}
     if isinstance(schema, dict):

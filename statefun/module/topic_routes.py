@@ -111,7 +111,8 @@ class TopicRoute:
     def read_by(self, deserializer: Deserializer) -> TopicRoute:
         """Return a copy of the route with a deserializer, which defines the type of the values.
 
-        The copy has no value format. The route may have one only if transforms of keys read values with it.
+        The copy has no value format. The route may have a value format only for transforms that make keys
+        from values.
 
         Raises:
             DefinitionError: if transforms change values, or if no transform of keys needs the value format.

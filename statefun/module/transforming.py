@@ -46,7 +46,8 @@ class _Values:
 
     def refuse(self, content: bytes) -> bytes:
         raise NotImplementedError(
-            f"a value of {len(content)} bytes must be decoded by the type that is registered for it"
+            f"a transformed value of {len(content)} bytes must be decoded by the registered type of its "
+            "typename"
         )
 
 
@@ -85,7 +86,7 @@ def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
 
 
 def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
-    """Return the error for a record whose key transforms cannot compute, since a service does not answer.
+    """Return the error for a record if transforms of its key fail, since a service does not answer.
 
     The error stops the application: without the key, the address of the record is unknown, and no failure
     policy may drop the record.
@@ -121,7 +122,7 @@ def encoded_record(record: KafkaRecord) -> EncodedRecord:
 
 
 def _text(error: Exception) -> str:
-    """Return the text of an error; before it the error's class, unless it is a TransformError."""
+    """Return the text of an error, after the name of its class unless the class is TransformError."""
     return text_of(error) if isinstance(error, TransformError) else line_of(error)
 
 

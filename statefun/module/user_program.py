@@ -34,13 +34,13 @@ class UserProgram:
     """What a program defines: its functions, and the components that it declares."""
 
     registries: Sequence[StatefulFunctions]
-    """The registries that have functions."""
+    """The registries of the program in which at least one function is registered."""
     components: Sequence[KafkaIngress | KafkaEgress]
     file: Path
 
     @property
     def functions(self) -> StatefulFunctions:
-        """The first registry that has functions, beginning with the default registry."""
+        """The first registry with functions, beginning with the default one; the default if none has any."""
         return next(iter(self.registries), default_functions)
 
     def text(self) -> str:

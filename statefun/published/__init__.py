@@ -11,7 +11,7 @@ import inspect
 import warnings
 
 _IMPORTERS = ("statefun", "importlib", "_frozen_importlib", "_pytest.")
-"""Beginnings of the names of modules whose frames are skipped when the importer is searched."""
+"""Prefixes of module names; the importer is the first stack frame of a module without such a prefix."""
 
 
 def warn_of_move(module: str, now: str = "statefun") -> None:

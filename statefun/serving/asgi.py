@@ -87,7 +87,7 @@ def asgi(
 
 
 def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
-    """Return the reply to a health check, or to a request that no runtime sends; None for other requests."""
+    """Return the reply to a health check or a denied request; None for a request that calls a function."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
         return HTTPStatus.OK, b"ok\n", {}  # the server leaves the content out for HEAD

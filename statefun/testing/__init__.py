@@ -2,9 +2,9 @@
 """Tests of functions and of whole applications, without Spark and Kafka.
 
 :class:`TestContext` calls one function. :class:`InProcessApplication` runs a program with its
-module files in this process, with a clock that tests set; :func:`explore` runs a test of it with
-many orders and crashes. The plugin for pytest has the fixture ``statefun_app``, with which the same
-test also runs on Spark and a real broker.
+module files in this process, with a clock that tests set; :func:`explore` runs a test of such an
+application many times, with different orders of messages and with crashes. The plugin for pytest has
+the fixture ``statefun_app``, with which the same test also runs on Spark and a real broker.
 """
 
 from __future__ import annotations

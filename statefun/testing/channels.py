@@ -35,7 +35,7 @@ class Channels:
     def take(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
         """Choose the messages of a micro-batch, and remove them from the messages that wait.
 
-        From the queue of a sender and a chosen target, the first messages are chosen.
+        The messages that are chosen from a queue are always the oldest messages in the queue.
 
         Returns:
             The chosen messages, by the key of their target and by sender.

@@ -35,12 +35,13 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
     seed: int = 0,
     twice: bool = False,
 ) -> None:
-    """Run a test of an application with many schedules, each with its order of messages and crashes.
+    """Run a test of an application with many schedules, each with its own order of messages and crashes.
 
-    The first schedule has no crash. The next schedules have one crash each, at each place where the
-    application can crash; all further schedules have crashes at random. A crash before a commit makes
-    the functions of the micro-batch run again; a crash while records are published repeats records of an
-    at-least-once egress. A crash does not reset variables of functions outside of their state.
+    The first schedule has no crash. The next schedules have one crash each, until the application has
+    crashed at each point where it can crash; all further schedules have crashes at random points. A crash
+    before a commit makes the functions of the micro-batch run again; a crash while records are published
+    repeats records of an at-least-once egress. A crash does not reset variables of functions outside of
+    their state.
 
     Args:
         test: the test, which gets a new application for each schedule; it fails if it raises an exception.
@@ -51,7 +52,7 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
         crashes: how many schedules are tried.
         schedule: the number of a schedule; only the first schedule and this schedule are tried.
         seed: decides about all random choices; another number gives other schedules.
-        twice: whether each function is called twice, to check that both calls do the same.
+        twice: whether each function is called twice, to check that both calls have the same effects.
 
     Raises:
         ScheduleError: if the test fails; the error names the schedule, and its cause is the test's
@@ -81,7 +82,7 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
 
 
 class _Schedule:
-    """Decides where the application crashes, and remembers these places."""
+    """Decides at which points the application crashes, and remembers these points."""
 
     def __init__(self, seed: int, number: int, single: int | None = -1) -> None:
         self.number = number
@@ -93,7 +94,7 @@ class _Schedule:
         self._chance = self._random.choice([0.05, 0.2, 0.5])
 
     def crashes(self, place: str) -> bool:
-        """Decide whether the application crashes at a place."""
+        """Decide whether the application crashes at the point that ``place`` describes."""
         number, self.places = self.places, self.places + 1
         if self._single is None:
             happens = len(self.crashed) < _MOST_CRASHES and self._random.random() < self._chance
@@ -111,7 +112,7 @@ def _try(
     *,
     twice: bool,
 ) -> int:
-    """Run the test with one schedule; return the number of places where it could have crashed."""
+    """Run the test with one schedule; return the number of points where the application could crash."""
     application = InProcessApplication.of(
         program, schedule.seed, twice=twice, crashes=schedule.crashes
     )

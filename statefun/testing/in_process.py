@@ -2,9 +2,10 @@
 """Runs an application under test in this process, without Spark and Kafka.
 
 A seed decides the order of messages where the runtime guarantees none. The runtime's guarantees hold:
-messages of one sender to one target, and records of one key in a topic, come in their order; the
-effects of a micro-batch become visible together. Delayed messages come at their due time, to the
-millisecond; on Spark they come up to a quarter of a second later.
+messages of one sender to one target come in the order in which they were sent, and records of one key in
+a topic in the order in which they were written; the effects of a micro-batch become visible together.
+Delayed messages come at their due time, to the millisecond; on Spark they come up to a quarter of a second
+later.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from statefun.testing.tested import (
 )
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-"""The time when an application under test begins."""
+"""The time that the clock of an application under test shows at first."""
 
 _KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
 """The namespaces of the reserved addresses that store waiting messages: buckets, tokens and chunks."""
@@ -68,7 +69,7 @@ _ALL = 0.5
 """The probability that a micro-batch takes all waiting messages."""
 
 Decide = Callable[[str], bool]
-"""A function that decides whether the application crashes at a place, which its argument describes."""
+"""A function that decides whether the application crashes; the argument describes the point in the run."""
 
 
 class InProcessApplication(TestedApplication):
@@ -261,14 +262,14 @@ class InProcessApplication(TestedApplication):
         }
 
     def addresses(self) -> set[Address]:
-        """Return the addresses of functions that have a value."""
+        """Return the addresses of functions for which at least one value is stored."""
         addresses = (address_of(key) for key in self._states)
         users = [each for each in addresses if each.namespace not in _KEEPERS]
         return {address for address in users if self.state(address)}
 
     @property
     def next_timer(self) -> datetime | None:
-        """When the next delayed message is due; None if no delayed message waits."""
+        """The time at which the next delayed message is due; None if no delayed message waits."""
         if self._reserved:  # a failure policy has stopped the application while messages were due
             return self._now
         due = self._due_times.next()
@@ -374,7 +375,7 @@ class InProcessApplication(TestedApplication):
         self._publish(done.records)
 
     def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
-        """Publish the records of a micro-batch, those of each egress with its delivery semantic."""
+        """Publish the records of a micro-batch with the delivery semantics of their egresses."""
         by_egress: defaultdict[str, list[EgressRecord]] = defaultdict(list)
         for egress, record in records:
             by_egress[egress].append(record)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the calls of tests; chosen calls leave their micro-batch, as calls do that take long on Spark."""
+"""Runs the calls of tests; chosen calls leave their micro-batch, as long calls do on Spark."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Report(NamedTuple):
     attempt: str
     """The name of the call."""
     result: bytes | None
-    """The encoded result; None if the call has none and has to be made again."""
+    """The encoded result; None if the call has ended without a result and must be made again."""
 
 
 class ChoosingRunner:
-    """Runs each call to its end at once, but lets chosen calls leave their micro-batch: their results come later.
+    """Runs each call at once; chosen calls leave their micro-batch, and their results come in a later one.
 
     Args:
         leaves: decides whether a call leaves its micro-batch.
@@ -55,7 +55,7 @@ class ChoosingRunner:
         self._reports: list[Report] = []
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
-        """Run each call to its end; return its result, its exception, or a ``Left`` if it was chosen.
+        """Run each call to its end; return its result, its exception, or a ``Left`` if the call has left.
 
         Args:
             calls: functions that begin the calls.
@@ -96,7 +96,7 @@ class ChoosingRunner:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Do nothing: tests count each lost call as a call that has begun."""
+        """Ignore that a lost call runs again, since tests count every loss of a call anyway."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""

@@ -50,7 +50,8 @@ class TestContext:
     {'visits': 1}
 
     Raises:
-        DefinitionError: if the function is not registered, or a value of the state is not of its type.
+        DefinitionError: if the function is not registered, or a given value of the state does not have the
+            type that the function declares.
     """
 
     __test__: ClassVar = False  # no class of tests, though pytest may think so by the name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls functions behind endpoints as often as the runtime would in several micro-batches."""
+"""Calls functions behind endpoints repeatedly; on Spark, the repeated calls are in later micro-batches."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Content = str | bytes | None
 
 
 class TestedApplication(ABC):
-    """An application to which a test gives messages, records and time.
+    """An application under test: the test sends messages, writes records, and moves the clock forward.
 
     Nothing is processed before :meth:`drain` or :meth:`advance` is called.
     """
@@ -128,7 +128,7 @@ class TestedApplication(ABC):
     @property
     @abstractmethod
     def next_timer(self) -> datetime | None:
-        """When the next delayed message is due; None if no delayed message waits."""
+        """The time at which the next delayed message is due; None if no delayed message waits."""
 
     @abstractmethod
     def _set_time(self, now: datetime) -> None:
@@ -233,5 +233,5 @@ def not_read(module: Module, topic: str) -> DefinitionError:
 
 
 def as_bytes(content: Content) -> bytes | None:
-    """Return the bytes of a key or value; a string is encoded in UTF-8."""
+    """Return the bytes of a key or value; a string is encoded in UTF-8, None stays None."""
     return content.encode() if isinstance(content, str) else content

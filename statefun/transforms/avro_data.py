@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts schemas of Avro to schemas of Connect's model, and back.
 
-Connect's model has no place for some details that no transform changes, such as the symbols of an
-enumeration or the types of a union. A parameter of the Connect schema keeps the Avro schema with these
-details, for the conversion back. Decimal numbers, dates, and times and timestamps in milliseconds become
-objects (Decimal or Moment); values of Avro's other logical types stay numbers, texts or bytes.
+Connect's model cannot express some details of Avro schemas, such as the symbols of an enumeration or the
+types of a union; no transform changes these details. A parameter of the Connect schema keeps the Avro
+schema, so that the conversion back restores the details. Decimal numbers, dates, and times and timestamps
+in milliseconds become objects (Decimal or Moment); values of Avro's other logical types stay numbers,
+texts or bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _LOGICAL = {
 }
 _NAMED = {"record", "error", "enum", "fixed"}
 _UNNAMED = "ConnectDefault"
-"""The name of record types whose Connect schema has no name, since Avro's record types need a name."""
+"""The name that replaces a missing name of a Connect schema, since Avro requires names of record types."""
 
 
 def schema_of_avro(text: str) -> Schema:
@@ -229,7 +230,7 @@ def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
 
 
 def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
-    """Keep the first definition of each named Avro type, and replace the later ones by references."""
+    """Keep the first definition of each named Avro type, and replace later definitions by the type's name."""
     if isinstance(avro, list):
         return [_named_once(each, definitions) for each in avro]
     if not isinstance(avro, dict):
@@ -275,14 +276,14 @@ def _bare(avro: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _has_logical(schema: Schema) -> bool:
-    """Return whether the values of a schema, or their fields, are moments or decimal numbers."""
+    """Return whether values with a schema are, or contain in their fields, moments or decimal numbers."""
     if schema.kind is Kind.STRUCT:
         return any(_has_logical(each) for _, each in schema.fields)
     return schema.name in LOGICAL
 
 
 def logical(schema: Schema, value: Any) -> Any:
-    """Replace the numbers and bytes in a value that encode moments and decimals by Moments and Decimals."""
+    """Convert encoded moments and decimal numbers in a value to objects of the classes Moment and Decimal."""
     if value is None or not _has_logical(schema):
         return value
     if schema.kind is Kind.STRUCT:

@@ -194,7 +194,7 @@ _FORMATS = (
     DateFormat("yyyy-MM-dd"),
     DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
 )
-"""How moments are written, as in Connect: before 1970-01-02, at a later midnight, and at any other time."""
+"""Connect's formats of moments: before 1970-01-02 the time, at a later midnight the date, otherwise both."""
 
 
 def _format_of(millis: int) -> int:

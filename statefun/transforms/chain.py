@@ -116,7 +116,7 @@ class Chain:
 
     @property
     def reads_value(self) -> bool:
-        """Whether the parts that the chain changes depend on values."""
+        """Whether the value of a record is needed to compute the parts that the chain changes."""
         return self._plans[self.changes].reads_value
 
     @property
@@ -144,7 +144,7 @@ class Chain:
         """Return the schemas after the transforms, as far as they are known before any record is read.
 
         Raises:
-            TransformError: if a transform does not support the schemas after the transforms before it.
+            TransformError: if a transform does not support the schemas that the preceding transforms produce.
         """
         codecs = {Part.KEY: self.key_codec, Part.VALUE: self.value_codec}
         without = frozenset(part for part, codec in codecs.items() if not codec.has_schemas)

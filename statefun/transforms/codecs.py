@@ -224,7 +224,7 @@ def avro_schema(schema: Schema) -> str:
 
 @attrs.frozen
 class RegistryCodec(Codec):
-    """Avro with schemas of a schema registry; all values are converted to one schema."""
+    """Avro with the schemas of a schema registry; all decoded values are converted to the same schema."""
 
     url: str = attrs.field(repr=False)  # it may have a password in it
     properties: Mapping[str, str] = attrs.field(repr=False, hash=False)
@@ -249,7 +249,7 @@ class RegistryCodec(Codec):
         if data.schema is None or self.subject is None:
             raise TransformError(
                 "the transformed value cannot be written with a schema registry: the value has no schema, "
-                "or its valueFormat has no subject"
+                "or the option valueFormat has no subject"
             )
         return schema_registry.registered_avro(
             plain(data.schema, data.value),

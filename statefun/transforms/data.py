@@ -254,7 +254,8 @@ def basics(schema: Schema, kind: Kind | None = None) -> Schema:
 
     Args:
         schema: the schema.
-        kind: the kind of the new schema; None: the kind of ``schema``, with the schemas of items and keys.
+        kind: the kind of the new schema; None: the kind of ``schema``; then the schemas of items and keys
+            are copied too.
     """
     return Schema(
         kind or schema.kind,
@@ -331,7 +332,7 @@ def fields_of(data: Data, purpose: str) -> dict[str, Any]:
 
 
 def described(data: Data) -> str:
-    """Return a description of a key or value for error texts, which does not contain the value."""
+    """Describe a key or value for error texts by its type, without showing the value itself."""
     schema, value = data
     if value is None:
         return "null"

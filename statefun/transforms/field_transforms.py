@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms that leave out, rename, mask, insert and copy fields.
 
-They do what the classes of these names in ``org.apache.kafka.connect.transforms`` do.
+They do what the classes with the same names in ``org.apache.kafka.connect.transforms`` do.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class InsertField(PartTransform):
 
     @property
     def traits(self) -> Traits:
-        """The traits: the transform reads and changes its part, and reads the properties it inserts."""
+        """The traits: the transform reads and changes the key or value, and reads the inserted properties."""
         reads = frozenset({self.part} if self.topic is None else {self.part, Part.TOPIC})
         has_time, has_offset = self.timestamp is not None, self.offset is not None
         return Traits(self.part, reads, has_time, has_offset)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses and writes dates by patterns of ``java.text.SimpleDateFormat``, in UTC and English.
+"""Parses and formats dates by patterns of ``java.text.SimpleDateFormat``, in UTC and English.
 
 Parsing is lenient, as in Java: numbers out of range carry over (a 13th month is the next January),
 and text after the end of the pattern is ignored. Letters for weeks, eras and other calendars are
@@ -68,7 +68,7 @@ LETTERS = "".join((*_NUMBERS, "E", "a", _ZONE_LETTERS))
 
 @attrs.frozen
 class DateFormat:
-    """Writes and parses dates by a pattern of ``java.text.SimpleDateFormat``.
+    """Formats and parses dates by a pattern of ``java.text.SimpleDateFormat``.
 
     >>> day = DateFormat("yyyy-MM-dd")
     >>> day.format(day.parse("2026-02-29"))
@@ -82,7 +82,7 @@ class DateFormat:
         object.__setattr__(self, "_parts", tuple(_parts_of(self.pattern)))
 
     def format(self, millis: int) -> str:
-        """Write a time that is given in milliseconds since the epoch.
+        """Convert a time in milliseconds since the epoch to a text.
 
         Raises:
             ValueError: if the year is not from 1 to 9999.
@@ -166,7 +166,7 @@ def _name(name: str, length: int) -> str:
 def _part_regex(part: _Part, *, before_number: bool) -> re.Pattern[str]:
     """Return the regular expression that matches one part of a date pattern.
 
-    A number that another number follows without a separator has exactly ``part.length`` digits.
+    A number must have exactly ``part.length`` digits if another number follows without a separator.
     """
     letter, length, _ = part
     if letter in _ZONE_LETTERS:

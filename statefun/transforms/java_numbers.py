@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts, parses and writes numbers as Java does.
+"""Converts, parses and formats numbers as Java does.
 
 See "Narrowing Primitive Conversion" in the Java Language Specification, and ``parseInt``,
 ``parseFloat`` and ``toString`` of the classes of ``java.lang``.

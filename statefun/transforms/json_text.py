@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Envelope(NamedTuple):
-    """The schema and the payload of a JSON object, both as JSON."""
+    """The schema and the payload of a JSON object, both still encoded as JSON."""
 
     schema: bytes
     payload: bytes
@@ -55,7 +55,7 @@ def encode(
 
 
 def read_envelope(content: bytes) -> Envelope:
-    """Split a JSON object into its schema and its payload, without decoding these.
+    """Split a JSON object into its schema and its payload, without decoding them.
 
     >>> read_envelope(b'{"schema": null, "payload": [1]}')
     Envelope(schema=b'null', payload=b'[1]')

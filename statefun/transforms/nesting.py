@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms that wrap, extract and flatten values, and name their schemas.
 
-They do what the classes of these names in ``org.apache.kafka.connect.transforms`` do.
+They do what the classes with the same names in ``org.apache.kafka.connect.transforms`` do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HoistField(PartTransform):
 
     @property
     def traits(self) -> Traits:
-        """The traits: the transform reads and changes its part, and makes an object also from null."""
+        """The traits: the transform reads and changes the key or value, and makes objects also from null."""
         return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
@@ -57,7 +57,7 @@ class ExtractField(PartTransform):
     """Replaces an object by one of its fields."""
 
     path: tuple[str, ...]
-    """The names that lead to the field: of outer fields, outermost first, then of the field itself."""
+    """The path to the field: the names of the outer fields, outermost first, then the field's own name."""
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
@@ -133,9 +133,10 @@ class Flatten(PartTransform):
     def _fields(
         self, schema: Schema, prefix: str, outer: Mapping[str, Any] | None, *, is_optional: bool
     ) -> Iterator[Field]:
-        """Yield the fields of a flat schema, with the defaults that the outer objects give them.
+        """Yield the fields of the flat schema that replaces a schema with nested objects.
 
-        A field is optional if one of its outer objects is.
+        A field without a default gets the value that the field has in the default of its outer object. A
+        field is optional if one of its outer objects is optional.
         """
         for name, each in schema.fields:
             joined = self._name(prefix, name)

@@ -26,7 +26,7 @@ class PathSyntax(Enum):
 def path_of(text: str, syntax: PathSyntax) -> tuple[str, ...]:
     r"""Split the path of a field into its names.
 
-    Within backticks, a backtick before a dot is written with a backslash before it.
+    Within backticks, a backtick that is followed by a dot must be escaped with a backslash.
 
     Raises:
         TransformError: if an opening backtick has no closing backtick.
@@ -51,7 +51,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _quoted(text: str) -> tuple[str, str, bool]:
-    """Return the name before the closing backtick, the text after it, and whether the name is the last."""
+    """Return the name before the closing backtick, the rest of the path, and whether no name follows."""
     name, place = "", 0
     while True:
         end = text.find(_TICK, place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms that rename the topics of records.
+"""Transforms that replace the topic name in records; no topic of a cluster is renamed.
 
 They do what ``RegexRouter`` and ``TimestampRouter`` of ``org.apache.kafka.connect.transforms`` do.
 """
@@ -23,7 +23,7 @@ _REFERENCE = re.compile(
 
 
 class Router(Transform):
-    """A transform that renames the topic of a record."""
+    """A transform that replaces the topic name in a record."""
 
     @property
     def traits(self) -> Traits:
@@ -31,18 +31,18 @@ class Router(Transform):
         return Traits(Part.TOPIC, frozenset({Part.TOPIC}))
 
     def check(self, schemas: Schemas) -> None:
-        """Do nothing: the transform does not change the schemas of keys and values."""
+        """Leave all schemas unchanged, since the transform changes neither keys nor values."""
 
 
 @attrs.frozen(cache_hash=True)
 class RegexRouter(Router):
-    """Renames a topic whose whole name matches a regular expression."""
+    """Replaces the topic name in a record if a regular expression matches the whole name."""
 
     regex: str
     replacement: str
 
     def apply(self, record: Record) -> None:
-        """Rename the topic by the replacement, if the regular expression matches the whole name."""
+        """Replace the topic name in a record if the regular expression matches the whole name."""
         pattern = re.compile(self.regex, re.ASCII)
         if pattern.fullmatch(record.topic):
             record.topic = pattern.sub(self._replaced, record.topic, count=1)
@@ -96,7 +96,7 @@ def _python_mark(match: re.Match[str]) -> str:
 def parts_of(
     replacement: str, groups: int, group_of: Callable[[int | str], str | None]
 ) -> Iterator[str]:
-    """Yield the texts whose concatenation is the text that replaces a match, as Java's Matcher does.
+    """Yield, piece by piece, the text that replaces a match, by the rules of Java's class ``Matcher``.
 
     In the replacement, ``$1`` and ``${name}`` stand for groups of the match, and a character after a
     backslash stands for itself.
@@ -157,7 +157,7 @@ def check_replacement(regex: str, replacement: str) -> None:
 
 @attrs.frozen(cache_hash=True)
 class TimestampRouter(Router):
-    """Renames the topic of a record by a format with the old name and the record's time."""
+    """Replaces the topic name in a record by a name that can contain the old name and the record's time."""
 
     topic_format: str
     """The new name, in which ``${topic}`` stands for the old name and ``${timestamp}`` for the time."""
@@ -169,10 +169,10 @@ class TimestampRouter(Router):
         return super().traits._replace(reads_time=True)
 
     def apply(self, record: Record) -> None:
-        """Rename the topic of a record by the format."""
+        """Replace the topic name in a record by the name that the formats give."""
         if record.timestamp is None:
             raise TransformError(
-                "TimestampRouter needs the timestamp of the record, which the record does not have"
+                "TimestampRouter needs the timestamp of the record, but the record has no timestamp"
             )
         named = self.topic_format.replace("${topic}", record.topic)
         try:

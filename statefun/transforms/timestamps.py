@@ -73,7 +73,7 @@ class TimestampConverter(PartTransform):
     field: str = ""
     """The name of the field to convert; if empty, the whole key or value is converted."""
     format: DateFormat | None = None
-    """The format of timestamps that are texts."""
+    """The format of timestamps that are texts; None if no text is read or written."""
     unix_precision: UnixPrecision = UnixPrecision.MILLISECONDS
     replace_null_with_default: bool = True
 

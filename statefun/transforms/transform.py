@@ -35,7 +35,7 @@ class Traits(NamedTuple):
     reads_offset: bool = False
     """Whether the transform needs the record's offset, which a record of an egress does not have."""
     takes_null: bool = False
-    """Whether the transform can make a key or value that is not null from null."""
+    """Whether the transform can replace null by a key or value that is not null."""
 
 
 @attrs.define
@@ -83,7 +83,7 @@ class Schemas:
     key: Schema | None
     value: Schema | None
     without: frozenset[Part]
-    """The parts that never have a schema; a part that is not listed here may have an unknown schema."""
+    """The parts that never have a schema; other parts can have a schema that is not known yet."""
 
     def of(self, part: Part) -> Schema | None:
         """Return the schema of the key or value; None if it is not known."""
@@ -98,7 +98,7 @@ class PartTransform(Transform):
 
     @property
     def traits(self) -> Traits:
-        """The traits: the transform reads and changes its part of the record."""
+        """The traits: the transform reads and changes the key or the value, as ``part`` says."""
         return Traits(self.part, frozenset({self.part}))
 
     @abstractmethod

@@ -213,8 +213,8 @@ def test_files_that_change_may_be_read_again(
     )
     text = f"ingress test/in: file {file} was {change} after a part of it was read; "
     assert [record.message for record in caplog.records] == [
-        f"{text}its planned part is skipped",
-        f"{text}going on with the present files",
+        f"{text}the part of it that this micro-batch was to read is skipped",
+        f"{text}the application goes on; a file that is at this path now is read from its beginning",
     ]
 
 

@@ -86,9 +86,9 @@ def test_an_unknown_schema_is_requested_once(
 ) -> None:
     """After a short time it is requested again; once it is registered, it is fetched once."""
     for _ in range(20):
-        with pytest.raises(ValueDecodeError, match="the registry has no schema 1"):
+        with pytest.raises(ValueDecodeError, match="the registry has no schema with id 1"):
             registry.read()
-    with pytest.raises(ValueDecodeError, match="the registry has no schema 2"):
+    with pytest.raises(ValueDecodeError, match="the registry has no schema with id 2"):
         registry.read(2)
     assert registry.asked == 2
 
@@ -144,7 +144,7 @@ def test_a_schema_is_registered_when_it_has_a_number(registry: Registry, body: b
 
 
 def test_unknown_schemas_take_little_memory() -> None:
-    """Malformed values can have any number of a schema."""
+    """Malformed values can have any schema id."""
     unknown = UnknownSchemas()
     for number in range(30_000):
         unknown.add(number)

@@ -51,7 +51,7 @@ _LEGACY = tuple(
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Return the kinds that current documents may name, including the kinds of installed packages."""
+    """Return the kinds that documents of the current format may name, also kinds of other packages."""
     by_name = {kind.name: kind for kind in own_kinds()}
     for package, kind in _installed():
         if by_name.setdefault(kind.name, kind) is not kind:
@@ -74,7 +74,7 @@ def own_kinds() -> tuple[Kind, ...]:
 
 @cache
 def all_kinds() -> Mapping[str, Kind]:
-    """Return all kinds, including kinds that only documents with ``version`` and ``module`` can name."""
+    """Return all kinds, including kinds that only documents of the older formats can name."""
     return {**kinds(), **{kind.name: kind for kind in _LEGACY}}
 
 
@@ -110,7 +110,7 @@ class LegacySection:
     kinds: dict[str, str]
     """The current names of kinds, by the value of the discriminator."""
     id_name: str | None = None
-    """The key of ``meta`` with the id, which current documents have in ``spec``; None if there is no id."""
+    """The key of ``meta`` with the id, which is in ``spec`` in the current format; None if there is no id."""
 
 
 LEGACY_SECTIONS = {

@@ -20,9 +20,9 @@ class Kind:
     name: str
     """The value of ``kind`` in module files, such as ``io.statefun.kafka.v1/ingress``."""
     read: Callable[[Component, Problems], AnyComponent]
-    """A function that reads a component and reports problems; raises Invalid if it can return none."""
+    """A function that reads a component and reports problems; it raises Invalid if it cannot return one."""
     shape: Shape
-    """The keys that the spec of such a component has in current documents."""
+    """The keys that the spec of such a component has in the current format of module files."""
     group: str | None = None
     """The group of kinds in which ids must be unique, such as ``ingress``; None if ids may repeat."""
     id_name: str = ID.name

@@ -125,4 +125,4 @@ LEGACY_ONLY_KINDS = {
         ),
     ),
 }
-"""The kinds that only documents with ``version`` and ``module`` can name, by name."""
+"""The kinds that only documents of the older formats can name, by name."""

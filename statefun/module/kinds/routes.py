@@ -137,7 +137,7 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
 
 
 def plain_route(source: Key[str]) -> Reader[TopicRoute]:
-    """Return a reader of a route whose topic or stream is the value of ``source``."""
+    """Return a reader of a route whose topic or stream is the value of the key ``source``."""
     shape = Shape((source, *COMMON))
 
     @described(shape.schema)

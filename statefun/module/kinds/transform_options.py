@@ -63,7 +63,7 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
 
 
 def _shown(word: str, node: Node) -> str:
-    """Return a word for error texts; if it comes from a variable, it may be secret: return a substitute."""
+    """Return a word for error texts, or a substitute if the word, from a variable, may be a secret."""
     scalars = node.items if isinstance(node, ListNode) else [node]
     is_in_file = any(isinstance(each, ScalarNode) and word in each.source for each in scalars)
     return word if is_in_file else "the value of a variable"
@@ -86,7 +86,7 @@ def _renames(node: Node, problems: Problems) -> tuple[tuple[str, str], ...]:
 
 @described(_words("field:type").schema)  # type: ignore[attr-defined]
 def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
-    """Read the types of a cast by field name; the type of a whole key or value has the field name ``""``."""
+    """Read the types to which fields are cast, by field name; the name of a whole key or value is ``""``."""
     words = _words("field:type")(node, problems)
     if len(words) == 1 and ":" not in words[0]:
         return {"": _kind(words[0], node, problems)}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML with locations: nodes, shapes and readers that report the place of each problem."""
+"""YAML with locations: nodes, shapes and readers that report the location of each problem."""

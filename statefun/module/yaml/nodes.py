@@ -86,7 +86,7 @@ class BrokenNode(Node):
 
 
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
-    """Return the documents of a YAML text without the empty ones; report a syntax error, and stop there.
+    """Return the documents of a YAML text, except for empty ones, up to a syntax error, which is reported.
 
     A ConfigMap of Kubernetes is replaced by the documents of the module files in it.
 

@@ -155,7 +155,8 @@ def _regular_expression(string: str) -> str:
         raise ValueError(f"is not a regular expression: {error}") from None
     if re.search(r"\(\?P|\\[1-9]", string):
         raise ValueError(
-            "must not have a named group or a back-reference, as Java, and so Spark, reads both differently"
+            "must not have a named group or a back-reference: Java, and so Spark, reads them differently "
+            "than Python"
         )
     return string
 

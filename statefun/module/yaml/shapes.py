@@ -90,7 +90,11 @@ class Values:
         self._attempted = attempted
 
     def __getitem__(self, key: Key[T]) -> T:
-        """Return a key's value; raise `Invalid` if the value is missing or invalid, as reported before."""
+        """Return the value of a key.
+
+        Raises:
+            Invalid: if the value is invalid, or a required value is missing; both were reported before.
+        """
         if key in self._failed:
             raise Invalid
         value: T = self._read[key]
@@ -271,7 +275,8 @@ class _Nearest:
 def did_you_mean(scalar: ScalarNode, valid: Iterable[str]) -> _Nearest:
     """Return the valid name that is most similar to a scalar, and a hint; both are empty if none is similar.
 
-    The source of the scalar is compared, so that the hint reveals nothing about a secret.
+    The source of the scalar, in which references are not replaced, is compared, so that the hint reveals
+    nothing about a secret.
     """
     by_lower_case = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(scalar.source.lower(), by_lower_case, n=1)

@@ -39,7 +39,10 @@ class CommitLog:
         return newest_batch(self._offsets.names())
 
     def has(self, batch: int) -> bool:
-        """Return whether ``batch``, which must be one of the newest, is committed: Spark deletes older files."""
+        """Return whether ``batch`` is committed.
+
+        The batch must be one of the newest: Spark deletes the commit files of older batches.
+        """
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
@@ -68,7 +71,7 @@ class CommitLog:
         self._offsets.finish_replacing()
 
     def is_fresh(self) -> bool:
-        """Return whether no batch was ever planned, so that Spark still uses the starting offsets of a run."""
+        """Return whether no batch was ever planned; if so, Spark reads from the starting offsets of the run."""
         return self.planned() < 0
 
     def check(self, batch: int) -> None:
@@ -135,6 +138,8 @@ class CommitLog:
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Lower the end offsets of the newest committed batch, and of the batch after it if that one is planned.
+
+        So the next batch reads the records after the lowered offsets.
 
         Args:
             stops: for each source, the highest offsets that remain, by topic and partition; partitions

@@ -71,10 +71,10 @@ class RenamedFiles(CheckpointFiles):
     """Access to the files of a file system that can rename a file only to a name that no other file has.
 
     A file is replaced in three steps: the new content is written completely under a second name, the file is
-    deleted, and the file with the second name is renamed to the file's own name. While no file has the own
-    name, the content under the second name counts; if both names exist, the content under the second name is
-    left over from a replacement that did not happen. This is no lock: at most one process may write a file at
-    a time.
+    deleted, and the file with the second name is renamed to the file's own name. If only the second
+    name exists, readers use the content under the second name; if both names exist, the content under the
+    second name is left over from a replacement that did not happen. This is no lock: at most one process may
+    write a file at a time.
     """
 
     def list(self, folder: str) -> dict[str, fs.FileInfo]:

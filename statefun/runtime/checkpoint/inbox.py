@@ -30,8 +30,8 @@ class Inbox(Protocol):
     """
 
     is_durable: bool
-    """Whether accepted messages are on the disk. If not, a crash loses them, also those that a planned
-    micro-batch reads: whoever has sent such messages must send them again."""
+    """Whether accepted messages are on the disk. If not, a crash loses them, even the messages that a planned
+    micro-batch reads, and the sender of a lost message must send the message again."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads.
@@ -39,8 +39,8 @@ class Inbox(Protocol):
         Args:
             after: the number of the last message that earlier micro-batches have read; this number is
                 returned if the next micro-batch reads no message.
-            is_busy: whether the next micro-batch delivers messages between functions; an inbox may let its
-                messages wait for them.
+            is_busy: whether the next micro-batch delivers messages between functions; an inbox may
+                keep its own messages back until there are no such messages.
         """
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:

@@ -29,7 +29,7 @@ logger = logging.getLogger("statefun")
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
 _UNLOCKED = "unlocked"
-"""The name of a file that exists while a run without a lock goes on, and after such a run was killed."""
+"""The name of a file that exists while a run uses the checkpoint without a lock; a killed run leaves it."""
 # A program whose JVM was killed needs a moment to notice it and end; so does a JVM whose program ended.
 _GRACE = timedelta(seconds=10)
 _SILENT_WAIT = timedelta(seconds=1)
@@ -63,7 +63,7 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
     While this process has the lock, no JVM of an earlier driver can commit a batch.
 
     Raises:
-        ConfigurationError: if the checkpoint is not on a local file system: other ones have no such lock.
+        ConfigurationError: if the checkpoint is not on a local file system: others have no such lock.
         CheckpointError: if another process still holds the lock after ``patience``.
     """
     if not checkpoint.is_local:
@@ -164,7 +164,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
-    """Try to take a lock for this process without waiting; return whether this process has it now.
+    """Try to lock ``file`` for this process without waiting; return whether this process has the lock now.
 
     Raises:
         CheckpointError: if the file system has no such locks.

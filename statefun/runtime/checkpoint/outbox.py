@@ -56,14 +56,14 @@ class Share(NamedTuple):
     """The records of one egress that one task has produced in one batch."""
 
     first: int
-    """The number of the first of these records; a batch's records for an egress are numbered from 0."""
+    """The number of the share's first record; the records of a batch for one egress are numbered from 0."""
     lane: int
     """The lane that publishes the records."""
     stream: EffectStream
 
     @property
     def numbers(self) -> range:
-        """The numbers of these records among the batch's records for the egress."""
+        """The numbers of the share's records; the records of a batch for one egress are numbered from 0."""
         return range(self.first, self.first + self.stream.records)
 
 
@@ -75,7 +75,7 @@ class Staged:
     digest: bytes
     """The digest of the manifest, which differs between two attempts at the same batch."""
     skips: Skips = attrs.field(factory=dict)
-    """The numbers of egress records that were skipped, so that they are not published."""
+    """The numbers of skipped records, by the id of their egress; skipped records are not published."""
 
     @property
     def lanes(self) -> int:
@@ -97,7 +97,7 @@ class Staged:
                 first = share.numbers.stop
 
     def left_out(self, egress: str) -> frozenset[int]:
-        """Return the numbers of those records of an egress that were skipped, so that they are not published."""
+        """Return the numbers of an egress's skipped records, which are not published."""
         return self.skips.get(egress, frozenset())
 
     def total(self, egress: str) -> int:

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
 _MOST_TYPED = 16
-"""If at most this many messages wait, a person has probably typed them; more were sent by a script."""
+"""If at most this many messages wait, a person has probably typed them by hand; more come from a script."""
 _READ_AT_ONCE = 10_000
 """The largest number of messages that a micro-batch reads."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -164,9 +164,9 @@ class PlaygroundStore:
             return last
 
     def typed(self, after: int) -> int | None:
-        """Return how far the next micro-batch reads, if a person has probably typed the messages that wait.
+        """Return how far the next micro-batch reads if a person has probably typed the waiting messages by hand.
 
-        It reads at most one message to each address.
+        The micro-batch then reads at most one message to each address.
 
         Args:
             after: the number of the last message that earlier micro-batches have read.
@@ -216,7 +216,7 @@ class PlaygroundStore:
     ) -> bool:
         """Add records to the database in one transaction with the marker of their lane's progress.
 
-        If a topic has too many records then, its oldest records are dropped.
+        If a topic has too many records after that, its oldest records are dropped.
 
         Args:
             lane: the name of the lane.
@@ -225,7 +225,7 @@ class PlaygroundStore:
             records: the topic and payload of each record.
 
         Returns:
-            Whether the records were added. They are not if the lane has another marker than ``before``: then
+            Whether the records were added; False if the lane has another marker than ``before``, because
             another run has taken over the lane.
         """
         with self._came:
@@ -246,7 +246,15 @@ class PlaygroundStore:
             return True
 
     def _shortened(self, topic: str, count: _Waiting) -> _Waiting:
-        """Drop the oldest records of a topic until the rest is within the limits; return the rest's counts."""
+        """Drop the oldest records of a topic until the remaining records are within the limits.
+
+        Args:
+            topic: the topic.
+            count: the number and size of the topic's records.
+
+        Returns:
+            The number and size of the remaining records.
+        """
         if count.is_within:
             return count
         sizes = self._database.execute(
@@ -261,8 +269,8 @@ class PlaygroundStore:
         if topic not in self._dropped:
             self._dropped.add(topic)
             logger.warning(
-                "playground: no client takes the records of topic %s; of more than %s records or %s bytes, "
-                "the oldest records are dropped",
+                "playground: no client takes the records of topic %s; the oldest records are dropped, so that "
+                "at most %s records and %s bytes are kept",
                 topic,
                 f"{MOST_RECORDS:,}",
                 f"{MOST_ACCEPTED_BYTES:,}",

@@ -29,7 +29,7 @@ class TimerLog:
     """The durable log of the timer buckets that wait for their tick, by the micro-batch that has added them.
 
     A file ``timers/<batch>`` has the buckets that a batch has added; ``timers/<batch>.all`` is a snapshot of
-    all buckets, which replaces the files that exist when it is written. All files of the folder count,
+    all buckets, which replaces the files that exist when it is written. Readers use all files of the folder,
     whatever their numbers are: batches are added in any order, and a bucket that no longer waits does no harm.
     Only one object may write; others may read at any time, in other threads or processes.
     """
@@ -44,7 +44,7 @@ class TimerLog:
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return the buckets in the log: all that wait for their tick, and perhaps some that had it."""
+        """Return the buckets in the log: all that wait for their tick, perhaps also some whose tick has come."""
         while True:
             try:
                 return self._load()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wraps connectors' connections: checks what they return, and stores the progress of their lanes.
+"""Wraps the connections of connectors: checks their methods' results, and stores the progress of lanes.
 
-A connector that stores markers itself needs only :class:`CheckedCluster`.
+If a connector stores markers itself, its connections are wrapped only in :class:`CheckedCluster`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class CheckedCluster:
     ) -> None:
         self._on_written = on_written
         self._record_count: int | None = None
-        """The number of records in the present call of ``write``; None if ``write`` is not being called."""
+        """The number of records in the current call of ``write``; None if ``write`` is not being called."""
         self._safe_count = 0
-        """The number of records of the present call that are stored safely."""
+        """The number of records of the current call that are stored safely."""
         with named_failures(owner, *_SIGNALS):
             cluster = connect(self._has_written)
         for name in _METHODS:
@@ -88,7 +88,9 @@ class CheckedCluster:
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records, let it show readers those that it has gathered for long enough.
+        """If the connection gathers records, show readers the records that it gathered long enough ago.
+
+        A connection that gathers records stores them safely at once, and shows them to readers later.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -128,9 +130,9 @@ class CheckedCluster:
 
 
 class KeptProgress:
-    """A connection to a place without markers; a file of the checkpoint has the lane's progress instead.
+    """A connection to a system that stores no markers; a file of the checkpoint stores the lane's progress.
 
-    After a crash, records that were written since the file was last stored are written again.
+    After a crash, records that were written since the file was last updated are written again.
 
     Args:
         folder: the folder of the file.
@@ -152,9 +154,9 @@ class KeptProgress:
         self._run = run
         self._marker: Marker | None = None
         self._next_marker: Marker | None = None
-        """The lane's marker with all records of the present call of ``write``."""
+        """The lane's marker with all records of the current call of ``write``."""
         self._first_number = 0
-        """The number of the first record of this call of ``write`` among the lane's records of the batch."""
+        """The number of records that the lane has written in the batch before the current call of ``write``."""
         self._cluster = connect(self._has_written)
 
     def open(self) -> Marker | None:
@@ -176,7 +178,9 @@ class KeptProgress:
         self._store(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """If the connection gathers records, let it show readers those that it has gathered for long enough.
+        """If the connection gathers records, show readers the records that it gathered long enough ago.
+
+        A connection that gathers records stores them safely at once, and shows them to readers later.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -192,9 +196,10 @@ class KeptProgress:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Store the lane's progress during a call of ``write``, when ``count`` of its records are safe.
+        """Store the lane's progress during a call of ``write``; ``count`` records of the call are stored safely.
 
-        Skipped records are not in ``count``, so the lane may be further than the file says.
+        ``count`` does not include skipped records, so the stored progress may be too low: after a crash, some
+        records are then written again.
         """
         next_marker = self._next_marker
         if next_marker is not None:

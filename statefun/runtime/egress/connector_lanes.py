@@ -27,9 +27,10 @@ class Writing:
 
     egress: ConnectorEgress
     query_id: str
-    """The id of the checkpoint, for the names of markers: another application may write to the same place.
+    """The id of the checkpoint, which must be part of the names of markers.
 
-    Empty for an egress that is not exactly-once: it may connect before its checkpoint has an id."""
+    Otherwise two applications that write to the same system could overwrite each other's markers. The text is
+    empty for an egress that is not exactly-once: it may connect before its checkpoint has an id."""
     lane: int
     """The number of the lane: all records of one sender go through the same lane."""
     should_stop: Callable[[timedelta], bool]
@@ -39,9 +40,9 @@ class Writing:
     went_well: Callable[[], None]
     """Must be called when records are written, after which they no longer count as waiting."""
     has_written: Callable[[int], None] = lambda _: None
-    """May be called during ``write``, with how many of its records, from the first on, are stored safely.
+    """May be called during ``write``, with the number of the call's first records that are safely stored.
 
-    After a crash these records are not written again. This is useful if one call of ``write`` may take long."""
+    After a crash, these records are not written again. This helps if one call of ``write`` may take long."""
 
 
 @attrs.frozen
@@ -71,7 +72,7 @@ class ConnectorLaneFactory:
         return DriverLanes(self, missing_lanes)
 
     def _most_lanes(self, lanes: int) -> int:
-        """Return the largest number of lanes in this and all earlier runs, which the checkpoint stores."""
+        """Return ``lanes``, or the number of lanes of an earlier run if larger; store it in the checkpoint."""
         folder = connector_folder(self.checkpoint, self.egress.id)
         if folder.has(_LANES):
             lanes = max(lanes, int(read_framed(folder, _LANES)))

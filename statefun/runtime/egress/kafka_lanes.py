@@ -37,7 +37,14 @@ class KafkaLaneFactory:
     def all_of(
         cls, egresses: Iterable[KafkaEgress], checkpoint: Folder, timeout: timedelta, run: str
     ) -> list[KafkaLaneFactory]:
-        """Return a factory for each egress; at most one egress has a topic for dead letters."""
+        """Return a factory for each egress, which makes the lanes of this egress.
+
+        Args:
+            egresses: all egresses to Kafka; at most one of them has a topic for dead letters.
+            checkpoint: the checkpoint of the application.
+            timeout: how long a cluster may take to create a progress topic.
+            run: the id of the application's run.
+        """
         every = list(egresses)
         letters = next((egress for egress in every if egress.dead_letter_topic), None)
         return [cls(egress, checkpoint, timeout, run, letters) for egress in every]
@@ -48,7 +55,10 @@ class KafkaLaneFactory:
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return the lanes of the egress, which the driver publishes and which share one handler of refusals."""
+        """Return the lanes of the egress, which the driver publishes until ``turn`` ends publishing.
+
+        All these lanes share one handler of refused records.
+        """
         refusals = self.refusals(turn)
 
         def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
@@ -61,7 +71,8 @@ class KafkaLaneFactory:
         """If the egress is exactly-once, create its progress topic, with a partition for each lane.
 
         Returns:
-            The topic, and the number of lanes. For an exactly-once egress, lanes of earlier runs count, too.
+            The topic, and the number of lanes. If the egress is exactly-once, the number includes the lanes
+            of earlier runs; otherwise the topic does not exist, and the number is ``lanes``.
 
         Raises:
             KafkaError: if the cluster cannot create the topic.
@@ -96,14 +107,14 @@ class KafkaLaneFactory:
         turn: LaneTurn,
         marker: Marker | None = None,
     ) -> Lane:
-        """Return a lane of the egress.
+        """Return a lane of the egress, which publishes records until the lane's time is over.
 
         Args:
             number: the number of the lane.
             progress: the progress topic; unused unless the egress is exactly-once.
-            refusals: handles refused records.
-            turn: decides how long the lane may go on publishing.
-            marker: the lane's progress, if it is known.
+            refusals: handles records that the cluster refuses for good.
+            turn: the time that the lane has; tells the lane when to stop publishing.
+            marker: the lane's progress; None if it is not known.
         """
         egress = self.egress
         patience, losses = Patience(egress), RecordCounter(egress, "lost")
@@ -132,9 +143,9 @@ class KafkaLaneFactory:
 def _write_letters(
     egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
 ) -> None:
-    """Write dead letters of refused records to an egress that is not the egress of these records.
+    """Write dead letters to ``egress``; the refused records themselves were for another egress.
 
-    No transaction covers both egresses: after a crash the letters may be written again.
+    No transaction covers both egresses: after a crash the dead letters may be written again.
     """
     refusals = Refusals(egress, DeadLetterTopic.of(egress), alone=True)
     cluster = AtLeastOnce(egress, should_stop, Patience(egress), refusals)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lane: the records of some state partitions for one egress, published in order.
 
-Records of one sender always go through the same lane. A lane knows no Kafka: it talks to a
-cluster through the protocol :class:`Cluster`, and exactly-once rests on the order of its steps::
+Records of one sender always go through the same lane. A lane does not depend on Kafka: it talks
+to a cluster through the protocol :class:`Cluster`, and exactly-once rests on the order of its steps::
 
     open    fence the lane's former publisher, then read the lane's progress
     claim   name the lane's new owner, once all lanes of all egresses are open
@@ -10,10 +10,10 @@ cluster through the protocol :class:`Cluster`, and exactly-once rests on the ord
     write   write the next records and the progress with them, both or neither
     again   from ``open`` on, as soon as an answer is missing: the request may still take effect
 
-A driver that another driver has fenced cannot distinguish that from a lost answer or from a
+A driver that another driver has fenced cannot distinguish the fencing from a lost answer or from a
 transaction that took too long: it opens the lane again, reads the owner, and goes on or ends.
 Two drivers, on two copies of a checkpoint, may fence each other for a while. But a driver claims
-only lanes that nobody else has claimed since it opened them. So of two drivers that have
+only lanes that nobody else has claimed since this driver opened them. So of two drivers that have
 claimed all lanes, one has opened each lane after the other's claim, and sees what is published.
 """
 
@@ -78,7 +78,7 @@ class Marker(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A lane's connection to its cluster; it is used until an answer of the cluster is missing.
+    """A lane's connection to its cluster; the lane closes it as soon as an answer of the cluster is missing.
 
     Any method may raise UncertainError; after that, only :meth:`close` is called.
     """
@@ -101,7 +101,7 @@ class GatheringCluster(Cluster, Protocol):
     """
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Show readers the records that were gathered for long enough.
+        """Show readers the records that were gathered long enough ago.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -119,7 +119,9 @@ class LaneBatch:
     digest: bytes
     streams: tuple[EffectStream, ...]
     left_out: frozenset[int] = frozenset()
-    """The positions of skipped records, which are not published and count as written."""
+    """The positions of skipped records among the lane's records in the batch; the first position is 0.
+
+    The lane leaves skipped records out, and its progress includes them as if they were published."""
 
     @classmethod
     def of(cls, staged: Staged, egress: str, lane: int) -> LaneBatch:
@@ -156,9 +158,9 @@ class Lane:
         connect: makes a connection to the cluster.
         pause: called with the reason when an answer is missing, to wait before the next attempt;
             raises UndeliveredError to give up.
-        is_late: returns whether another lane object is to publish the remaining records, from
-            :attr:`marker` on; called after each portion of records.
-        marker: the lane's progress, if it is known.
+        is_late: returns whether to stop before all records are published; another lane object then
+            goes on from :attr:`marker`. Called after each portion of records.
+        marker: the lane's progress; None if it is not known.
         chunk_records: the largest number of records in a portion, which is written at once.
     """
 
@@ -206,7 +208,7 @@ class Lane:
         self._owners = {self._run, *earlier_owners}
 
     def connect(self) -> None:
-        """Connect to a cluster without markers early, so that the first batch need not wait for the connection.
+        """Connect early, so that the first batch need not wait; only for a cluster that stores no markers.
 
         If the cluster does not answer yet, publishing the first batch connects again.
 
@@ -247,7 +249,9 @@ class Lane:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records, let it show readers those that it has gathered for long enough.
+        """If the cluster gathers records, show readers the records that it gathered long enough ago.
+
+        A cluster that gathers records stores them safely at once, and shows them to readers later.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

@@ -31,10 +31,12 @@ class Lanes(Protocol):
     """All lanes of one egress, through which batches are published."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
+        """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """If the cluster gathers records, let it show readers those that it has gathered for long enough.
+        """If the cluster gathers records, show readers the records that it gathered long enough ago.
+
+        A cluster that gathers records stores them safely at once, and shows them to readers later.
 
         Args:
             is_last: whether no batch follows; then readers see all records.
@@ -80,7 +82,7 @@ class LaneFactory(Protocol):
 
 @attrs.frozen
 class UntilStopped:
-    """Lets the lanes that the driver publishes go on until an event is set."""
+    """Lets the driver publish lanes until an event is set."""
 
     stop: threading.Event
 
@@ -99,7 +101,11 @@ class UntilStopped:
 
 
 def pausing(patience: Patience, turn: LaneTurn) -> Callable[[str], None]:
-    """Return a function that makes a lane wait before its next attempt, and logs the reason."""
+    """Return a function that waits before a lane's next attempt.
+
+    Its argument is the reason, which is logged if records wait for long. The function raises
+    UndeliveredError if ``turn`` ends publishing.
+    """
 
     def wait(reason: str) -> None:
         patience.wait(reason)
@@ -175,7 +181,7 @@ class DriverLanes:
             self.claim()
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
+        """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
         for staged in batches:
             before = self._count_refused()
             self.claim_more(staged.manifest.query_id, staged.lanes)
@@ -184,7 +190,9 @@ class DriverLanes:
             yield Published(staged, self._count_refused() - before)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let each lane's cluster show readers the records that it has gathered for long enough.
+        """If a lane's cluster gathers records, show readers the records that it gathered long enough ago.
+
+        A cluster that gathers records stores them safely at once, and shows them to readers later.
 
         Args:
             is_last: whether no batch follows; then readers see all records.

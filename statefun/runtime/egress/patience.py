@@ -74,7 +74,7 @@ class RecordCounter:
 
     Args:
         egress: the egress.
-        fate: what happens to these records, such as ``lost``; log lines have this after their number.
+        fate: what happens to these records, such as ``lost``; a log line then says ``7 records lost``.
     """
 
     def __init__(self, egress: KafkaEgress, fate: str) -> None:
@@ -86,7 +86,13 @@ class RecordCounter:
         self._logged_at = 0.0
 
     def add(self, topic: str, reason: str, count: int = 1) -> None:
-        """Count further records that the egress does not accept; log the count, but not too often."""
+        """Count further records that the egress does not accept; log the total, but not too often.
+
+        Args:
+            topic: the topic of these records, for the log line.
+            reason: why the egress does not accept these records, for the log line.
+            count: the number of these records.
+        """
         self.count += count
         if not self._logged or time.monotonic() - self._logged_at > _PATIENCE.total_seconds():
             self._log(f"{reason} (topic {topic})")

@@ -30,7 +30,7 @@ class PlaygroundCluster:
         """The lane's marker, as JSON, that this connection has read or written last."""
 
     def open(self) -> Marker | None:
-        """Return the lane's marker from the database; None if it has none."""
+        """Return the lane's marker from the database; None if the lane has none."""
         self._progress = self._store.marker(self._lane)
         if self._progress is None:
             return None

@@ -28,7 +28,7 @@ _LAST_RECORDS_PATIENCE = timedelta(seconds=5)
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for the answer to a request that begins, commits or aborts a transaction."""
 _PROPAGATION = timedelta(seconds=5)
-"""How long a topic may be unknown to a broker, since the topic may be new."""
+"""How long a producer waits for a topic that a broker does not know yet, since the topic may be new."""
 
 ShouldStop = Callable[[timedelta], bool]
 """Returns whether to stop publishing; its argument is the time without progress so far."""
@@ -116,7 +116,8 @@ class AtLeastOnce:
         """Check that the producer sends records one by one if :attr:`Refusals.alone` is set, else in batches.
 
         Raises:
-            UncertainError: if it does not; its setting cannot change, so the lane makes another producer.
+            UncertainError: if the producer does otherwise; the lane then makes another producer, since the
+                setting of a producer cannot change.
         """
         if self._alone != self._refusals.alone:
             raise UncertainError(
@@ -175,11 +176,15 @@ class AtLeastOnce:
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Return whether the present transaction has failed; False here, since there are no transactions."""
+        """Return whether the current transaction has failed; False here, since there are no transactions."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
-        """Return the result of ``call``, a method of the producer that runs callbacks for up to ``time``."""
+        """Run ``call``, a producer's method that runs callbacks for up to ``time``; return its result.
+
+        Raises:
+            UncertainError: if the producer has failed.
+        """
         try:
             return call(time.total_seconds())
         except Exception as error:

@@ -41,7 +41,9 @@ _READABLE = 150
 """The largest number of characters of the egress's id in the topic's name; Kafka allows 249 in a name."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
-"""How many of a lane's last offsets are read at first; each transaction uses two offsets."""
+"""How many of a lane's last offsets are read first; if they have no marker, more offsets are read.
+
+Each transaction uses two offsets."""
 _CONFIG = {
     "cleanup.policy": "compact",
     # Old markers are of no use: keep the topic small.
@@ -113,11 +115,11 @@ class ProgressTopic:
         return EgressRecord(self.name, self._key(lane), value, None, partition=lane)
 
     def read(self, lane: int) -> Marker | None:
-        """Return the newest committed marker of a lane that has no open transaction; None if it has no marker.
+        """Return the newest committed marker of a lane; None if the lane has no marker.
 
         Raises:
             CheckpointError: if the topic has records that are no markers.
-            UncertainError: if the marker cannot be read at present.
+            UncertainError: if the lane has an open transaction, or the marker cannot be read at present.
         """
         try:
             return self._read(lane)

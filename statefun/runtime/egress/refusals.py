@@ -69,11 +69,13 @@ class Refused(NamedTuple):
     """A record that a cluster has refused, or may have refused."""
 
     number: int
-    """The number of the record among the records that the lane writes at once."""
+    """The number of the record among the lane's records in the batch."""
     record: EgressRecord
     reason: ClientError
     alone: bool
-    """Whether the cluster has refused this very record; False if it has refused a producer batch with it."""
+    """Whether the cluster has refused this very record.
+
+    False if the cluster has refused a whole producer batch that contains this record."""
 
 
 class OutboxPlace(NamedTuple):
@@ -123,7 +125,7 @@ class Refusals:
         self.alone = alone
         """Whether each record must be sent in a separate producer batch, to find the refused ones."""
         self.written = set(written)
-        """The places of refused records whose dead letters were written to another egress already."""
+        """The places, in the outbox, of refused records whose dead letters another egress has already."""
 
     def certain(
         self, refused: Sequence[Refused], aborted_records: Mapping[int, EgressRecord]
@@ -132,8 +134,8 @@ class Refusals:
 
         Args:
             refused: the records for which the cluster has returned an error of a refusal.
-            aborted_records: the records of an aborted transaction, by their numbers. Records in it for a
-                topic that refuses all records count as refused, too.
+            aborted_records: the records of an aborted transaction, by their numbers. If the cluster refuses
+                all records of a topic, all aborted records of this topic are returned, too.
 
         Raises:
             UncertainError: if it is not certain which records are refused; then the records are sent again.
@@ -195,7 +197,10 @@ class Refusals:
         return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Count refused records, after the others are written; later records are sent in batches again."""
+        """Count refused records; called once all other records of the portion are written.
+
+        Later records are sent in batches again.
+        """
         self.alone = False
         self.written.clear()
         if refused:
@@ -276,7 +281,7 @@ class Refusals:
 
 
 def _stopping(error: KafkaError, remedy: str = "") -> KafkaError:
-    """Return the error that ends publishing because of a refused record."""
+    """Return ``error`` with ``remedy`` in its text; it ends publishing because of a refused record."""
     return type(error)(f"{error.message}{remedy}; the records stay in the outbox")
 
 

@@ -2,7 +2,7 @@
 """Publishes the lanes of an egress by Spark tasks, which run at the same time.
 
 A task does not keep its core for long, because other tasks need the core. It ends between two
-portions of records and returns the lane's progress, and the next task of the lane goes on from there. It
+portions of records and returns the lane's progress, and the next task of the lane goes on from there. A task
 also ends when it makes no progress, but never because writing a portion takes long: the next task would
 have to write the portion again from its beginning.
 """
@@ -31,7 +31,7 @@ from statefun.sdk.errors import StatefunError, restored
 _TASK_TIME = timedelta(seconds=10)
 """How long a task may have its core; then it ends, and the next task of the lane goes on."""
 _STALL = timedelta(seconds=30)
-"""A task that makes no progress for this long ends, too; the Kafka client has given up its requests then."""
+"""How long a task may go without progress; then it ends, and the Kafka client has given up its requests."""
 
 
 @attrs.frozen
@@ -43,7 +43,7 @@ class LaneState:
     alone: bool = False
     """Whether each record must be sent in a separate producer batch."""
     written: frozenset[OutboxPlace] = frozenset()
-    """The places of refused records whose dead letters another egress has already."""
+    """The places, in the outbox, of refused records whose dead letters another egress has already."""
     refused: int = 0
     """The number of records that the cluster has refused during the last task."""
     is_done: bool = False
@@ -70,7 +70,7 @@ class TaskLanes:
         self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish the egress's records of ``batches`` in order; yield each batch once they are published."""
+        """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
         for lanes, same_lanes in groupby(batches, key=lambda staged: staged.lanes):
             batches_of_job = list(same_lanes)
             if self._progress is None or self._created < lanes:
@@ -95,7 +95,12 @@ class TaskLanes:
                 refused = 0
 
     def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
-        """Log a warning if a lane makes no progress in several tasks; one task is too short to notice it."""
+        """Log a warning if a lane makes no progress in several tasks; a single task is too short to notice it.
+
+        Args:
+            before: the progress of the lanes before their newest tasks.
+            after: the progress of the same lanes after these tasks.
+        """
         pairs = zip(before, after, strict=True)
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()

@@ -125,7 +125,7 @@ class EgressThread:
             self._on_error(failure)
 
     def _next(self, limit: timedelta | None) -> list[Staged]:
-        """Wait for batches, up to ``limit`` if it is given; return no batches after :meth:`stop`."""
+        """Wait for batches, up to ``limit`` if given; return an empty list after ``limit`` or :meth:`stop`."""
         seconds = None if limit is None else min(limit.total_seconds(), threading.TIMEOUT_MAX)
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), seconds)

@@ -60,7 +60,7 @@ class GroupOffsets:
         """The commits of each ingress, in the order of the ingresses."""
 
     def commit(self, batch: int) -> None:
-        """Commit the end offsets of ``batch``, which must be committed, to the consumer groups.
+        """Commit the end offsets of ``batch``, which Spark has committed, to the consumer groups.
 
         If a cluster does not accept the offsets, a warning is logged; the next batch commits newer offsets.
         """

@@ -100,7 +100,7 @@ class Publisher:
 
         Raises:
             StatefunError: if the lanes of an exactly-once egress cannot be opened or claimed, or the
-                properties of another egress that this process publishes to are wrong.
+                properties of an egress to which the driver publishes are wrong.
         """
         for id_, factory in self._factories.items():
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)

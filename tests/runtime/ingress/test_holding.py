@@ -36,7 +36,7 @@ def test_reading_slows_down_while_too_much_waits(
         f"{MOST_WAITING_BYTES + 2:,}",
         f"{MOST_WAITING_BYTES // 2 + 1:,}",
     ]
-    assert "the last ones are for t/slow;" in caplog.text
+    assert "the newest messages are for t/slow;" in caplog.text
 
 
 def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
