@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import attrs
@@ -76,7 +77,7 @@ def counts_anew(checkpoint: Folder) -> _Count:
     return _Count(-1, 0, 0)
 
 
-def never_holds(gauge: WaitingGauge, size: int) -> None:
+def never_holds(gauge: WaitingGauge, size: int, growth: Counter[str]) -> None:
     """Let reading go on, whatever waits."""
 
 
