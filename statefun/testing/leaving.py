@@ -34,7 +34,7 @@ class ChoosingRunner:
 
     Args:
         leaves: decides whether a call leaves its micro-batch.
-        most: returns how many messages the next call handles at most.
+        most: returns how many messages the next call handles at most; None if nobody knows yet.
         is_short: decides whether a call reaches its time limit after its first message.
     """
 
@@ -43,7 +43,7 @@ class ChoosingRunner:
     def __init__(
         self,
         leaves: Callable[[], bool],
-        most: Callable[[], int],
+        most: Callable[[], int | None],
         is_short: Callable[[], bool],
     ) -> None:
         self._leaves = leaves
@@ -70,7 +70,7 @@ class ChoosingRunner:
         return outcomes
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is chosen for each call
-        """Return how many messages the next call handles at most."""
+        """Return how many messages the next call handles at most; None if nobody knows yet."""
         return self._most()
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes

@@ -12,6 +12,7 @@ from simulation.world import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
     POISON,
+    STATELESS,
     Attempts,
     Cancelled,
     Received,
@@ -19,8 +20,12 @@ from simulation.world import (
     World,
     journals,
 )
+from statefun import IntType
 from statefun.engine.wheel import tick_of
+from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.commit_log import CommitLog
+
+_INT = IntType.serializer()
 
 
 def refusal(world: World, reason: str) -> str:
@@ -48,6 +53,7 @@ def difference(world: World) -> str:
         *_egress_differences(world),
         *_message_differences(world),
         *left_waiting(world.here.attempts),
+        *_miscounted(world.here.attempts),
     ]
     return "; ".join(found[:3])
 
@@ -92,35 +98,50 @@ def _egress_differences(world: World) -> Iterator[str]:
 
 
 def _message_differences(world: World) -> Iterator[str]:
-    """Compare received messages with sent ones."""
+    """Compare received messages with sent ones, and failed ones with those that had to fail."""
     sent: dict[str, Sent] = {}
     received: dict[str, list[Received]] = defaultdict(list)
     cancelled: dict[str, list[Cancelled]] = defaultdict(list)
     places: dict[str, int] = {}
+    lost: list[str] = []
     for _, journal in journals(world.here.attempts):
         sent.update((each.uid, each) for each in journal.sent)
         for each in journal.received:
             places[each.uid] = len(places)
             received[each.uid].append(each)
+        lost += journal.failed
         for request in journal.cancelled:
             cancelled[request.uid].append(request)
     for name, target in zip(world.names, world.records, strict=True):
-        expected = [] if name.endswith(POISON) else [target]
+        expected = [] if name.endswith(POISON) or name in lost else [target]
         if [each.target for each in received.pop(name, [])] != expected:
             yield f"record {name} was not received once, or is poison"
     for uid in received.keys() - sent.keys():
         yield f"{uid} was received, and not sent"
     for message in sent.values():
-        yield from _delivery(world, message, received[message.uid], cancelled[message.uid])
+        fails = message.uid.endswith(POISON) or message.uid in lost
+        yield from _delivery(
+            world, message, received[message.uid], cancelled[message.uid], fails=fails
+        )
     yield from _disorder(sent.values(), places)
+    yield from _failure_differences(world, len(lost), sent)
+
+
+def _failure_differences(world: World, lost: int, sent: Iterable[str]) -> Iterator[str]:
+    """Compare the number of failed messages with those that had to fail."""
     poison = sum(name.endswith(POISON) for name in (*world.names, *sent))
     failed = sum(attempt.failed for attempt in world.here.attempts.values())
-    if failed != poison:
-        yield f"{failed} messages have failed, and {poison} are poison"
+    if failed != poison + lost:
+        yield f"{failed} messages have failed, {poison} are poison, and {lost} had no process"
 
 
 def _delivery(
-    world: World, message: Sent, received: list[Received], cancelled: list[Cancelled]
+    world: World,
+    message: Sent,
+    received: list[Received],
+    cancelled: list[Cancelled],
+    *,
+    fails: bool,
 ) -> Iterator[str]:
     """Check that a message was delivered to its target, once, and not before it was due."""
     readings = world.chaos.clock.readings
@@ -129,7 +150,7 @@ def _delivery(
         return max(readings[max(message.reading - 1, 0) : reading]) >= message.floor
 
     count = len(received)
-    if message.uid.endswith(POISON):
+    if fails:
         if count:
             yield f"{message} was handled"
     elif any(each.is_sure and not has_been_due(each.reading) for each in cancelled):
@@ -154,14 +175,26 @@ def _disorder(sent: Iterable[Sent], places: dict[str, int]) -> Iterator[str]:
             pairs[each.sender, each.target, tick].append(each)
     for (sender, target, _), messages in pairs.items():
         for first, second in combinations(messages, 2):
-            if first.batch == second.batch and sender.endswith(b"relay"):
+            if first.batch == second.batch and sender.endswith(STATELESS):
                 continue  # without state, it may run at several places of a micro-batch at once
             if first.due > second.due:
-                if first.batch != second.batch or sender.endswith(b"relay"):
+                if first.batch != second.batch or sender.endswith(STATELESS):
                     continue  # the first may have been on its way already
                 first, second = second, first  # noqa: PLW2901 - the other way round
             if places[first.uid] > places[second.uid]:
                 yield f"{first} came after {second}, from {sender!r} to {target!r}"
+
+
+def _miscounted(attempts: Attempts) -> Iterator[str]:
+    """Compare the counts in the states with the numbers of received messages."""
+    received = Counter(each.target for _, own in journals(attempts) for each in own.received)
+    for key, stored in attempts[max(attempts)].state.items() if attempts else ():
+        for value in AddressState.FromString(stored).values:
+            if value.name == "count" and _INT.deserialize(value.value) != received.pop(key, 0):
+                yield f"{key!r} has counted wrongly"
+    for key in received:
+        if not key.endswith(STATELESS):
+            yield f"{key!r} has no count"
 
 
 def counted(world: World) -> Counter[str]:

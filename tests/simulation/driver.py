@@ -13,6 +13,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from simulation.chaos import CrashError
+from simulation.clocks import Stopwatch
 from simulation.publishing import (
     EndlessError,
     Publishing,
@@ -24,11 +25,14 @@ from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
+from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.preflight.recovery import Succession, check_logs
@@ -49,6 +53,8 @@ _EGRESSES = tuple(
         (AT_LEAST_ONCE, DeliverySemantic.AT_LEAST_ONCE),
     )
 )
+_MOST_BATCHES = 1000
+"""A driver runs no more micro-batches; an application that needs more without any faults would run for ever."""
 _PATIENT = 3
 """So often a driver that is idle waits for a while, before the clock is set to the end."""
 
@@ -73,7 +79,7 @@ class Driver:
         self._staging: Staging | None = None
         self._batch = -1
 
-    def run(self, batches: int = 1000) -> None:
+    def run(self, batches: int = _MOST_BATCHES) -> None:
         """Recover, publish the remaining batches, then run micro-batches until no work is left."""
         checkpoint = self._checkpoint
         before, self._chaos.meanwhile = self._chaos.meanwhile, self._meanwhile
@@ -97,6 +103,9 @@ class Driver:
             )
             kept = retention.Retention(checkpoint)
             run, timeout = self._chaos.uuid4().hex, self._settings.kafka_timeout
+            unfinished = UnfinishedCalls(checkpoint, Stopwatch(self._chaos.clock).monotonic)
+            last = feedback_offset(log, log.planned()).last_of(CALLS_INBOX)
+            register = CallRegister(unfinished, last)
             publisher = Publisher(
                 run,
                 [
@@ -116,10 +125,14 @@ class Driver:
             self._chaos.step()
             with jvm_lock(self._jvm(), checkpoint, timedelta(0)):
                 prepared.succession.check_start(log.newest())
-                self._engine = Engine(self._world, self._history, self._settings.immediate_messages)
-                self._staging = self._new_staging(prepared, publisher)
+                immediate = self._settings.immediate_messages
+                self._engine = Engine(self._world, self._history, immediate, register, run)
+                self._staging = self._new_staging(prepared, publisher, register)
                 cast("Any", self._staging)._waiting_gauge._pause = self._hold
-                self._follow(self._engine, self._publishing, batches)
+                is_done = self._follow(self._engine, self._publishing, batches)
+                if not (is_done or self._chaos.active):
+                    raise EndlessError("micro-batches do not come to an end")
+                register.close()
         finally:
             self._chaos.meanwhile = before
 
@@ -132,16 +145,19 @@ class Driver:
         if self._publishing and generator.random() < 0.3:
             world.zombies += self._publishing.left_behind()
 
-    def _new_staging(self, prepared: Prepared, publisher: Publisher) -> Staging:
+    def _new_staging(
+        self, prepared: Prepared, publisher: Publisher, register: CallRegister
+    ) -> Staging:
         return Staging(
             self._settings,
             prepared,
             publisher,
             self._chaos.clock,
-            lambda batch, outcomes: None,
+            lambda batch, outcomes: register.staged(outcomes),
         )
 
-    def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> None:
+    def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> bool:
+        """Run at most so many micro-batches; return whether no work is left."""
         chaos, idle = self._chaos, 0
         while batches and idle <= _PATIENT:
             if (publishing.backlog > 4 or chaos.random.random() < 0.5) and publishing.step():
@@ -154,6 +170,7 @@ class Driver:
             elif not publishing.step():
                 idle += 1
                 if idle == _PATIENT:
+                    engine.deliver_reports()
                     chaos.clock.catch_up()
                 elif chaos.random.random() < 0.5:
                     chaos.clock.pass_idly()
@@ -162,6 +179,7 @@ class Driver:
             is_alone = self._history is self._world.here and not self._world.copy
             if is_alone and chaos.happens(chaos.copies):
                 self._world.make_copy()
+        return idle > _PATIENT
 
     def _stage(self, frame: Frame, batch: int) -> None:
         assert self._staging is not None

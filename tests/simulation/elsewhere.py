@@ -153,7 +153,7 @@ class Worker:
         assert self.actor is not None
         actor = self.actor.elsewhere()
         answer = await self._server.answer(body, seconds, actor)
-        self.actor.journal.add(actor.journal)
+        self.actor.journal_of_call.add(actor.journal)
         return answer
 
     def connection(self) -> contextlib.AbstractAsyncContextManager[None]:

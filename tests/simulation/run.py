@@ -18,14 +18,16 @@ from simulation.clocks import Stopwatch
 from simulation.driver import Driver
 from simulation.publishing import THREADING, EndlessError
 from simulation.world import World
-from statefun.engine import buckets, chunks, running_calls
+from statefun.engine import buckets, chunks, left_calls, running_calls
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
+from statefun.runtime.calls import call_register, unfinished_calls
 from statefun.runtime.checkpoint import file_systems, timer_log
 from statefun.runtime.dispatch import announcement, segments
 from statefun.runtime.egress import tasks, thread
 from statefun.runtime.ingress import holding
 from statefun.runtime.release import publisher
 from statefun.sdk.errors import CheckpointError
+from statefun.testing import leaving
 
 logging.getLogger("simulation").setLevel(logging.CRITICAL)
 
@@ -84,12 +86,26 @@ def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
         *((module, "time", watch) for module in (batch_run, calling, endpoint_client)),
         *((module, "random", chaos.random) for module in (announcement, attempts, circuit)),
         (calling, "Circuit", partial(circuit.Circuit, clock=watch.monotonic)),
-        (running_calls, "await_all", side_by_side.await_all),
         (holding, "logger", logging.getLogger("simulation")),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
         (chunks, "_MOST_ASKED", choose([1, 2, 32])),
         (remote_function, "_MOST_OUTAGES", choose([1, 2, 5])),
+    ]
+
+
+def _leaving(world: World) -> list[tuple[Any, str, Any]]:
+    """Return the model of the parts around calls that leave their micro-batches."""
+    choose = world.calls.choice
+    return [
+        (leaving, "await_all", side_by_side.await_all),
+        (left_calls, "logger", logging.getLogger("simulation")),
+        (unfinished_calls, "logger", logging.getLogger("simulation")),
+        (holding, "logger", logging.getLogger("simulation")),
+        (call_register, "_BATCH_BYTES", choose([1, 200, 1_000_000])),
+        (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
+        (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
+        (chunks, "_MOST_ASKED", choose([1, 2, 32])),
     ]
 
 
@@ -111,8 +127,12 @@ def _simulated(world: World) -> Iterator[None]:
         (timer_log, "_LOG_LENGTH", choose([2, 3, 100])),
         (buckets, "_FULL_BYTES", choose([100, 200, 100_000])),
     ]
+    if world.has_calls:
+        changes += _leaving(world)
     if world.has_endpoint:
         changes += _elsewhere(world)
+    if world.has_coroutines:
+        changes.append((running_calls, "await_all", side_by_side.await_all))
     with ExitStack() as stack:
         for module, name, value in changes:
             stack.enter_context(mock.patch.object(module, name, value))

@@ -8,15 +8,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from simulation import broken, broken_elsewhere, driver
+from simulation import broken, broken_calls, broken_elsewhere, driver
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
 from statefun.engine import buckets, chunks, delays
 from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.left_calls import LeftCalls
 from statefun.engine.transports import TransportCalls
 from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions
+from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.checkpoint import folder as filesystem
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -56,7 +59,7 @@ SABOTAGES = {
     "marker-before-fence": Sabotage(
         "a lane is fenced before its marker is read",
         [Change(ExactlyOnceModel, "open", broken.marker_before_fence)],
-        220,
+        325,
     ),
     "same-producer-again": Sabotage(
         "a producer that got no answer is not asked again",
@@ -66,7 +69,7 @@ SABOTAGES = {
     "marker-apart": Sabotage(
         "records and marker are of one transaction",
         [Change(ExactlyOnceModel, "write", broken.marker_apart)],
-        14,
+        1,
     ),
     "forgotten-lanes": Sabotage(
         "the lanes of earlier runs are opened, too",
@@ -81,7 +84,7 @@ SABOTAGES = {
     "anybodys-records": Sabotage(
         "what was published with a copy is not taken for one's own",
         [Change(Lane, "open", broken.anybodys_records)],
-        325,
+        266,
     ),
     "forgotten-runs": Sabotage(
         "runs are kept for as long as markers name them",
@@ -91,12 +94,12 @@ SABOTAGES = {
     "lanes-by-order": Sabotage(
         "a state partition is always in the same lane of a batch",
         [Change(LaneBatch, "of", broken.mixed_lanes)],
-        342,
+        73,
     ),
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        2681,
+        121,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
@@ -106,7 +109,7 @@ SABOTAGES = {
     "published-before-commit": Sabotage(
         "effects are released once their batch is committed",
         [Change(Publisher, "_step", broken.released_early)],
-        282,
+        108,
     ),
     "uncommitted-leftovers": Sabotage(
         "a start publishes committed batches only",
@@ -119,12 +122,12 @@ SABOTAGES = {
     "leftovers-forgotten": Sabotage(
         "a start publishes what an earlier run has left",
         [Change(Outbox, "recover", broken.recovers_nothing)],
-        13,
+        7,
     ),
     "finished-by-the-first": Sabotage(
         "a batch is done with when all egresses are",
         [Change(Publisher, "_published", broken.finished_by_first)],
-        20,
+        14,
     ),
     # Messages between functions
     "unordered-streams": Sabotage(
@@ -135,7 +138,7 @@ SABOTAGES = {
     "undelivered-deleted": Sabotage(
         "a batch is kept until its messages are delivered",
         [Change(Retention, "published", broken.deletes_undelivered)],
-        2,
+        1,
     ),
     "stale-stage": Sabotage(
         "what an earlier attempt has staged does not outlive an attempt that stages nothing",
@@ -146,12 +149,12 @@ SABOTAGES = {
     "timers-forgotten": Sabotage(
         "buckets are noted before their batch leaves the outbox",
         [Change(TimerLog, "add", broken.adds_nothing)],
-        21,
+        15,
     ),
     "small-snapshot": Sabotage(
         "a snapshot has all pending buckets",
         [Change(TimerLog, "add", broken.small_snapshot)],
-        23,
+        16,
     ),
     "tick-ahead": Sabotage(
         "a bucket gets its tick when its time has come",
@@ -171,7 +174,7 @@ SABOTAGES = {
     "dropped-too-early": Sabotage(
         "a bucket is pending until its tick is delivered",
         [Change(PendingBuckets, "drop", broken.drops_too_much)],
-        2,
+        0,
     ),
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
@@ -181,17 +184,17 @@ SABOTAGES = {
     "chunks-forgotten": Sabotage(
         "the chunks of a full bucket get ticks of their own",
         [Change(buckets, "_move", broken.forgets_chunks)],
-        6,
+        0,
     ),
     "chunks-known": Sabotage(
         "a new chunk of a bucket that is known is noted",
         [Change(PendingBuckets, "__contains__", broken.knows_chunks)],
-        6,
+        0,
     ),
     "released-from-coarse": Sabotage(
         "a coarse bucket releases what is due, and nothing else",
         [Change(buckets, "_deal", broken.releases_all)],
-        27,
+        15,
     ),
     "passed-on-unnoted": Sabotage(
         "a bucket gets its tick to which a coarser one passes messages on",
@@ -201,17 +204,17 @@ SABOTAGES = {
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
         [Change(feedback_tasks, "_unwrapped", broken.unordered)],
-        6,
+        0,
     ),
     "cancelled-anyway": Sabotage(
         "a message whose token was cancelled is not released",
         [Change(delays, "cancel", broken.cancels_nothing)],
-        1,
+        0,
     ),
     "release-without-token": Sabotage(
         "a token is free again after its release",
         [Change(delays, "_run_token", broken.keeps_tokens)],
-        35,
+        2,
     ),
     # Functions elsewhere: messages that wait
     "chunks-overtaken": Sabotage(
@@ -222,17 +225,17 @@ SABOTAGES = {
     "settled-meanwhile": Sabotage(
         "no chunk is put in front of those that are on their way back",
         [Change(chunks, "settle_chunks", broken_elsewhere.settles_meanwhile)],
-        1179,
+        44,
     ),
     "chunks-asked-again": Sabotage(
         "a chunk is asked for once",
         [Change(chunks, "ask", broken_elsewhere.asks_again)],
-        122,
+        44,
     ),
     "chunks-unordered": Sabotage(
         "chunks come back in their order",
         [Change(chunks, "release", broken_elsewhere.comes_back_unordered)],
-        56,
+        44,
     ),
     "chunks-kept": Sabotage(
         "a chunk that has come back is empty",
@@ -252,12 +255,12 @@ SABOTAGES = {
     "waiting-never-less": Sabotage(
         "messages that are called again wait no more",
         [Change(TransportCalls, "resume", broken_elsewhere.resumes_nothing)],
-        10,
+        0,
     ),
     "reading-not-held": Sabotage(
         "a micro-batch that adds to too much is held up",
         [Change(WaitingGauge, "_report", broken_elsewhere.never_holds)],
-        79,
+        0,
     ),
     # Functions elsewhere: suspects
     "suspects-together": Sabotage(
@@ -266,12 +269,12 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
-        1142,
+        56,
     ),
     "others-in-a-turn": Sabotage(
         "while a suspect is called, its server is called for no other address",
         [Change(RemoteFunctions, "admit", broken_elsewhere.others_go_on)],
-        44,
+        0,
     ),
     "blamed-in-company": Sabotage(
         "a message is blamed that was called alone, and no other",
@@ -282,6 +285,43 @@ SABOTAGES = {
         "what calls have come to is kept with the address",
         [Change(AddressValues, "remember", broken_elsewhere.remembers_nothing)],
         0,
+    ),
+    # Calls that leave their micro-batches
+    "any-result": Sabotage(
+        "a result counts if it belongs to the call that is under way",
+        [
+            Change(LeftCalls, "settle", broken_calls.any_result_counts),
+            Change(CallRegister, "report", broken_calls.takes_any_report),
+        ],
+        6,
+    ),
+    "called-meanwhile": Sabotage(
+        "messages wait while a call of their address is under way",
+        [Change(Dispatcher, "_has_to_wait", broken_calls.calls_meanwhile)],
+        0,
+    ),
+    "any-run": Sabotage(
+        "a call of an earlier run is made again",
+        [Change(LeftCalls, "settle", broken_calls.any_run_counts)],
+        47,
+    ),
+    "lost-unnoticed": Sabotage(
+        "a call is made again if its process is lost",
+        [Change(CallRegister, "disconnected", broken_calls.loses_nothing)],
+        6,
+    ),
+    "result-put-off": Sabotage(
+        "the result of a call is applied before the messages that wait for it",
+        [
+            Change(LeftCalls, "settle", broken_calls.result_put_off),
+            Change(Dispatcher, "_settled", broken_calls.result_at_last),
+        ],
+        6,
+    ),
+    "early-reports-dropped": Sabotage(
+        "a report may come before the micro-batch of its call is staged",
+        [Change(CallRegister, "report", broken_calls.takes_no_early_report)],
+        71,
     ),
     # Clocks
     "workers-clock": Sabotage(
@@ -308,7 +348,7 @@ SABOTAGES = {
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
         [Change(filesystem, "_write_locally", broken.written_in_place)],
-        61,
+        1,
     ),
     # Drivers
     "late-commits": Sabotage(

@@ -18,6 +18,7 @@ from simulation.arrow_batches import Row, arrow_batches
 from simulation.clocks import WorkerClock
 from simulation.elsewhere import ENDLESS, Server, Worker
 from simulation.functions import FUEL, Actor, acting, functions
+from simulation.leaving import Processes
 from simulation.publishing import EndlessError
 from simulation.side_by_side import SideBySide
 from simulation.waiting import look_at_waiting
@@ -26,9 +27,11 @@ from statefun import StringType
 from statefun.engine.program import Program
 from statefun.engine.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
+from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.operator import Operator
+from statefun.runtime.dispatch.operator import Evaluation, Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import FeedbackReader
@@ -74,14 +77,19 @@ class Frame:
 class Engine:
     """The JVM of a driver, and the workers that it starts."""
 
-    def __init__(self, world: World, history: History, immediate: int) -> None:
+    def __init__(
+        self, world: World, history: History, immediate: int, register: CallRegister, run: str
+    ) -> None:
         self._world = world
         self._chaos = world.chaos
         self._history = history
         self._checkpoint = history.folder(world.chaos)
         self._log = CommitLog(self._checkpoint)
         self._immediate = immediate
-        self._reader = FeedbackReader(self._checkpoint, world.chaos.clock)
+        self._server = CallServerAddress("nowhere", 0, run, b"")
+        self._processes = Processes(world, register) if world.has_calls else None
+        inboxes = {CALLS_INBOX: register}
+        self._reader = FeedbackReader(self._checkpoint, world.chaos.clock, inboxes)
         if not self._log.query_id():
             self._write("metadata", json.dumps({"id": f"query-{world.chaos.number()}"}))
         self._planned = self._log.planned()
@@ -98,6 +106,21 @@ class Engine:
 
     def plan(self) -> int | None:
         """Plan the next micro-batch, if there is anything for it."""
+        self._go_on()
+        batch = self._plan()
+        if batch is None and not (self._chaos.active and self._world.calls.random() < 0.5):
+            return self._plan() if self.deliver_reports() else None
+        return batch
+
+    def deliver_reports(self) -> bool:
+        """Deliver all reports about calls; return whether there were any."""
+        return self._processes is not None and self._processes.deliver_all()
+
+    def _go_on(self) -> None:
+        if self._processes is not None:
+            self._processes.go_on()
+
+    def _plan(self) -> int | None:
         batch = self._next
         if batch > self._planned:
             read, start = self._ends(batch - 1)
@@ -117,11 +140,12 @@ class Engine:
         rows = [*self._records(read, ingress), *self._messages(start, feedback)]
         before = self._history.attempts.get(batch - 1)
         attempt = Attempt(batch, dict(before.state if before else {}))
-        if self._world.has_endpoint:
+        if self._world.has_coroutines:
             look_at_waiting(self._world, self._history, self._checkpoint, attempt, rows)
         self._chaos.step()
         stage(Frame(lambda told: self._run_tasks(attempt, rows, told), {}), batch)
         self._staged = attempt
+        self._go_on()
         for _ in range(5):  # a good moment for a crash
             self._chaos.step()
         self.commit()
@@ -200,13 +224,18 @@ class Engine:
         if server is not None:
             server.turn, server.is_turn_broken = _turn(told), False
         self._tasks.run(partial(run, partition) for partition in range(PARTITIONS))
-        if server is not None:
+        self._go_on()
+        if self._world.has_coroutines:
             attempt.failed = sum(Outcome.FromString(each).skipped for each in outcomes)
-            if server.poisoned > ENDLESS:
-                raise EndlessError("a server is taken down again and again")
-            if server.is_turn_broken:
-                self._world.wrong = f"batch {attempt.batch} was no turn of {server.turn} alone"
+        if server is not None:
+            self._look_at(server, attempt.batch)
         return outcomes
+
+    def _look_at(self, server: Server, batch: int) -> None:
+        if server.poisoned > ENDLESS:
+            raise EndlessError("a server is taken down again and again")
+        if server.is_turn_broken:
+            self._world.wrong = f"batch {batch} was no turn of {server.turn} alone"
 
     def _run_task(
         self,
@@ -227,6 +256,7 @@ class Engine:
             begun=begun,
             worker_time=clock.time,
             has_endpoint=self._world.has_endpoint,
+            has_calls=self._world.has_calls,
             poisonous=self._world.poisonous,
         )
         operator = Operator(
@@ -236,11 +266,18 @@ class Engine:
             immediate=self._immediate,
             clock=clock,
             arrow=True,
+            calls=self._server,
         )
+        runner = None
+        if self._processes is not None:
+            attempts, run = self._history.attempts, self._server.run
+            settled = self._processes.settled(rows, state, run, actor, attempts)
+            actor.journal.add(settled)
+            runner = self._processes.runner(partition, actor)
         properties = {**told, "streaming.sql.batchId": str(batch)}
         changes: dict[bytes, bytes | None] = {}
         with _task(partition, chaos.number(), properties), acting(actor):
-            evaluation = operator.start()
+            evaluation = Evaluation(operator, runner)
             for groups in arrow_batches(rows, state, self._world.batch_rows):
                 for group in evaluation.dispatch(groups):
                     if group.values.changed:

@@ -41,7 +41,12 @@ def left_waiting(attempts: Attempts) -> Iterator[str]:
     """Find what waits at the end."""
     for key, stored in attempts[max(attempts)].state.items() if attempts else ():
         state = AddressState.FromString(stored)
-        if key.endswith(_CHUNK) or state.waiting or state.HasField("stored"):
+        if (
+            key.endswith(_CHUNK)
+            or state.waiting
+            or state.HasField("stored")
+            or state.HasField("under_way")
+        ):
             yield f"{key!r} waits for ever"
 
 
@@ -49,7 +54,7 @@ def _waiting(states: Mapping[bytes, bytes], rows: Iterable[Row]) -> Iterator[byt
     """Yield all messages that wait in states, and on their way to chunks and back."""
     for key, stored in states.items():
         state = AddressState.FromString(stored)
-        yield from state.waiting
+        yield from (*state.waiting, *state.under_way.messages)
         if key.endswith(_CHUNK):
             for value in state.values:
                 yield from Waiting.FromString(value.value).messages

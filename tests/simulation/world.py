@@ -28,9 +28,19 @@ _WITH_ENDPOINT = 0.12
 """How many worlds have a function elsewhere."""
 _FAR_RECORDS = (12, 12, 50)
 """Limits of the number of records for that function; a world has one of them."""
+_WITH_CALLS = 0.12
+"""How many worlds have calls that leave their micro-batches."""
+_BOTH = 0.4
+"""How many of the worlds with a function elsewhere have such calls."""
+_SLOW_RECORDS = (4, 12, 30)
+"""Limits of the number of records for functions with such calls."""
 _BATCH_ROWS = (1, 3, 1000, 1000)
 FAR = (1, 2, 3)
 """The ids of the function elsewhere: one for each partition."""
+SLOW = (1, 2, 3)
+"""The ids of the coroutine function with state."""
+STATELESS = (b"/relay", b"/swift")
+"""The ends of the keys of functions without state: these may run at several places at once."""
 
 
 @attrs.frozen
@@ -80,6 +90,10 @@ class Journal:
     received: list[Received] = attrs.field(factory=list)
     cancelled: list[Cancelled] = attrs.field(factory=list)
     egress: list[tuple[str, bytes]] = attrs.field(factory=list)
+    lost: list[str] = attrs.field(factory=list)
+    """The first messages of calls whose processes were lost, for each loss that counts."""
+    failed: list[str] = attrs.field(factory=list)
+    """The messages that have failed for that reason."""
 
     def add(self, other: Journal) -> None:
         """Add later actions."""
@@ -87,6 +101,8 @@ class Journal:
         self.received += other.received
         self.cancelled += other.cancelled
         self.egress += other.egress
+        self.lost += other.lost
+        self.failed += other.failed
 
 
 @attrs.define
@@ -155,6 +171,16 @@ class World:
     """How likely a message to it takes its server down."""
     batch_rows: int
     """The most rows of a task's Arrow batch, which may end within an address."""
+    calls: random.Random
+    """Chooses the faults of calls that leave their micro-batches."""
+    has_calls: bool
+    """Whether calls leave their micro-batches."""
+    leaves: float
+    """How likely a call leaves."""
+    losses: float
+    """How likely a worker process is lost, or a call ends without a result."""
+    speed: float
+    """How likely the driver gets a report at each look."""
     here: History = attrs.field(factory=History)
     copy: History | None = None
     """Another copy of the checkpoint."""
@@ -173,6 +199,11 @@ class World:
     jobs: int = 0
     """How many have published since something was published."""
 
+    @property
+    def has_coroutines(self) -> bool:
+        """Whether there are calls that are awaited, and messages that wait for such calls."""
+        return self.has_endpoint or self.has_calls
+
     @classmethod
     def of(cls, seed: int) -> World:
         """Make a world."""
@@ -186,13 +217,33 @@ class World:
             count = own.randrange(own.choice(_FAR_RECORDS))
             records += [b"%d\0t.fns/far" % own.choice(FAR) for _ in range(count)]
             own.shuffle(records)
+        calls = random.Random(f"calls {seed}")
+        has_calls = calls.random() < (_BOTH if has_endpoint else _WITH_CALLS)
+        if has_calls:
+            count = calls.randrange(1, calls.choice(_SLOW_RECORDS))
+            records += [b"%d\0t.fns/slow" % calls.choice(SLOW) for _ in range(count)]
+            calls.shuffle(records)
         poisonous = own.choice([0, 0.15])
         names = [
             f"r{number}{POISON * (b'/far' in target and own.random() < poisonous)}"
             for number, target in enumerate(records)
         ]
         rows = random.Random(f"Arrow {seed}").choice(_BATCH_ROWS)
-        world = cls(chaos, Broker(chaos), records, names, own, has_endpoint, poisonous / 3, rows)
+        world = cls(
+            chaos,
+            Broker(chaos),
+            records,
+            names,
+            own,
+            has_endpoint,
+            poisonous / 3,
+            rows,
+            calls,
+            has_calls,
+            leaves=calls.choice([0.2, 0.6, 1]),
+            losses=calls.choice([0, 0.05, 0.3]),
+            speed=calls.choice([0.1, 0.5, 0.9]),
+        )
         world.histories.append(world.here.attempts)
         return world
 

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes with calls that leave their micro-batches, and their reports to the driver.
+
+A call runs to its end at once, and its report waits in its process: so the call is under way until the
+driver gets the report. The effects of a call are true once a committed micro-batch applies its result. A
+call that was lost before has a further report, that it runs again: until the driver gets that one, the call
+may as well wait for its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING
+
+import attrs
+
+from simulation.arrow_batches import Row
+from simulation.functions import Actor, begin_journal
+from simulation.world import PARTITIONS, Attempts, Journal, World, journals
+from statefun import StringType
+from statefun.engine.left_calls import LOST, MOST_LOST, RESULT
+from statefun.protocol.runtime_pb2 import AddressState, CallLoss, CallReport, CallResult, Retry
+from statefun.runtime.calls.call_register import CallRegister
+from statefun.testing.leaving import ChoosingRunner
+
+if TYPE_CHECKING:
+    from statefun.engine.running_calls import RunningCall
+
+_STRING = StringType.serializer()
+
+
+@attrs.frozen
+class LeftCall:
+    """A call that has left its micro-batch."""
+
+    actor: Actor
+    """Who acted in the task that the call has left."""
+    journal: Journal
+    """The actions of the call."""
+
+
+class Runner(ChoosingRunner):
+    """Runs the calls of a process, and keeps a journal of each call apart from the journal of its task."""
+
+    def __init__(self, world: World, worker: str) -> None:
+        choose = world.calls
+        super().__init__(
+            lambda: choose.random() < world.leaves,
+            lambda: choose.choice([None, 1, 1, 2, sys.maxsize]),
+            lambda: choose.choice([False, False, True]),
+        )
+        self._world = world
+        self.worker = worker
+        self.actor: Actor | None = None
+        """Who acts in the present task."""
+        self.calls: dict[str, LeftCall] = {}
+        """The calls that have left, by their names."""
+        self.reports: deque[CallReport] = deque()
+        """The reports that the driver does not have yet."""
+        self._journals: dict[RunningCall, Journal] = {}
+
+    def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
+        """Choose whether a call leaves; keep a journal of it."""
+        assert self.actor is not None
+        super().begin(running, name, detach_after)
+        journal = begin_journal()
+        if running.attempt:
+            self.calls[running.attempt] = LeftCall(self.actor, journal)
+        else:
+            self._journals[running] = journal
+
+    def end(self, running: RunningCall, messages: int) -> None:
+        """Add the journal of a call that has not left to that of its task."""
+        super().end(running, messages)
+        journal = self._journals.pop(running, None)
+        if journal is not None:
+            assert self.actor is not None
+            self.actor.journal.add(journal)
+
+    def begin_again(self, running: RunningCall) -> None:
+        """Report that a call that was lost before runs again."""
+        super().begin_again(running)
+        if running.attempt:
+            self.reports.append(CallReport(attempt=running.attempt, begun=True))
+
+    def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
+        """Keep a report; some calls end without a result."""
+        if self._world.chaos.active and self._world.calls.random() < self._world.losses:
+            result = None
+        self.reports.append(CallReport(address=key, attempt=attempt, result=result or b""))
+
+
+class Processes:
+    """The worker processes of a driver, one for each state partition.
+
+    Args:
+        world: the world.
+        register: gets the reports.
+    """
+
+    def __init__(self, world: World, register: CallRegister) -> None:
+        self._world = world
+        self._random = world.calls
+        self._register = register
+        self._numbers = count()
+        self._calls: dict[str, LeftCall] = {}
+        self._begun: set[str] = set()
+        """The calls of which the driver knew that they ran again, by their names."""
+        self._late: list[CallReport] = []
+        """Reports that were on their way when a connection broke."""
+        self._runners = [self._new_runner() for _ in range(PARTITIONS)]
+
+    def _new_runner(self) -> Runner:
+        runner = Runner(self._world, self._new_name())
+        runner.calls = self._calls
+        return runner
+
+    def _new_name(self) -> str:
+        name = f"w{next(self._numbers)}"
+        self._register.connected(name)
+        return name
+
+    def runner(self, partition: int, actor: Actor) -> Runner:
+        """Return the runner of the calls of a task."""
+        runner = self._runners[partition]
+        runner.actor = actor
+        return runner
+
+    def go_on(self) -> None:
+        """Let some time pass: some reports come, and some processes are lost."""
+        for runner in self._runners:
+            while runner.reports and self._random.random() < self._world.speed:
+                self._deliver(runner.reports.popleft())
+        if self._world.chaos.active and self._random.random() < self._world.losses:
+            self._lose(self._random.randrange(PARTITIONS))
+        if self._late and self._random.random() < self._world.speed:
+            self._register.report(self._late.pop())
+
+    def deliver_all(self) -> bool:
+        """Deliver all reports; return whether there were any."""
+        were_there = False
+        for runner in self._runners:
+            while runner.reports:
+                self._deliver(runner.reports.popleft())
+                were_there = True
+        return were_there
+
+    def _deliver(self, report: CallReport) -> None:
+        self._register.report(report)
+        if report.begun:
+            self._begun.add(report.attempt)
+        if self._random.random() < 0.1:
+            self._late.append(report)  # the same once more
+
+    def _lose(self, partition: int) -> None:
+        """Lose a process, or its connection alone."""
+        runner = self._runners[partition]
+        late = [each for each in runner.reports if self._random.random() < 0.3]
+        self._late += [each for each in late if not each.begun]
+        self._register.disconnected(runner.worker)
+        if self._random.random() < 0.5:
+            runner.reports.clear()
+            runner.worker = self._new_name()
+        else:
+            self._runners[partition] = self._new_runner()
+
+    def settled(
+        self,
+        rows: Iterable[Row],
+        state: Mapping[bytes, bytes],
+        run: str,
+        actor: Actor,
+        attempts: Attempts,
+    ) -> Journal:
+        """Return the actions that come true with the reports that a task gets.
+
+        Args:
+            rows: the rows of the task.
+            state: the stored state of each address.
+            run: the run of the application.
+            actor: who acts in the task.
+            attempts: the micro-batches that were committed before.
+        """
+        journal, over = Journal(), set()
+        for row in rows:
+            if row.typename not in {RESULT, LOST} or row.target in over:
+                continue
+            stored = AddressState.FromString(state.get(row.target, b""))
+            call = stored.under_way
+            if call.run != run or call.attempt != _attempt_of(row):
+                continue
+            over.add(row.target)
+            if row.typename == RESULT:
+                left = self._calls[call.attempt]
+                journal.add(actor.applied(left.actor, left.journal))
+                continue
+            uid = _uid_of(call.messages[0])
+            before = sum(each.lost.count(uid) for _, each in journals(attempts))
+            if before and call.attempt not in self._begun:
+                continue  # the call may have waited for its place
+            journal.lost.append(uid)
+            if before + 1 == MOST_LOST and not row.target.endswith(b"/far"):
+                journal.failed.append(uid)
+        return journal
+
+
+def _attempt_of(row: Row) -> str:
+    if row.typename == RESULT:
+        return CallResult.FromString(row.value).attempt
+    return CallLoss.FromString(row.value).attempt
+
+
+def _uid_of(message: bytes) -> str:
+    return _STRING.deserialize(Retry.FromString(message).value).split()[0]
