@@ -14,14 +14,14 @@ from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
 from statefun.engine.left_calls import RESULT, LeftCalls, Reactions
 from statefun.engine.under_way import UnderWay
-from statefun.protocol.runtime_pb2 import CallReport, CallResult
+from statefun.protocol.runtime_pb2 import CallLoss, CallReport, CallResult
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.sdk.address import Address
 from statefun.sdk.stateful_function import StatefulFunction
 
 _settle, _settled, _has_to_wait = LeftCalls.settle, Dispatcher._settled, Dispatcher._has_to_wait
-_report = CallRegister.report
+_report, _lose = CallRegister.report, LeftCalls._lose
 
 
 def any_result_counts(
@@ -55,6 +55,19 @@ def takes_no_early_report(register: CallRegister, report: CallReport) -> None:
     """Drop reports of calls whose micro-batch is not staged yet."""
     if report.attempt in register._detached:
         _report(register, report)
+
+
+def takes_no_news(register: CallRegister, report: CallReport) -> None:
+    """Drop reports that calls run again."""
+    if not report.begun:
+        _report(register, report)
+
+
+def blames_anyway(
+    calls: LeftCalls, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
+) -> None:
+    """Count each loss of a call, also if the call has only waited for its place."""
+    _lose(calls, group, function, CallLoss(attempt=loss.attempt, begun=True), reactions)
 
 
 def loses_nothing(register: CallRegister, worker: str) -> None:

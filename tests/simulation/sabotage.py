@@ -323,6 +323,16 @@ SABOTAGES = {
         [Change(CallRegister, "report", broken_calls.takes_no_early_report)],
         71,
     ),
+    "waiting-blamed": Sabotage(
+        "a call that has only waited is not blamed",
+        [Change(LeftCalls, "_lose", broken_calls.blames_anyway)],
+        174,
+    ),
+    "beginning-unnoticed": Sabotage(
+        "a call is blamed that is lost each time that it runs",
+        [Change(CallRegister, "report", broken_calls.takes_no_news)],
+        405,
+    ),
     # Clocks
     "workers-clock": Sabotage(
         "the driver's clock decides",
