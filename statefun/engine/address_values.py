@@ -31,7 +31,7 @@ class Chunks:
     """The numbers of the chunks with further waiting messages of an address; see the module ``chunks``."""
 
     first: int = 0
-    """The number of the first chunk that still holds messages: earlier chunks have returned theirs."""
+    """The number of the first chunk that still holds messages: earlier chunks have returned their messages."""
     asked: int = 0
     """The number of the first chunk whose messages the address has not asked for yet."""
     end: int = 0
@@ -74,7 +74,7 @@ class AddressValues:
         self.immediate: deque[Row] = deque()
         """Messages that the address has sent and that are delivered in the same micro-batch."""
         self.immediate_count = 0
-        """How many immediate messages the address has sent in this micro-batch so far."""
+        """How many immediate messages the address has sent in this micro-batch until now."""
         self.waiting: list[bytes] = []
         """The first messages that wait until the function can be called; each is a serialized ``Retry``."""
         self.chunks = Chunks()
@@ -84,7 +84,7 @@ class AddressValues:
         self.is_held_back = False
         """Whether the address is not called again in this micro-batch, as messages of it have to wait."""
         self.is_not_admitted = False
-        """Whether the address's messages to itself wait until its transport admits a call for them."""
+        """Whether messages that the address has sent itself wait until the function's transport admits a call."""
         self.waiting_size = 0
         """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0
@@ -164,7 +164,8 @@ class AddressValues:
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
         """Return whether a message to a plain function without state may be delivered in this micro-batch.
 
-        If it may not, it goes through the outbox. Then all later messages of the address to such functions
+        A plain function is no coroutine function, and not behind an endpoint. If the message may not be
+        delivered now, it goes through the outbox. Then all later messages of the address to such functions
         do the same, until the outbox has delivered all messages of this micro-batch: otherwise a later
         message could overtake an earlier one of the same sender to the same target.
 
@@ -249,7 +250,7 @@ class AddressValues:
         self.waiting_until = 0
 
     def count_lost(self, lost: int) -> None:
-        """Set how many times in a row the process of the address's long call has ended before its result."""
+        """Set how many times in a row the process of the address's long call has ended before the call did."""
         self.changed = self.changed or lost != self.lost
         self.lost = lost
 

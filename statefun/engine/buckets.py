@@ -36,9 +36,10 @@ from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.types import TypedValue
 
 TICK = f"{TIMERS_NAMESPACE}/tick"
-"""The type of the message that a bucket gets when it is due. Its value is the time up to which messages are due.
+"""The type of a tick: the message that a bucket gets when it is due.
 
-The time is in milliseconds since the epoch, and may be later than that of the bucket's own tick."""
+The value of a tick is the time up to which messages are due, in milliseconds since the epoch. It may be later
+than the time at which the bucket is due."""
 DELAYED = f"{TIMERS_NAMESPACE}/delayed"
 """The type of a message that adds delayed messages to a bucket, and of the bucket's state."""
 RELEASED = f"{TIMERS_NAMESPACE}/released"

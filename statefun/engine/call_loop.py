@@ -40,7 +40,7 @@ class CallReporter(Protocol):
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
     def begun(self, attempt: str) -> None:
-        """Report that the call named ``attempt``, whose process has ended before, runs again now."""
+        """Report that a lost call runs again now, with the name ``attempt``."""
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
@@ -119,7 +119,7 @@ class LeavingCalls:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Take note that a call whose process has ended before runs again; report that to the driver."""
+        """Take note that a lost call runs again now, and report that to the driver."""
         running.has_begun_again = True
         if running.attempt:
             self._reports.begun(running.attempt)
@@ -127,7 +127,8 @@ class LeavingCalls:
     def has_room(self) -> bool:
         """Return whether one more call may leave its micro-batch.
 
-        It may if fewer calls than ``most`` go on after theirs, and this process can report to the driver.
+        It may if fewer than ``most`` calls have left their micro-batches and still go on, and if this process
+        can report to the driver.
         """
         return len(self._left) < self._most and self._reports.open()
 
@@ -161,7 +162,7 @@ class _Ticks:
         self._next: asyncio.TimerHandle | None = None
 
     def since(self, begun: int) -> timedelta:
-        """Return the time that has passed since the number of intervals, ``count``, was ``begun``."""
+        """Return the time since ``begun``, which is an earlier value of the counter of intervals, ``count``."""
         return (self.count - begun) * _TICK
 
     def watch(self, running: RunningCall) -> None:

@@ -49,7 +49,7 @@ class Pace:
         self._leaving += _WEIGHT * (has_left - self._leaving)
 
     def left(self) -> None:
-        """Count a call that leaves its micro-batch now; ``took`` counts it again once it has ended."""
+        """Count a call that leaves its micro-batch now; when the call ends, :meth:`took` counts it a second time."""
         self._leaving += _WEIGHT * (1 - self._leaving)
 
     @property

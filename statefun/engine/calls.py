@@ -70,6 +70,13 @@ def call_for(
     """Return the call of the function at a group's address for some rows of the group.
 
     Waiting messages of the address come first in the call.
+
+    Args:
+        group: the messages and the state of the address.
+        address: the address.
+        function: the function at the address.
+        rows: the rows of the messages that come after the waiting messages.
+        may_be_retried: whether the rows may hold retry envelopes, which are then unwrapped.
     """
     all_invocations = group.columns.invocations()
     invocations: list[Invocation]
@@ -90,7 +97,7 @@ def call_for(
 def call_of_long(
     group: Group, address: Address, function: StatefulFunction, under_way: UnderWay
 ) -> Call:
-    """Return the long call of the function at a group's address, whose messages are in the state of the address."""
+    """Return the long call of a group's address, with the messages that the state of the address has kept."""
     messages = under_way.messages
     invocations = [Invocation(None, TypedValue(RETRY, each)) for each in messages]
     rows = [_NO_ROW] * len(messages)
@@ -106,7 +113,7 @@ def batch_of(
     rows: Sequence[int],
     retried: Mapping[int, RetriedMessage],
 ) -> InvocationBatch:
-    """Return an invocation batch that can look up the ingress records of its messages."""
+    """Return an invocation batch that can look up its messages' ingress records in rows and retry envelopes."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
     return InvocationBatch(address, group.values.values, invocations, look_up)
 
@@ -159,7 +166,7 @@ def _visible_record(routes: RecordRoutes, call: Call, index: int) -> IngressReco
 
 
 def ingress_record(origin: RecordOrigin) -> IngressRecord:
-    """Return the record with an origin in the form that users' functions get."""
+    """Convert the origin of a record to the form in which users' functions get it."""
     return IngressRecord(
         origin.topic,
         origin.partition,

@@ -96,8 +96,9 @@ def without_cancelled(
 ) -> list[DelayedMessage | Cancellation]:
     """Remove messages that the same invocation batch cancels later, together with their cancellations.
 
-    This is safe only if the batch has cancelled the token before it sends the message, as the token is free
-    then. With any other token, an older message may be waiting, and only the token's address knows that.
+    A message is removed only if the batch has cancelled the message's token before it sends the message: the
+    token is free then. With any other token, an older message may be waiting, and only the token's address
+    knows that.
     """
     remaining: dict[int, DelayedMessage | Cancellation] = {}
     free: dict[str, int | None] = {}  # by token: the message that uses it since it was free

@@ -142,7 +142,7 @@ class Dispatcher:
             async_calls = next_calls
 
     def _settled(self, group: Group, effects: Effects) -> Group:
-        """Return a handled group: move its waiting messages to chunks, or ask chunks for messages."""
+        """Move the waiting messages of a handled group to chunks, or ask chunks for messages; return the group."""
         values = group.values
         if values.later:
             self._transports.finish(group, effects)
@@ -204,9 +204,17 @@ class Dispatcher:
     def _run_plain(
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
-        """Run calls of plain functions for a group, and return its first call that has to be awaited.
+        """Run the calls of a group until a call has to be awaited; return this call without running it.
 
-        None: the group has no such call, and all of its calls have been run.
+        A call of a coroutine function, or of a function behind an endpoint, has to be awaited.
+
+        Args:
+            group: the group.
+            call: the first call; None to begin with the next immediate messages of the group.
+            effects: collects the effects of the calls.
+
+        Returns:
+            The first call that has to be awaited; None if all calls of the group have been run.
         """
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
@@ -256,7 +264,7 @@ class Dispatcher:
         """Handle the wake-ups among a group's rows, and the messages that chunks have returned.
 
         Returns:
-            The other rows of the group, and the typenames of all messages of the engine among its rows.
+            The other rows of the group, and the typenames of the engine's own messages in all of its rows.
         """
         rows: Sequence[int] = range(group.start, group.end)
         if not group.columns.has_own:

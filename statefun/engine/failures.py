@@ -151,7 +151,7 @@ class Failures:
         self._counts = counts
 
     def handle(self, failed: FailedMessage, policy: FailurePolicy | None, effects: Effects) -> None:
-        """Retry, skip or bury a failed message, or stop the application, as a failure policy says.
+        """Retry or skip a failed message, make it a dead letter, or stop the application, as a policy says.
 
         Args:
             failed: the message.

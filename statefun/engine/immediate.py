@@ -2,9 +2,10 @@
 """Immediate messages: they are delivered in the micro-batch that sends them.
 
 Two kinds of messages are immediate, because their delivery needs no other address's state: the messages of
-an address to itself, and the messages of a function with state to plain functions without state. All others
-go through the outbox. Messages to coroutine functions do so, too: while a call of an address goes on, its
-messages wait in its state, and an immediate message would overtake them.
+an address to itself, and the messages of a function with state to plain functions without state. A plain
+function is no coroutine function, and not behind an endpoint. All other messages go through the outbox, also
+those to coroutine functions: while a call of an address goes on, further messages to the address wait in its
+state, and an immediate message would overtake them.
 
 A plain function without state that is called with an immediate message may be called in another task at the
 same time. All messages that it sends then go through the outbox: otherwise its messages to one target could
@@ -50,7 +51,8 @@ class ImmediateMessages:
         Args:
             call: the call that has sent the message.
             row: the message.
-            runs_anywhere: whether the function of the message's target is a plain one without state.
+            runs_anywhere: whether any task can call the target's function, as it has no state, is no
+                coroutine function, and is not behind an endpoint.
         """
         values = call.group.values
         if call.key != call.group.key:

@@ -15,7 +15,11 @@ class Invoker:
     def invoke(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Call a plain function with the messages of a batch; see :func:`statefun.sdk.invocation.invoke`."""
+        """Call a function that is not awaited with the messages of a batch.
+
+        The function is no coroutine function, and not behind an endpoint. See
+        :func:`statefun.sdk.invocation.invoke`.
+        """
         return invoke(function, batch, prepare)
 
     async def invoke_async(

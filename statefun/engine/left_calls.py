@@ -49,7 +49,7 @@ RUN_CHECK = timedelta(seconds=15)
 _FIRST_REQUEST = 16
 """The largest number of messages in a call behind an endpoint while the time per message is unknown."""
 MOST_LOST = len(GROUP_SIZES) + 1
-"""After its process has ended so many times in a row, a call is not made again: its first message fails."""
+"""A call that has been lost this many times in a row is not made again: its first message fails."""
 
 Invoke = Callable[[StatefulFunction, InvocationBatch], Awaitable[InvocationResult]]
 """Calls a function with the messages of a batch."""
@@ -147,7 +147,7 @@ class LeftCalls:
         return running.call, result
 
     def leave(self, left: Left, effects: Effects) -> None:
-        """Keep the messages of a call that leaves its micro-batch in the state of its address."""
+        """When a call leaves its micro-batch, keep its messages in the state of its address."""
         group = left.call.group
         values, now = group.values, self._clock.now()
         messages = (*postponed_messages(left.call, 0),)
@@ -229,7 +229,7 @@ class LeftCalls:
     def _lose(
         self, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
     ) -> None:
-        """Make a long call again whose process has ended; if that happens too often, fail its first message.
+        """Make a lost long call again; if it was lost too often, fail its first message instead.
 
         The first end of the process always counts. A later one counts only if the call was already running
         again: a call that still waits for other calls cannot end its process.

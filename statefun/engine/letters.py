@@ -73,7 +73,7 @@ class DeadLetterTopic:
         return cls(str(egress.id), egress.dead_letter_topic, egress.max_record_size)
 
     def too_large(self, text: str) -> str:
-        """Return the error text for a failed message whose dead letter is too large; ``text`` is the failure."""
+        """Return the error text for a failed message whose dead letter is too large; ``text`` is about the failure."""
         return (
             f"{text}; its dead letter would be larger than egress {self.egress} takes "
             f"({self.max_record_size:,} bytes): raise the egress's property max.request.size, and "
@@ -116,7 +116,7 @@ class DeadLetterTopic:
 
 
 class RecordPlace(Protocol):
-    """The place of a record in Kafka."""
+    """The topic, partition and offset of a record in Kafka."""
 
     @property
     def topic(self) -> str:

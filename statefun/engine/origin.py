@@ -2,7 +2,7 @@
 """The origin of a record: its topic, partition, offset, timestamp and route.
 
 When a dead letter is replayed, headers of the new record carry the origin of the first one. Functions,
-deserializers and dead letters get that first origin, and not the new record's place in the topic of replays.
+deserializers and dead letters get that first origin, and not the origin of the new record.
 """
 
 from __future__ import annotations

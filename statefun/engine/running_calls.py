@@ -172,7 +172,7 @@ class CallRunner(Protocol):
         """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
 
     def begin_again(self, running: RunningCall) -> None:
-        """Take note that a call whose process has ended before runs again, and waits no longer for others.
+        """Take note that a lost call runs again now, and no longer waits for other calls.
 
         Only a running call can end its process: so only from now on, a further loss of the call is counted.
 
@@ -223,7 +223,7 @@ class WaitingRunner:
         return self._limits.place(function, losses)
 
     def begin_again(self, running: RunningCall) -> None:
-        """Do nothing: no call of this runner is lost, as Spark repeats its whole task if the process ends."""
+        """Do nothing: this runner has no lost calls, as Spark repeats the whole task if the process ends."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.

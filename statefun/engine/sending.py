@@ -26,7 +26,7 @@ class _Target(NamedTuple):
     suffix: bytes
     """The part of the addresses' keys after the id."""
     runs_anywhere: bool
-    """Whether the function is a plain one without state."""
+    """Whether any task can call the function: it has no state, is no coroutine function, and needs no endpoint."""
 
 
 class Sender:
@@ -46,7 +46,11 @@ class Sender:
         self._sequence = sequence
 
     def runs_anywhere(self, typename: str) -> bool:
-        """Return whether a function is a plain one without state; :meth:`check` must have checked a message to it."""
+        """Return whether any task can call a function, for any of its addresses.
+
+        It can if the function has no state, is no coroutine function, and is not behind an endpoint. Before
+        this call, :meth:`check` must have checked a message to the function.
+        """
         return self._targets[typename].runs_anywhere
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:

@@ -130,7 +130,7 @@ def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
     if size > sink.max_record_size:
         raise DefinitionError(
             f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
-            f"key and headers, but the egress takes {sink.max_record_size:,} at most; {sink.cure}"
+            f"key and headers, but the egress accepts {sink.max_record_size:,} at most; {sink.cure}"
         )
 
 

@@ -168,13 +168,13 @@ class TransportCalls:
         values.is_held_back = True
 
     def leave_own(self, group: Group) -> None:
-        """Keep an address's immediate messages to itself for the next micro-batch; see ``give_up``."""
+        """For the next micro-batch, keep the immediate messages that an address has sent itself; see ``give_up``."""
         own_messages = self._immediate.give_up(group)
         self._count(group, own_messages)
         group.values.later += own_messages
 
     def finish(self, group: Group, effects: Effects) -> None:
-        """Add the messages in ``later`` to the waiting messages of their address, and plan its wake-up."""
+        """Add messages kept for the next micro-batch to the waiting messages of an address; plan its wake-up."""
         values = group.values
         values.wait(values.later, values.waiting_until)
         values.later = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call of an address that has left its micro-batch, as the state of the address holds it."""
+"""A call that has left its micro-batch, in the form in which the state of its address holds it."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ BUCKET = "bucket"
 CANCELLABLE = "cancellable"
 
 LATEST = 253_370_764_800_000
-"""The latest due time, in milliseconds since the epoch: the begin of the last year that Python's dates have."""
+"""The latest due time, in milliseconds since the epoch: the first day of the last year of Python's dates."""
 _TICK = 250
 """The interval between ticks, in milliseconds; a delayed message may be late by this interval."""
 _FINENESS = 256
-"""Coarse buckets are used for messages that wait for at least so many intervals between their ticks."""
+"""The shortest wait for which a coarse bucket is used, in intervals between the ticks of such buckets."""
 _SHARDS = 8
 """The number of buckets with the same tick: several, so that the state of each bucket stays small."""
 _CHUNK = 1 << 50
@@ -73,7 +73,7 @@ def bucket_before(due: int, now: int, target: bytes) -> int:
 def rounded_up(due: int, now: int) -> int:
     """Return a due time rounded up by at most 1/256 of the time until then, or to the next tick.
 
-    So many addresses wake up at the same time.
+    With rounded due times, many addresses wake up at the same time.
 
     >>> month = 30 * 24 * 3_600_000
     >>> rounded_up(month, 0) - month < month / 256
@@ -158,10 +158,14 @@ def is_chunk(key: bytes) -> bool:
 
 
 def token_key(sender: bytes, token: str) -> bytes:
-    r"""Return the key of the address that keeps the cancellable message with a token and a sender's id.
+    r"""Return the key of the reserved address that keeps a cancellable message until the message is due.
 
     >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
     b'reminder\x00Ada\x00statefun.timers/cancellable'
+
+    Args:
+        sender: the key of the address that sends the message; only the id in this key counts.
+        token: the name by which the message can be cancelled.
     """
     id_ = sender.rpartition(SEPARATOR)[0]
     parts = (token.encode(), id_, f"{TIMERS_NAMESPACE}/{CANCELLABLE}".encode())

@@ -16,10 +16,10 @@ from statefun.sdk.stateful_function import StatefulFunction
 def endpoint_findings(
     module: Module, registered: StatefulFunctions | None = None
 ) -> Iterator[Finding]:
-    """Yield the problems of all endpoints: they get requests without messages, so no function is called.
+    """Yield the problems of all endpoints, found by requests without messages, so that no function is called.
 
     An endpoint that serves a whole namespace gets one request for each of its functions that is a target
-    of an ingress. Without such a function, the endpoint gets one request that checks whether it answers.
+    of an ingress. If no function is a target, the endpoint gets one request that checks whether it answers.
 
     Args:
         module: the module that declares the endpoints and the ingresses.

@@ -24,9 +24,9 @@ class LetterFilter:
     topic: str | None = None
     """The topic of the letter's original record."""
     since: datetime | None = None
-    """The earliest time at which the message has become a dead letter."""
+    """The earliest time at which a message must have become a dead letter."""
     until: datetime | None = None
-    """The time before which the message has become a dead letter."""
+    """The time before which a message must have become a dead letter."""
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> LetterFilter:

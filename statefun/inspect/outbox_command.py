@@ -144,7 +144,7 @@ def _lane(part: UnpublishedRecords) -> tuple[int, str, int]:
 
 
 def _origin(part: UnpublishedRecords) -> tuple[str, ...]:
-    """Return the cells with the micro-batch of records, whether it is committed, the egress and the lane."""
+    """Return four cells about records: their micro-batch, whether it is committed, their egress and lane."""
     state = "committed" if part.is_committed else "not committed"
     return str(part.batch), state, part.egress, str(part.share.lane)
 

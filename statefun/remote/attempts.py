@@ -32,7 +32,7 @@ NOBODY_THERE = {
 }
 """The HTTP statuses with which a proxy answers for a server that is down."""
 BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
-"""The HTTP statuses with which a proxy also answers when its server goes down during a request."""
+"""The statuses of ``NOBODY_THERE`` that a proxy also sends when its server goes down during a request."""
 
 
 class CallFailedError(Exception):
@@ -75,7 +75,7 @@ class Budget:
     attempts: int = 0
     """The number of attempts of the present call so far."""
     outage: str = ""
-    """How the endpoint went down during a request since its last reply; empty if it did not go down."""
+    """The text about an outage since the endpoint's last reply; empty if there was no outage since then."""
     was_away: bool = False
     """Whether the endpoint could not be reached during a part of the present call."""
 

@@ -47,9 +47,9 @@ from statefun.sdk.value_spec import Expiration
 _MOST_QUESTIONS = 4
 """How many replies in a row may ask for values of the state before the call fails."""
 _ATTEMPTS_OF_PARTS = 3
-"""The largest number of attempts to send a part of a request that has failed."""
+"""How often, at most, a part of the messages of a failed request is sent."""
 _MOST_ALONE = 3
-"""A message fails after this many outages while its address is called alone; one may happen by chance."""
+"""A message fails after this many outages while its address is called alone: one outage may be chance."""
 _FIRST_REST = timedelta(seconds=2)
 """How long a message waits after the first outage while its address is called alone; later waits double."""
 _HOLD = timedelta(seconds=1)
@@ -126,10 +126,12 @@ class BatchRun:
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
     def _after_outage(self, outage: OutageError) -> Postponed | None:
-        """Postpone the message after an outage while its address was called alone, or fail it after several.
+        """Postpone the message during whose call the endpoint went down; fail it after several outages.
+
+        The call had this message only, so no other message has caused the outage.
 
         Returns:
-            The messages that have to wait; None if no message is left.
+            Which messages have to wait, and how long; None if no message is left.
         """
         self._alone += 1
         self._budget.outage = ""

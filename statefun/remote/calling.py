@@ -138,7 +138,7 @@ class Caller:
     async def false_success(self, url: str, empty: bytes) -> str | None:
         """Ask for a function that does not exist, to find a server that answers every request with success.
 
-        Proxies and web servers may be such servers.
+        Proxies and web servers may be such servers. ``empty`` is the request for that function.
 
         Returns:
             The answer as text, if it has status 200 and is no reply of a function; else None.

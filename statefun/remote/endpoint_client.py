@@ -23,7 +23,7 @@ from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
 _FACTS_COUNT_FOR = timedelta(minutes=5)
-"""How long to use the list of the values that a function keeps: a new version may keep other values."""
+"""How long to use a function's list of values: a new version of the function may keep other values."""
 _QUESTION_TIME = timedelta(seconds=5)
 """The time limit of a request without messages."""
 _NOBODY = "statefun-nobody"
@@ -141,7 +141,7 @@ class EndpointClient:
         self.facts_of(target).has_replied = True
 
     async def lacks(self, target: Address) -> bool:
-        """Return whether the server replies for another function, but never has for this one.
+        """Return whether the server replies for another function, but has never replied for this one.
 
         Both functions are asked for by requests without messages, so no function is called: a server that
         has the function replies to such a request, whatever the function would do with a message.

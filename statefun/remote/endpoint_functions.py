@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statefun.remote.remote_function import RemoteFunctions
 
 _ID = "statefun-check"
-"""The id of the addresses in the requests of checks."""
+"""The id of the addresses to which requests that check an endpoint are sent."""
 
 
 def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunctions:
@@ -66,13 +66,16 @@ class Checked(NamedTuple):
     """The result of a check of an endpoint."""
 
     problems: Sequence[str]
-    """Why functions of the endpoint cannot be called; empty if all can."""
+    """Why functions of the endpoint cannot be called; empty if all can be called."""
     warning: str | None = None
     """The answer for a function that does not exist, if it has the status of a success; else None."""
 
 
 async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
-    """Check by requests without messages that an endpoint has functions, and refuses an unknown function.
+    """Check by requests without messages that an endpoint has functions.
+
+    If it has them, another request asks for a function that does not exist. The endpoint should answer this
+    request with an error; if it answers with success instead, the result has a warning.
 
     Args:
         function: the function that represents the endpoint.

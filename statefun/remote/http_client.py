@@ -220,7 +220,7 @@ class HttpClient:
 
 
 def _nothing() -> None:
-    """Do nothing: the client has no session to close."""
+    """Do nothing at exit, as the client has not opened a session that must be closed."""
 
 
 def _close_at_exit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:

@@ -62,5 +62,8 @@ class Application:
         self._stopping.set()
 
     def is_stopping(self) -> bool:
-        """Return whether :meth:`stop` was called, or is within a second: Spark may get a signal first."""
+        """Return whether :meth:`stop` was called; if not, wait up to a second for the call.
+
+        A signal such as Ctrl-C may end Spark before the signal handler of this process calls :meth:`stop`.
+        """
         return self._stopping.wait(WATCH_SECONDS)

@@ -108,8 +108,8 @@ class Run:
     def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
         """Open the inboxes and the playground, if there is one; yield the inboxes by their names.
 
-        The offset of the feedback source has the same names: with each, the number of the inbox's last
-        delivered message.
+        The offset of the feedback source uses the same names: it holds, for each name, the number of the
+        inbox's last delivered message.
         """
         checkpoint, module = self._settings.checkpoint, self._definition.module
         inboxes: dict[str, Inbox] = {CALLS_INBOX: self._register}

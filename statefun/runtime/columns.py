@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 _OBJECT_TYPES = frozenset({pa.binary(), pa.string()})
-"""The Arrow types that NumPy converts to Python objects, and their nulls to None."""
+"""The Arrow types whose values NumPy converts to Python objects, and whose nulls it converts to None."""
 _SAFE_TYPES = _OBJECT_TYPES | {pa.int32(), pa.int64(), pa.bool_()}
 """The Arrow types whose values NumPy converts without a change, if the column has no nulls."""
 

@@ -20,7 +20,7 @@ def with_owner(owner: str, error: Exception) -> Exception:
     Args:
         owner: the component and the connector's function, for the error text.
         error: the exception. It is returned unchanged if it is an error of statefun, which already
-            says what is wrong, or the end of Spark's JVM, which is no failure of a connector.
+            says what is wrong, or if it means that Spark's JVM has ended, which is no failure of a connector.
     """
     # Clients of connectors raise ConnectionError as well, which is no JvmError.
     is_gone = isinstance(error, JvmError) and isinstance(error, JVM_GONE)

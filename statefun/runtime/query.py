@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one streaming query of an application: its sources, its operator, and its sink."""
+"""The one streaming query of an application: its sources, its sink, and the step that calls functions."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Query:
         )
 
     def _operator(self) -> Operator:
-        """Return the operator that calls the functions; send their Python code to other machines."""
+        """Return the query's operator, which calls the functions; send their code to other machines."""
         session, settings, functions = self._session, self._settings, self._definition.functions
         program = Program.of(functions, self._definition.module, settings.on_unregistered)
         paths: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ def _setting(
     Args:
         parse: converts an argument of ``run``, or the text of a key, to the field's value; raises
             ValueError or TypeError.
-        default: the value if neither is given; :meth:`Settings.resolve` replaces None.
+        default: the value if neither argument nor key is given; None if the run determines the value later.
         key: the key after ``spark.statefun.``; in the argument of ``run``, underscores replace its
             dots and dashes.
     """
@@ -147,7 +147,8 @@ class Settings:
         Args:
             conf: Spark's configuration.
             script: the program that runs: defaults are relative to its folder.
-            arguments: the arguments of ``run``, named as this class's fields; only ``modules`` is ``module``.
+            arguments: the arguments of ``run``; their names are those of this class's fields, but ``module``
+                for ``modules``.
 
         Raises:
             ConfigurationError: if a key is unknown, or a value cannot be used.

@@ -20,7 +20,7 @@ from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
 CALLS_INBOX = "calls"
-"""The name of this inbox in the offset of the feedback source."""
+"""The name of the inbox of calls' results in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
 """The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -38,7 +38,7 @@ class _Detached:
 
 
 class CallRegister:
-    """The calls that go on after their micro-batches have ended, and their results until these are read.
+    """The calls that go on after their micro-batches have ended, and results that no micro-batch has read.
 
     Args:
         unfinished: keeps in the checkpoint whether calls go on, so that later runs know about them.
@@ -122,7 +122,7 @@ class CallRegister:
     def is_pending(self) -> bool:
         """Return whether any call goes on, or has a result that no micro-batch has read yet.
 
-        Calls of an earlier run count until their addresses have had time to make them again.
+        Unfinished calls of an earlier run count until this run has had the time to make them again.
         """
         with self._changed:
             is_pending = bool(self._detached or self._messages)
@@ -160,7 +160,7 @@ class CallRegister:
             return last
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
-        """Return the results with numbers ``after + 1`` to ``last``; those of earlier runs are left out."""
+        """Return the results with numbers ``after + 1`` to ``last``, without lost results of earlier runs."""
         with self._changed:
             numbers = range(after + 1, last + 1)
             return [self._messages[number] for number in numbers if number in self._messages]

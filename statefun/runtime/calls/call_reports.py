@@ -82,7 +82,7 @@ class CallReports:
         self._put(CallReport(address=key, attempt=attempt, result=result or b""))
 
     def begun(self, attempt: str) -> None:
-        """Pass the report that a lost call runs again to the thread that sends reports to the driver."""
+        """Report to the driver that a lost call runs again; the thread that sends reports sends it."""
         self._put(CallReport(attempt=attempt, begun=True))
 
     def _put(self, report: CallReport) -> None:

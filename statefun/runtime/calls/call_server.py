@@ -33,7 +33,7 @@ WORKER_READY = b"ready"
 HANDSHAKE = timedelta(seconds=10)
 """How long each step at the beginning of a connection may take."""
 _MOST_REPORT_BYTES = MOST_RESULT_BYTES + 1024 * 1024
-"""The largest size of a report: the size of a result, and of an address's key."""
+"""The largest size of a report, in bytes: room for the largest result and for the key of its address."""
 _NAME_BYTES = 100
 _KEY_BYTES = 32
 _LOOK = 0.5

@@ -12,11 +12,11 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 
 _IDLE = 15
-"""The time without data, in seconds, after which the system asks whether the other machine still answers."""
+"""The time without data, in seconds, after which TCP asks whether the other machine still answers."""
 _INTERVAL = 5
-"""The time between two such questions, in seconds."""
+"""If the other machine has not answered TCP, the time, in seconds, after which TCP asks again."""
 _QUESTIONS = 3
-"""The number of unanswered questions after which the connection ends."""
+"""After this many unanswered questions whether the other machine still answers, TCP ends the connection."""
 _OPTIONS = {
     "TCP_KEEPIDLE": _IDLE,
     "TCP_KEEPINTVL": _INTERVAL,

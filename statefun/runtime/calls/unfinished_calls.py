@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remembers in the checkpoint that calls may be unfinished, so that a later bounded run waits for them.
 
-An address whose call belongs to an earlier run makes the call again when it wakes up, which takes up to
-``RUN_CHECK``. A bounded run could end before that.
+A call of an earlier run is made again when its address wakes up, which takes up to ``RUN_CHECK``. Without the
+file that this module writes, a bounded run could end before that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger("statefun")
 _FILE = "unfinished-calls"
 """The name of the file that exists while calls may be unfinished; it is empty."""
 _MARGIN = timedelta(seconds=1)
-"""How late a wake-up may come."""
+"""How late, at most, an address is expected to wake up."""
 
 
 class UnfinishedCalls:
@@ -37,14 +37,17 @@ class UnfinishedCalls:
         self._exists = checkpoint.has(_FILE)
         wait = RUN_CHECK + _MARGIN if self._exists else timedelta(0)
         self._end = monotonic() + wait.total_seconds()
-        """Until when addresses may make calls of earlier runs again, in seconds of the monotonic clock."""
+        """When this run will have made all calls of earlier runs again, in seconds of the monotonic clock."""
         if self._exists:
             logger.info(
                 "an earlier run has left calls unfinished; they are made again within %s", wait
             )
 
     def may_be_made_again(self) -> bool:
-        """Return whether calls of earlier runs may still be made again by their addresses."""
+        """Return whether unfinished calls of earlier runs possibly still wait to be made again.
+
+        If earlier runs have left such calls, this is so for some seconds after the start of the run.
+        """
         return self._monotonic() < self._end
 
     def remember(self) -> None:
@@ -54,7 +57,10 @@ class UnfinishedCalls:
             self._exists = True
 
     def forget(self) -> None:
-        """Delete the file when all calls are finished, unless calls of earlier runs may be made again."""
+        """Delete the file, unless calls of earlier runs possibly still wait to be made again.
+
+        This method is called when all calls of the present run are finished.
+        """
         if self._exists and not self.may_be_made_again():
             self._checkpoint.remove(_FILE)
             self._exists = False

@@ -36,7 +36,7 @@ class Announcement(NamedTuple):
     """The suspect address that is called alone in this micro-batch; None if there is none."""
 
     def clock(self, own: Clock) -> BatchClock:
-        """Return a clock that continues the driver's time; ``own`` is the worker's clock."""
+        """Return a clock that shows the driver's time in a worker, with the help of the worker's clock ``own``."""
         return BatchClock(own, self.time)
 
 
@@ -70,8 +70,8 @@ def current_announcement() -> Announcement:
 def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
     """Choose at random a suspect address to call alone in the next micro-batch; return None if there is none.
 
-    Only one address of the whole application is chosen, since functions of several endpoints may be on one
-    server.
+    Only one address of the whole application is chosen. Several endpoints may be on one server: if two
+    suspects were called in a micro-batch, nobody could tell which of them crashes the server.
     """
     suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
     if not suspects:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates the operator on whole Arrow batches, instead of several pandas frames for each address."""
+"""Calls functions with the rows of whole Arrow batches, instead of several pandas frames for each address."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class _RowBatch:
         self.last_values = None if starts else last_values
         """The state values of the last address if its rows continue in the next batch, else None.
 
-        They are valid when the iteration has ended."""
+        The attribute is set when an iteration over this object has ended."""
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield a group for each address; the first group may continue the last address of the batch before."""
+        """Yield a group for each address; the first group may continue the last address of the previous batch."""
         grouped = self._grouped
         for index, key in enumerate(self._keys):
             values = (index == 0 and self._earlier_values) or AddressValues(grouped.state(index))

@@ -79,7 +79,7 @@ class MainProgram:
 
     @classmethod
     def of(cls, module: ModuleType, functions: Iterable[Any]) -> MainProgram | None:
-        """Return the main program that defines a module; None if the module has no file, as in a notebook.
+        """Return the main program that ``module`` was loaded from; None if it has no file, as in a notebook.
 
         Args:
             module: the module ``__main__``, or the module as which this process has loaded a main program.
@@ -198,7 +198,7 @@ def function_of(call: Any) -> Any:
 
 
 def _needed(own: Mapping[str, object], functions: Iterable[object]) -> frozenset[str]:
-    """Return the names of globals that functions use, directly or through functions and classes."""
+    """Return the names of the globals in ``own`` that functions use, directly or through functions and classes."""
     needed: set[str] = set()
     users = list(functions)
     while users:

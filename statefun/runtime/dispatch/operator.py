@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stateful operator: it calls functions with the rows and state of addresses.
+"""The stateful operator of Spark's query: it calls functions with the rows and state of addresses.
 
 Its results are outcomes (effects, counts and failures) and new state. The operator is evaluated in one of
 two ways, with the same results: by Spark itself, which calls the operator once per address with pandas
@@ -33,7 +33,7 @@ from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
 OUTCOME = "outcome"
-"""The only column of the operator's output."""
+"""The name of the only column that an :class:`Operator` returns to Spark."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Operator:
-    """The operator, which is sent to workers; Spark evaluates it by calling the object."""
+    """The part of Spark's query that calls functions; Spark sends this object to workers, and calls it there."""
 
     payload: Payload
     segments: SegmentWriter
@@ -50,16 +50,16 @@ class Operator:
     immediate: int
     """The largest number of an address's messages that are delivered in the micro-batch that sends them."""
     clock: Clock
-    """The clock of the machine that runs a task; it continues the driver's time."""
+    """The clock with which a worker measures how much time has passed since a micro-batch began."""
     arrow: bool
-    """Whether workers evaluate the operator on Arrow batches, if they can."""
+    """Whether workers get messages as Arrow batches; otherwise as pandas frames, which takes longer."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     calls: CallServerAddress | None = None
     """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 
     def start(self, *, lets_leave: bool = False) -> Evaluation:
-        """Begin to evaluate the operator for a task.
+        """Return an object that calls functions in one task.
 
         Args:
             lets_leave: whether long calls may go on after the task has ended; the worker process must then
@@ -70,7 +70,13 @@ class Operator:
     def __call__(
         self, key: tuple[bytes], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Call the function with all messages of one address; yield its outcomes, serialized."""
+        """Call the function at one address with all of its messages; yield the outcomes, serialized.
+
+        Args:
+            key: the key of the address, as the only item.
+            frames: the messages of the address, as rows.
+            state: the stored state of the address, which is replaced by the new state.
+        """
         import pandas as pd  # noqa: PLC0415 - workers that do without it start in half the time
 
         evaluation = self.start()
@@ -116,7 +122,7 @@ class Evaluation:
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self.failed = False
-        """Whether a message has failed for good: the application ends, and the micro-batch has no effects."""
+        """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
         operator.log_levels.apply(batch)
         try:

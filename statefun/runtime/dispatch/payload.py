@@ -26,7 +26,7 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 
 _OF = ":"
-"""In the name by which a global is sent, separates the number of its main program from its own name."""
+"""Separates the two parts of the text that stands for a global: the number of its main program, and its name."""
 _loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the part of the query that groups rows by address and applies the operator."""
+"""Plans the part of the query that groups rows by address and calls functions with them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _inline = InlineBudget()
 
 @attrs.frozen
 class SegmentWriter:
-    """Writes the effects of the task that calls it as segments."""
+    """Writes the effects of a Spark task as segments; must be used inside the task."""
 
     checkpoint: Folder
 

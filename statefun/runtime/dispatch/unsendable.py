@@ -44,7 +44,8 @@ def _unpicklable(
 ) -> Iterator[tuple[Callable[..., Any], str, object]]:
     """Yield the objects that cannot be pickled and that a function uses, directly or through functions.
 
-    Each object comes with the function that uses it, and with its name in that function.
+    Each object comes with the function that uses it, and with its name in that function. ``visited`` has the
+    ids of the functions that were searched already.
     """
     if id(fun) in visited or id(fun) in named:
         return

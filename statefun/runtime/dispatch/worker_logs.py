@@ -27,7 +27,7 @@ class LogLevels:
     by_logger: Mapping[str, int] = attrs.field(factory=dict)
     """The levels that are set in the driver, by the names of loggers; the root logger has the name ``root``.
 
-    If there are none, :meth:`apply` changes nothing, as in a process that is no worker."""
+    If no levels are given, :meth:`apply` does not change how the process logs."""
 
     @classmethod
     def of_program(cls, leave_out: Collection[str]) -> LogLevels:

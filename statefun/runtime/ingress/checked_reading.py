@@ -98,7 +98,7 @@ class CheckedSource:
     """Wraps a connector's source and checks its results; errors name the connector and its mistake.
 
     Raises:
-        ConnectorError: if the source lacks a method.
+        ConnectorError: if the source lacks a required method.
     """
 
     def __init__(self, owner: str, source: Source) -> None:

@@ -88,7 +88,7 @@ class Reading:
     def planned(
         self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]
     ) -> DataFrame:
-        """Return the records of a source that plans in this process, as a streaming DataFrame.
+        """Return the records of ``source`` as a streaming DataFrame; this process plans what each batch reads.
 
         Args:
             source: decides in this process which records each micro-batch reads.

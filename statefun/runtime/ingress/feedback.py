@@ -35,7 +35,7 @@ from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
 _LOOK = timedelta(milliseconds=20)
-"""The time between two checks in a bounded run whether the messages for which it waits have come."""
+"""How long a bounded run waits before it checks again whether the results of long calls have come."""
 
 
 def read_feedback(
@@ -107,10 +107,10 @@ class FeedbackReader:
     def _latest(self, start: Offset) -> Offset:
         """Return the end offset up to which the next micro-batch can deliver messages after ``start``.
 
-        The offset changes only if messages wait or a timer is due. Its tick is then the tick of the present
-        time, even if the clock was set back after the tick of ``start``: a message that is delivered
-        now is either due or waits in a bucket, and a bucket's tick is later than the tick of the offset
-        with which the message was delivered.
+        The offset changes only if messages wait or a timer is due. The new offset has the tick of the present
+        time. If the clock was set back, this tick is earlier than the tick of ``start``, and still no delayed
+        message is missed: a delayed message is either due when it is delivered, or it waits in a bucket whose
+        tick is later than the tick of the new offset.
         """
         before = FeedbackOffset.decode(start)
         self._committed.look()
@@ -178,7 +178,13 @@ class FeedbackReader:
             self._inboxes[name].forget(number)
 
     def _readable(self, start: FeedbackOffset, *, is_busy: bool) -> dict[str, int]:
-        """Return, by inbox, the number of the last message that the next micro-batch reads."""
+        """Return, by inbox, the number of the last message that the next micro-batch reads.
+
+        Args:
+            start: the offset up to which earlier micro-batches have read the inboxes.
+            is_busy: whether the next micro-batch delivers messages between functions; an inbox may let its
+                messages wait for them.
+        """
         numbers = dict(start.inboxes)  # also of inboxes that this run does not have
         for name, inbox in self._inboxes.items():
             numbers[name] = inbox.readable(start.last_of(name), is_busy=is_busy)

@@ -34,9 +34,9 @@ class _Count:
     batch: int
     """The newest micro-batch that has changed the size of the waiting messages."""
     before: int
-    """The size of the waiting messages before that micro-batch, which may be repeated."""
+    """The size of the waiting messages before the micro-batch ``batch``, in case Spark repeats this micro-batch."""
     after: int
-    """The size of the waiting messages after that micro-batch."""
+    """The size of the waiting messages after the micro-batch ``batch``."""
 
 
 class WaitingGauge:
@@ -78,9 +78,9 @@ class WaitingGauge:
         was_held, self._is_held = self._is_held, size > MOST_WAITING_BYTES
         if self._is_held and not was_held:
             logger.warning(
-                "%s bytes of messages wait for endpoints that are down, or for the end of long calls; the last ones "
-                "are for %s; until fewer than %s bytes wait, each micro-batch that adds waiting messages takes %s "
-                "longer, so that less is read",
+                "%s bytes of messages wait for endpoints that are down, or for the end of long calls; the newest "
+                "messages are for %s; until fewer than %s bytes wait, each micro-batch that adds waiting messages "
+                "takes %s longer, so that fewer records are read",
                 f"{size:,}",
                 ", ".join(name for name, added in growth.most_common(_NAMED) if added > 0),
                 f"{MOST_WAITING_BYTES:,}",

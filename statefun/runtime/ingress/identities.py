@@ -58,12 +58,12 @@ def check_identities(
     Args:
         checkpoint: the checkpoint with the stored ids.
         ingresses: the application's ingresses.
-        topics: the present topics of each ingress.
+        topics: the topics of each ingress that exist now.
         read: the topics of each ingress for which the checkpoint has offsets.
         timeout: how long a cluster may take to answer.
 
     Returns:
-        The ids of the present clusters and topics, by the ids of the ingresses, for
+        The ids that the clusters and topics have now, by the ids of the ingresses, for
         :func:`write_identities`.
 
     Raises:

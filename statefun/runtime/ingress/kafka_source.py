@@ -27,7 +27,8 @@ waits, too. With Kafka's defaults, this takes up to half a second for every 500 
 def consumer_properties(ingress: KafkaIngress) -> Mapping[str, str]:
     """Return the properties of the consumers that read ``ingress``; properties of the ingress take precedence.
 
-    An ingress that sets ``fetch.min.bytes`` should also set ``fetch.max.wait.ms``, or it gets Kafka's default.
+    An ingress that sets ``fetch.min.bytes`` should also set ``fetch.max.wait.ms``; otherwise, Kafka's
+    default for ``fetch.max.wait.ms`` applies.
     """
     fetching = {} if "fetch.min.bytes" in ingress.properties else _FETCHING
     properties = {**ISOLATION, **fetching, **ingress.properties}

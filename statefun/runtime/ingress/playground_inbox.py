@@ -31,7 +31,13 @@ class PlaygroundInbox:
         """How many micro-batches in a row have not read the messages that wait."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
-        """Return the number of the last message that the next micro-batch reads; ``after`` if it reads none."""
+        """Return the number of the last message that the next micro-batch reads; ``after`` if it reads none.
+
+        Args:
+            after: the number of the last message that earlier micro-batches have read.
+            is_busy: whether the next micro-batch delivers messages between functions; messages that a person
+                has typed wait for them.
+        """
         last = self._store.readable(after)
         typed = None if last == after else self._store.typed(after)
         if typed is not None and is_busy and self._held < _MOST_HELD:

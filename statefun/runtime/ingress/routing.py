@@ -60,8 +60,8 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
 def _handling(number: int, route: TopicRoute) -> Column:
     """Return a Spark struct column that says how to make rows of a route's records.
 
-    Its fields are the route's number, its targets, the typename of its values, whether records without value
-    (tombstones) and changed keys are allowed, and the flags of the rows.
+    The fields are the number, the targets and the typename of values of the route, whether its deserializer
+    accepts records without value (tombstones), whether its transforms change keys, and the flags of the rows.
     """
     deserializer = route.deserializer
     return F.struct(

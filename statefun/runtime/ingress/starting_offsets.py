@@ -95,7 +95,8 @@ def starting_offsets(
 ) -> dict[str, dict[str, int]]:
     """Return the offsets at which an ingress starts on a fresh checkpoint, in the form of Spark's Kafka source.
 
-    The result has the offsets by topic and partition; -2 stands for the first record, -1 for the next record.
+    The result has the offsets by topic and partition; -2 stands for the earliest record, and -1 for the next
+    record that is written.
 
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.

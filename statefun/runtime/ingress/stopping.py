@@ -78,7 +78,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
 
 
 class Bounds:
-    """Decides and checks where the ingresses of a run stop."""
+    """Decides at which offsets the ingresses of a run stop, and checks whether all have reached them."""
 
     def __init__(
         self,
@@ -115,12 +115,13 @@ class Bounds:
 
         Args:
             partitions: the partitions of the ingresses, by topic.
-            starts: the starting offsets of the ingresses; -2 and -1 for the first and the next record.
+            starts: the starting offsets of the ingresses; -2 stands for the earliest record, and -1 for the
+                next record that is written.
             timeout: how long a cluster may take to answer.
 
         Returns:
-            The starting offsets. Those of ingresses that stop have no -1: Spark would resolve it later, and
-            perhaps begin after the stop.
+            The starting offsets. For an ingress that stops, offsets of records replace -2 and -1: Spark
+            would look up -1 later, and might begin after the stop offset.
 
         Raises:
             KafkaError: if a cluster does not return its offsets.
@@ -136,7 +137,7 @@ class Bounds:
         return [start for start, _ in offsets]
 
     def write(self) -> None:
-        """Write the stop offsets of the ingresses into the checkpoint: the next run begins to read there."""
+        """Write the stop offsets of the ingresses into the checkpoint: the next run begins at these offsets."""
         stored_stops = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)

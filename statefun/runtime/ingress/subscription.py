@@ -47,7 +47,11 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
         if route.is_pattern:
             continue
         if route.topic not in metadata.topics and _may_be_missing(ingress):
-            logger.warning("%s: topic %s does not exist, and is not read", owner, route.topic)
+            logger.warning(
+                "%s: topic %s does not exist; if it is created later, it will be read",
+                owner,
+                route.topic,
+            )
         else:
             partitions[route.topic] = _partitions_of_route(owner, route, metadata, ingress.address)
     for route in ingress.topics:

@@ -74,7 +74,8 @@ def _patient_id(id_of: Callable[[EncodedRecord], bytes], record: EncodedRecord) 
     """Return the id of a record; if a service that its transforms need is unreachable, retry for a while.
 
     Returns:
-        None if the record cannot be transformed; the reason is found again when the rejection is handled.
+        None if the record cannot be transformed; the record is then rejected, and the code that handles the
+        rejection runs the transforms once more, to get the error.
 
     Raises:
         FunctionError: if the service stays unreachable.

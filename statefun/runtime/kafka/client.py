@@ -191,7 +191,8 @@ def watermarks(
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
         timeout: how long the cluster may take to answer.
-        committed: whether a partition ends where readers with ``read_committed`` have to stop.
+        committed: whether a partition ends where readers with ``read_committed`` have to stop; if not, it
+            ends after its last record.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.

@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 
 class Server(ThreadingHTTPServer):
-    """A port of the playground: bound when it is made, it accepts connections later."""
+    """The server of one port of the playground; it is bound to the port at first, and listens later."""
 
     daemon_threads = True
     request_queue_size = _WAITING_CONNECTIONS
@@ -58,7 +58,10 @@ class Server6(Server):
 
 
 def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a method that calls ``serve``, and answers requests that ``serve`` refuses with the reason."""
+    """Return a method that serves a request by calling ``serve``.
+
+    If ``serve`` refuses the request, or raises a StatefunError, the HTTP answer has the reason.
+    """
 
     def do(handler: PlaygroundHandler) -> None:
         handler.begin()
@@ -87,7 +90,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     error_message_format = "%(message)s: %(explain)s\n"
     is_for_this_machine = True
     location: Location
-    """The place in a module file that declares the port."""
+    """Where a module file declares the ingress or egress that has the port."""
     _has_answered = False
     _has_unread_body = False
 
@@ -96,7 +99,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         return False
 
     def begin(self) -> None:
-        """Reset what belongs to one request, before the next request of the connection."""
+        """Reset the notes about the former request of the connection, before the next request is served."""
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
         self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
@@ -184,7 +187,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         return "statefun"
 
     def log_message(self, *_: object) -> None:
-        """Do nothing: the standard server would print a line for each request."""
+        """Print nothing: the overridden method of Python's server prints a line for each request."""
 
 
 def path_parts(target: str) -> list[str]:

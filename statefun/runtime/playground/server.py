@@ -58,10 +58,10 @@ _TARGET = "/<namespace>/<type>/<id>"
 
 @attrs.define
 class _Door:
-    """What a port of the playground serves: messages to ingresses, and topics of egresses."""
+    """What clients may do at a port of the playground: send messages to functions, and read topics."""
 
     location: Location
-    """The place in a module file that declares the first ingress or egress of the port."""
+    """Where a module file declares the first ingress or egress that has the port."""
     takes_messages: bool = False
     topics: Sequence[str] = ()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before the first micro-batch: of the checkpoint, and for functions that were removed."""
+"""Checks the checkpoint before the first micro-batch, also for state and messages of removed functions."""

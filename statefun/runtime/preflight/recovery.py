@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before a run changes a checkpoint that the files of the checkpoint fit together.
+"""Checks whether the files of a checkpoint fit together, before a run changes any of them.
 
 Spark plans a batch (``offsets/N``), the runtime stages it (``outbox/N``), and Spark commits it
 (``commits/N``). Only then does Spark plan the next batch, and are the effects released. If the files of a
-checkpoint break this order, files are lost, or two drivers have written it.
+checkpoint contradict this order, either files were lost, or two drivers have written into the checkpoint.
 """
 
 from __future__ import annotations

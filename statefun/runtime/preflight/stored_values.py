@@ -26,7 +26,7 @@ A declaration is the name of the value's type, and a text that differs between v
 
 @attrs.define
 class _ValueGroup:
-    """The stored values that have the same function type, name and type, counted."""
+    """Counts the stored values that have one function type, name and type, and those that are unreadable."""
 
     count: int = 0
     unreadable: int = 0
@@ -81,7 +81,7 @@ class StoredValues:
         self._groups = sorted(groups.items())
 
     def unreadable(self, among: Collection[tuple[str, str]] | None = None) -> Iterator[str]:
-        """Yield a text for each group of stored values that the function which declares them cannot read.
+        """Yield a text for each function type, name and type of stored values that functions cannot read.
 
         Args:
             among: the function types and names of the values to check; None for all values.
@@ -104,7 +104,7 @@ class StoredValues:
                 )
 
     def undeclared(self) -> Iterator[str]:
-        """Yield a text for each group of stored values that its registered function no longer declares."""
+        """Yield a text for each name and type of stored values that a registered function no longer declares."""
         for (typename, name, value_type), group in self._groups:
             function = self._functions.find(typename)
             # A function that runs elsewhere declares its values when it is called.

@@ -107,12 +107,12 @@ def check_functions(
             raise CheckpointError(_refusal(checkpoint, waiting_counts, functions))
         for typename, count in sorted(waiting_counts.items()):
             logger.warning(
-                "%s messages wait for function %s, which is not registered: %s",
+                "%s messages in the checkpoint wait for function %s, and no such function is registered; %s",
                 f"{count:,}",
                 typename,
-                "the messages become dead letters"
+                "because of on-unregistered=dead-letter, the messages become dead letters"
                 if policy is OnFailure.DEAD_LETTER
-                else "the messages are skipped",
+                else "because of on-unregistered=skip, the messages are dropped",
             )
     for typename, count in sorted(state_counts.items()):
         logger.warning("%s", described_state(typename, count, functions, as_of))

@@ -17,7 +17,7 @@ logger = logging.getLogger("statefun")
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures of one kind."""
 _REPORT_COUNTS_FOR = timedelta(minutes=10)
-"""How long a worker's report of an unreachable endpoint stays valid after its next attempt was due."""
+"""How long a report of an unreachable endpoint is valid after the time of the worker's next attempt."""
 
 
 class FailureLog:
@@ -70,8 +70,9 @@ class FailureLog:
 class EndpointLog:
     """Logs once that an endpoint cannot be reached, and once that it can be reached again.
 
-    Each worker finds this out by itself, and reports it with the micro-batches in which it calls the
-    endpoint. A worker that no longer calls the endpoint reports nothing: its last report expires after a while.
+    Each worker finds out by itself whether it can reach an endpoint, and reports this after micro-batches in
+    which it calls the endpoint. A worker that no longer calls the endpoint reports nothing: its last report
+    expires after a while.
 
     Args:
         summary: gets the counts.

@@ -115,7 +115,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def can_dispatch_arrow(session: SparkSession) -> bool:
-    """Return whether the workers of ``session`` can evaluate the operator on Arrow batches."""
+    """Return whether the workers of ``session`` can call functions with Arrow batches; if not, log the reason."""
     daemon_module = session.sparkContext.getConf().get(
         configuration.DAEMON, configuration.SPARKS_DAEMON
     )

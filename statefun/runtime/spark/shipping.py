@@ -38,7 +38,8 @@ _INSTALLED = tuple(
 def lacks_statefun(text: str) -> PlatformError | None:
     """Return an error if Spark's text says that workers cannot import statefun or its packages; else None.
 
-    The workers' daemon is a module of statefun, and starts before the modules that are sent have arrived.
+    Every machine with workers needs statefun beforehand: the daemon that starts workers is a module of
+    statefun, and it starts before the modules that Spark sends have arrived.
     """
     module = lacking_module(text)
     return (

@@ -49,7 +49,7 @@ class Source(Protocol):
         """Divide the records between two offsets among tasks, each as bytes; equal offsets give equal tasks."""
 
     def bound(self) -> None:
-        """From now on, plan only records that exist already, since the run is to end (``available-now``)."""
+        """From now on, plan to read only records that exist now, since the run is to end (``available-now``)."""
 
     def stop(self) -> None:
         """Release connections and other resources, since the query has ended."""
@@ -78,7 +78,7 @@ def planned_tasks(
         session: the session.
         name: the name of the source in Spark's logs.
         source: decides on offsets and tasks, in a thread of this process that Spark calls.
-        failed: is called with the exception of the source that ends the query.
+        failed: is called with an exception that ``source`` has raised; the query then ends.
     """
     accept_calls()
     packages, none = jvm(), jvm().scala.Option.empty()

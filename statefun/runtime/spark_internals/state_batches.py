@@ -97,10 +97,10 @@ class StateUpdates:
 
 
 def result_batch(name: str, data: Sequence[bytes], updates: StateUpdates) -> pa.RecordBatch:
-    """Return an Arrow batch for Spark with the operator's results and the new states.
+    """Return an Arrow batch for Spark with the results of a Python function and the new states of groups.
 
     Args:
-        name: the name of the operator's only column, which is binary.
+        name: the name of the only column of the results, which is binary.
         data: the column's values.
         updates: the new states.
     """
