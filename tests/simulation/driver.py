@@ -22,7 +22,7 @@ from simulation.publishing import (
     Workers,
 )
 from simulation.spark import Engine, Frame
-from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
+from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, Attempt, History, World
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
@@ -55,6 +55,8 @@ _EGRESSES = tuple(
 )
 _MOST_BATCHES = 1000
 """A driver runs no more micro-batches; an application that needs more without any faults would run for ever."""
+_MOST_QUIET = 500
+"""In so many micro-batches in a row, some message is handled, unless none will ever be; servers may be down for 200."""
 _PATIENT = 3
 """So often a driver that is idle waits for a while, before the clock is set to the end."""
 
@@ -78,6 +80,8 @@ class Driver:
         self._publishing: Publishing | None = None
         self._staging: Staging | None = None
         self._batch = -1
+        self._quiet = 0
+        """In how many micro-batches no message was handled since the last one was."""
 
     def run(self, batches: int = _MOST_BATCHES) -> None:
         """Recover, publish the remaining batches, then run micro-batches until no work is left."""
@@ -166,6 +170,7 @@ class Driver:
             batch = engine.plan()
             if batch is not None:
                 engine.run(batch, self._stage)
+                self._look_at(self._history.attempts[batch])
                 idle, batches = 0, batches - 1
             elif not publishing.step():
                 idle += 1
@@ -180,6 +185,13 @@ class Driver:
             if is_alone and chaos.happens(chaos.copies):
                 self._world.make_copy()
         return idle > _PATIENT
+
+    def _look_at(self, attempt: Attempt) -> None:
+        """Count the micro-batches in which no message was handled."""
+        is_quiet = not (attempt.failed or any(each.received for each in attempt.journals.values()))
+        self._quiet = self._quiet + 1 if is_quiet else 0
+        if self._quiet > _MOST_QUIET:
+            raise EndlessError("micro-batches do not come to an end, and handle no message")
 
     def _stage(self, frame: Frame, batch: int) -> None:
         assert self._staging is not None
