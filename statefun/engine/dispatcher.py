@@ -25,15 +25,14 @@ from statefun.engine.calls import (
 from statefun.engine.clock import BatchClock
 from statefun.engine.deserializing import deserialized
 from statefun.engine.effects import Effects, egress_row
-from statefun.engine.failures import RETRY, FailedMessage, FailureCounts, Failures
+from statefun.engine.failed_messages import FailedMessages
+from statefun.engine.failures import RETRY, FailureCounts, Failures
 from statefun.engine.groups import OWN_PREFIX, Group
 from statefun.engine.immediate import ImmediateMessages
 from statefun.engine.invoker import Invoker
 from statefun.engine.left_calls import LeftCalls, Reactions
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
-from statefun.engine.rejections import rejected
-from statefun.engine.row import Row
 from statefun.engine.running_calls import CallRunner, Left, RunningCall, WaitingRunner
 from statefun.engine.sending import Sender
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
@@ -43,12 +42,8 @@ from statefun.sdk.address import Address
 from statefun.sdk.deadline import standby
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import (
-    FunctionError,
-    RecordError,
     UnknownFunctionError,
-    ValueDecodeError,
 )
-from statefun.sdk.failure import OnFailure
 from statefun.sdk.invocation_batch import (
     InvocationBatch,
     InvocationResult,
@@ -88,7 +83,8 @@ class Dispatcher:
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence)
         self._counts = counts or FailureCounts()
-        self._failures = Failures(program.policies, clock, sequence, self._counts)
+        failures = Failures(program.policies, clock, sequence, self._counts)
+        self._failed = FailedMessages(program, failures)
         self._invoker = invoker or Invoker()
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate)
@@ -280,9 +276,11 @@ class Dispatcher:
     def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
         """Handle the rows of a group if its address is a reserved one; return whether it is."""
         if address.namespace == TIMERS_NAMESPACE:
-            delays.run_reserved(address.name, group, effects, self._clock.begun, self._token_in_use)
+            delays.run_reserved(
+                address.name, group, effects, self._clock.begun, self._failed.token_in_use
+            )
         elif address.namespace == REJECTION_NAMESPACE:
-            self._reject(address.name, group, effects)
+            self._failed.rejected(address.name, group, effects)
         elif address.namespace == chunks.CHUNKS_NAMESPACE:
             chunks.run_chunk(group, effects)
         else:
@@ -293,7 +291,7 @@ class Dispatcher:
         """Return a call with decoded records; None if all of its messages have failed or were dropped."""
         values = deserialized(call, self._routes)
         for failed in values.failed:
-            self._handle(failed, call.function, effects)
+            self._failed.handle(failed, call.function, effects)
         return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
@@ -315,12 +313,10 @@ class Dispatcher:
         self._invocations += count if result.postponed is None else result.postponed.first
         self._collect(call, result, effects)
         for failed in result.failures:
-            self._handle(failed_message(failed, call), call.function, effects)
+            self._failed.handle(failed_message(failed, call), call.function, effects)
         group, values = call.group, call.group.values
         if call.key == group.key:
-            values.count_lost(
-                0
-            )  # lost calls are counted for the first message, which is another one now
+            values.count_lost(0)  # losses are counted for the first message, which is a new one now
             values.apply(result.state_mutations)
             if result.expiring:
                 values.renew(result.expiring, result.state_mutations, self._clock.now())
@@ -351,46 +347,14 @@ class Dispatcher:
         self._transports.resume(group)
         failed_messages = [failed_again(group, each, error) for each in group.values.take_waiting()]
         for failed in (*failed_messages, *(failed_row(group, row, error) for row in rows)):
-            policy = self._record_policy(failed)
-            if failed.record is None:  # no message between functions is lost silently
-                policy = self._failures.policies.unregistered
-            self._failures.handle(failed, policy, effects)
-
-    def _reject(self, name: str, group: Group, effects: Effects) -> None:
-        """Apply the failure policy to records that no function can receive."""
-        for row in range(group.start, group.end):
-            record, value = group.columns.record(row), group.columns.value[row]
-            failed = failed_row(group, row, rejected(name, record, value, self._routes))
-            self._failures.handle(failed, self._record_policy(failed), effects)
-
-    def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
-        route = None if failed.record is None else self._routes.route_of(failed.record)
-        return None if route is None else route.failure_policy
+            self._failed.without_function(failed, effects)
 
     def _reactions(self, effects: Effects) -> Reactions:
         """Return functions that apply the result of a long call, and the failure policy to a failed message."""
         return Reactions(
             lambda call, result: self._collect_result(call, result, effects),
-            lambda failed, function: self._handle(failed, function, effects),
+            lambda failed, function: self._failed.handle(failed, function, effects),
         )
-
-    def _handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
-        """Apply the failure policy to a message on which its function has failed."""
-        policy = function.on_failure
-        if failed.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
-            # Whether a function can receive a record at all is the business of its route.
-            policy = self._record_policy(failed)
-        self._failures.handle(failed, policy, effects)
-
-    def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
-        """Apply the failure policy to a delayed message whose token is in use."""
-        function = self._functions.find(address_of(message.caller).typename)
-        policies = self._failures.policies
-        target, caller, typename, value, trace = message
-        cause = type(error).__name__
-        failed = FailedMessage(target, caller, typename, value, None, error, cause, trace=trace)
-        policy = policies.last_resort(function.on_failure if function else None)
-        self._failures.handle(failed, policy, effects)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Collect the messages and records of a call, in the order of Apache Flink Stateful Functions."""
