@@ -9,20 +9,19 @@ worker checks which Python function Spark evaluates in a task. If it is an :clas
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 from functools import cache, partial
-from importlib import import_module
 
-from statefun.runtime.spark_internals.worker import BatchEvaluation, run_daemon, watch_functions
+from statefun.runtime.spark_internals.worker import (
+    BatchEvaluation,
+    preload,
+    run_daemon,
+    watch_functions,
+)
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
 
-_PRELOADED = (
-    "pyspark.worker",
-    "statefun",
-    "statefun.engine.dispatcher",
-    "statefun.engine.call_loop",
-)
+PRELOADED = ("statefun", "statefun.engine.dispatcher", "statefun.engine.call_loop")
+"""The modules that the daemon imports before it forks; none of them starts a thread."""
 
 
 @cache
@@ -49,17 +48,6 @@ def install() -> None:
     watch_functions(evaluation_of)
 
 
-def preload() -> None:
-    """Import modules that tasks need before the daemon forks, so that workers begin sooner and share memory.
-
-    None of these modules starts a thread, which a fork would lose. If one cannot be imported, the first task
-    fails with the reason, which Spark reports better than the end of its daemon.
-    """
-    with suppress(ImportError):
-        for name in _PRELOADED:
-            import_module(name)
-
-
 def linger() -> None:
     """Before this process ends, wait for its long calls, which go on after their micro-batches."""
     from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
@@ -68,5 +56,5 @@ def linger() -> None:
 
 
 if __name__ == "__main__":
-    preload()
+    preload(PRELOADED)
     run_daemon(install, linger)

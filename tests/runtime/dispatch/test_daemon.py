@@ -107,9 +107,10 @@ import sys
 import threading
 from pathlib import Path
 
-from statefun.runtime.dispatch import daemon
+from statefun.runtime.dispatch.daemon import PRELOADED
+from statefun.runtime.spark_internals.worker import preload
 
-daemon.preload()
+preload(PRELOADED)
 threads = Path("/proc/self/task")
 print(len([*threads.iterdir()]) if threads.exists() else threading.active_count())
 print("pyarrow" in sys.modules, "statefun.engine.dispatcher" in sys.modules)
