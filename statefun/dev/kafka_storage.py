@@ -84,7 +84,12 @@ def find_class_path(progress: Callable[[str], None]) -> str:
 def prepare_storage(folder: Path, class_path: str) -> None:
     """Prepare the folder of a broker: write the logging settings, and format new storage.
 
-    The result is that of ``kafka-storage.sh format``, but this tool runs only once for each version of Kafka.
+    The storage has the files that ``kafka-storage.sh format`` would write. That script is slow; so it runs once
+    for each version of Kafka, and later folders get a copy of its result.
+
+    Args:
+        folder: the folder of the broker.
+        class_path: the jars of Kafka.
     """
     (folder / "log4j2.properties").write_text(_LOGGING)
     (folder / "broker.log").touch()

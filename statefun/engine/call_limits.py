@@ -112,7 +112,12 @@ class _Company(AbstractAsyncContextManager[None]):
         """The lock of the call that runs alone, or that will run alone when all other calls have ended."""
 
     def of(self, losses: int) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until a call that was lost ``losses`` times may run."""
+        """Return a context manager that waits until a call may run.
+
+        Args:
+            losses: how many times in a row the call was lost. A call that was lost often waits until few
+                other calls like it run, or until no other call runs at all; see ``GROUP_SIZES``.
+        """
         if not losses:
             return self
         return self._by_itself() if losses > len(self._groups) else self._in_group(losses)

@@ -41,7 +41,7 @@ class GatheredRecords:
 
     @property
     def is_full(self) -> bool:
-        """Whether the records in the marker file are enough for a piece."""
+        """Whether the newest records, which are in the marker file, have the size at which they become a piece."""
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
     def with_piece(self) -> GatheredRecords:

@@ -63,7 +63,7 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
 
 
 class Checked(NamedTuple):
-    """The result of a check of an endpoint."""
+    """What a check of an endpoint has found: functions that cannot be called, and suspicious answers."""
 
     problems: Sequence[str]
     """Why functions of the endpoint cannot be called; empty if all can be called."""

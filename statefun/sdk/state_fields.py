@@ -66,7 +66,9 @@ def state_value(
 
 
 class Watched(NamedTuple):
-    """A value that can be changed in place, as it was when a state last read or wrote the value."""
+    """A decoded value, with its encoded form from when the state last read or wrote it.
+
+    A comparison of the two shows whether the function has changed the value in place."""
 
     current: TypedValue | None
     """The value's encoded form when the state last read or wrote it; see :meth:`Values.current`."""

@@ -275,6 +275,40 @@ def test_the_others_go_on_while_a_message_is_tried_again(
     assert "has answered 500 Internal Server Error (text/plain): a function has failed" in line
 
 
+SLOW = """
+import asyncio
+
+from statefun import *
+
+@function("served.fns/counter", specs=[ValueSpec("count", IntType)])
+async def count(ctx, message):
+    await asyncio.sleep(float(message.as_string()))
+    ctx.storage.count = (ctx.storage.count or 0) + 1
+    text = f"{message.as_string()} {ctx.storage.count}"
+    ctx.send(message_builder("local.fns/printer", ctx.address.id, str_value=text))
+"""
+
+
+def test_nobody_waits_for_an_address_whose_messages_take_long(
+    kafka: KafkaHarness, tmp_path: Path
+) -> None:
+    """Its request leaves its micro-batch, and the next messages of all other addresses are handled meanwhile."""
+    inputs, out, port = kafka.topic("in"), kafka.topic("out"), free_port()
+    module = kafka.module({inputs: ["served.fns/counter"]}, value_type=StringType.typename)
+    encode = StringType.serializer().serialize
+    slow = [("Ada", encode("0.5"))] * 20
+    others = [(f"other-{number}", encode("0")) for number in range(18)]
+    kafka.send(inputs, [*slow, *others])
+
+    with served(tmp_path, port, SLOW):
+        run(module + endpoint(port), printing(out), tmp_path / "c")
+
+    received = [(each.key, each.value) for each in kafka.receive(out)]
+    keys = [key for key, _ in received]
+    assert {*keys[:18]} == {key for key, _ in others}
+    assert received[18:] == [("Ada", f"0.5 {number}") for number in range(1, 21)]
+
+
 def test_an_unknown_function_is_a_failure_at_once_that_names_the_way_out(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:

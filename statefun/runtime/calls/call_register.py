@@ -107,7 +107,7 @@ class CallRegister:
             self._begun &= self._detached.keys()
 
     def close(self) -> None:
-        """Let workers' reports no longer wait for micro-batches, since the run ends."""
+        """End the register with the run: reports that wait for room are accepted at once, and nobody reads them."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -51,7 +51,10 @@ class UnfinishedCalls:
         return self._monotonic() < self._end
 
     def remember(self) -> None:
-        """Create the file, unless it exists, before the commit of a micro-batch that a call has left."""
+        """Create the file, which tells the next run to wait; do nothing if the file exists.
+
+        The file must exist before the commit of a micro-batch that a call has left.
+        """
         if not self._exists:
             self._checkpoint.write(_FILE, b"")
             self._exists = True

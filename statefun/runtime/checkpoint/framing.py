@@ -39,7 +39,7 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
     folder, name = _place(checkpoint, path)
     line, newline, content = folder.read(name).partition(b"\n")
     if line + newline != _line(path, content):
-        raise damaged(checkpoint, path, "its content does not match its first line")
+        raise damaged(checkpoint, path, "its content does not match the checksum in its first line")
     return content
 
 

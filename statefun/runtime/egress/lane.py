@@ -208,7 +208,10 @@ class Lane:
         self._owners = {self._run, *earlier_owners}
 
     def connect(self) -> None:
-        """Connect early, so that the first batch need not wait; only for a cluster that stores no markers.
+        """Connect early, so that the first batch need not wait for the connection.
+
+        Only lanes of clusters that store no markers are connected in this way: others connect when they are
+        opened.
 
         If the cluster does not answer yet, publishing the first batch connects again.
 
@@ -223,14 +226,14 @@ class Lane:
     def claim(self) -> str:
         """Claim the lane, so that no other run publishes through it.
 
-        A lane that was not opened before must be new, or belong to this run.
+        If :meth:`open` has not read the lane's marker before, the lane must have no marker, or one of this run.
 
         Returns:
             The id of the run that has published last; empty if no run has published.
 
         Raises:
             CheckpointError: if the lane has changed since it was opened.
-            UndeliveredError: if ``pause`` gives up.
+            UndeliveredError: if the cluster has not accepted the claim when this lane's time for attempts is over.
         """
         self._persist(self._claim)
         self._owners, self._publishers = {self._run}, None

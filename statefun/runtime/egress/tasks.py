@@ -133,7 +133,9 @@ class TaskLanes:
 
 
 class _TaskTurn:
-    """Lets a lane publish in a task for as long as a task may have its core."""
+    """Ends the publishing of lanes in a Spark task when the task has had its core for the allowed time.
+
+    A lane that is not finished goes on in a later task."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + _TASK_TIME.total_seconds()

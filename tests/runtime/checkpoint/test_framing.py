@@ -201,6 +201,6 @@ def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
         Outbox(folder).manifest(8)
 
     assert caught.value.message == (
-        f"{tmp_path}/outbox/8/manifest is damaged (its content does not match its first line); restore the "
+        f"{tmp_path}/outbox/8/manifest is damaged (its content does not match the checksum in its first line); restore the "
         "checkpoint from a copy"
     )
