@@ -68,7 +68,8 @@ def state_value(
 class Watched(NamedTuple):
     """A decoded value, with its encoded form from when the state last read or wrote it.
 
-    A comparison of the two shows whether the function has changed the value in place."""
+    A comparison of the two shows whether the function has changed the value in place.
+    """
 
     current: TypedValue | None
     """The value's encoded form when the state last read or wrote it; see :meth:`Values.current`."""

@@ -135,7 +135,8 @@ class TaskLanes:
 class _TaskTurn:
     """Ends the publishing of lanes in a Spark task when the task has had its core for the allowed time.
 
-    A lane that is not finished goes on in a later task."""
+    A lane that is not finished goes on in a later task.
+    """
 
     def __init__(self) -> None:
         self._end = time.monotonic() + _TASK_TIME.total_seconds()
