@@ -39,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)
     keep_checkpoint_locally(session)
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         source = Path(name) / "in"
         write_batches(source, "bench/wait", [range(ADDRESSES)] * (arguments.runs + 1))
         run = run_batches(session, source, Path(name), functions())

@@ -53,7 +53,7 @@ def main() -> None:
     keep_checkpoint_locally(session)
     generator = np.random.default_rng(1)
     cases, notes = [], []
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
 
         def write(addresses: int, per_address: int) -> Path:

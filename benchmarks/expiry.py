@@ -136,7 +136,9 @@ def driver_figures(buckets: Iterable[int]) -> str:
     pending.add(numbers)
     memory = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="statefun-bench-", ignore_cleanup_errors=True
+    ) as folder:
         log = TimerLog(Folder.at(folder))
         for batch in range(99):
             log.add(batch, [], pending)
@@ -188,7 +190,7 @@ def main() -> None:
     session = open_session(debug=False, state_partitions=2)
     keep_checkpoint_locally(session)
     seconds: dict[bool, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         size = 10_000
         batches = [range(at, at + size) for at in range(0, arguments.spark, size)]
         source = Path(name) / "in"

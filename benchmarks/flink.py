@@ -168,6 +168,8 @@ spec:
   address: {address}
   consumerGroupId: {sink}
   startupPosition: {{type: earliest}}
+  properties:
+    - isolation.level: read_committed
   topics:
     - topic: {bench.source}
       valueType: bench/bytes
@@ -201,10 +203,8 @@ def served(server: list[str], sink: str) -> Iterator[int]:
 @contextmanager
 def run_flink(bench: Bench, flink: Flink, server: list[str], sink: str) -> Iterator[None]:
     """Run a job and the servers of its function until the block ends."""
-    with served(server, sink) as port:
-        bench.begin()
-        with flink.job(module_of(bench, sink, port), sink):
-            yield
+    with served(server, sink) as port, flink.job(module_of(bench, sink, port), sink):
+        yield
 
 
 def wait_until_served(port: int) -> None:
@@ -232,7 +232,7 @@ def main() -> None:
     servers = {"published": published, "tuned": tuned}
     with (
         EmbeddedKafka() as kafka,
-        tempfile.TemporaryDirectory(prefix="statefun-bench-") as name,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
         Flink(Path(name)) as flink,
     ):
         bench = Bench(kafka, arguments.records, KEYS, SIZE)

@@ -64,7 +64,7 @@ def main() -> None:
     generator = np.random.default_rng(1)
     notes = []
     medians: dict[int, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         # The first one is cold, and does not count.
         for number, addresses in enumerate((arguments.small, arguments.small, arguments.large)):
             fill = [range(at, min(at + FILL, addresses)) for at in range(0, addresses, FILL)]

@@ -67,7 +67,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     ours: list[float] = []
-    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
         measure = partial(chain, kafka, Path(name), arguments.hops)
         figures = alternate(
             arguments.runs,

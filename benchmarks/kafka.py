@@ -37,6 +37,7 @@ def run_copy(bench: Bench, folder: Path) -> Work:
             .option("kafka.bootstrap.servers", address)
             .option("subscribe", bench.source)
             .option("startingOffsets", "earliest")
+            .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", 100_000)
             .load()
         )
@@ -46,11 +47,12 @@ def run_copy(bench: Bench, folder: Path) -> Work:
             .option("kafka.bootstrap.servers", address)
             .option("topic", sink)
             .option("checkpointLocation", str(folder / sink))
-            .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        yield
+        try:
+            yield
+        finally:
+            query.stop()
 
     return work
 
@@ -98,8 +100,12 @@ def main() -> None:
     parser.add_argument("--cases", default="0,1,2", help="numbers of the cases to measure")
     arguments = parser.parse_args()
     cases, notes = [], []
-    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
         folder = Path(name)
+        notes += [f"{name}: {needs}" for name, needs in REQUIREMENTS.items()]
         for number in map(int, arguments.cases.split(",")):
             keys, size = CASES[number]
             bench = Bench(kafka, arguments.records, keys, size)

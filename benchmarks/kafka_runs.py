@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From Kafka to Kafka: the same records for several frameworks, and the rates at which they do it.
 
-One broker, one input topic of two partitions: records are counted per key in durable state, one
-record out for each one in. A figure is the rate at which records reach the output topic, by the
-broker's clock, from a fifth of them on: starting up does not count.
+One broker, an input topic of two partitions for each run: records are counted per key in durable state, one
+record out for each one in. The first fifth of the records warms a framework up. The others are in the topic
+as well, in a transaction that is still open, so that nobody can read them. Once all records of the first fifth
+are out, the transaction is committed, and the time begins. It ends when the last record is in the output
+topic, by the broker's clock: so a figure contains everything that a record needs, and no start.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -34,6 +38,7 @@ BUILD = PEERS.parents[1] / "build" / "bench"
 PARTITIONS = 2
 PATIENCE_SECONDS = 120
 ALO, EO = "at-least-once", "exactly-once"
+BUSY = "busy cores"
 topics = itertools.count()
 
 Work = Callable[[str], AbstractContextManager[None]]
@@ -41,68 +46,84 @@ Work = Callable[[str], AbstractContextManager[None]]
 
 
 class Bench:
-    """A broker, and one topic of records that everybody reads."""
+    """A broker, and the records that everybody reads.
+
+    Args:
+        kafka: the broker.
+        records: how many records a run has.
+        keys: how many keys the records have.
+        size: the size of a record's value, in bytes.
+    """
 
     def __init__(self, kafka: EmbeddedKafka, records: int, keys: int, size: int) -> None:
         self.kafka = kafka
-        self.records = records
-        self.source = f"in-{next(topics)}"
-        self._begun = 0.0
+        self.source = ""
+        """The input topic of the present run."""
+        self._warm_up = records // 5
+        self._counted = records - self._warm_up
+        self._value = b"x" * size
+        self._keys = [b"%d" % key for key in np.random.default_rng(1).integers(keys, size=records)]
         self._costs: defaultdict[str, list[Mapping[str, float]]] = defaultdict(list)
-        kafka.create_topic(self.source, partitions=PARTITIONS)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 50})
-        value = b"x" * size
-        for key in np.random.default_rng(1).integers(keys, size=records):
+
+    def rate(self, name: str, work: Work) -> float:
+        """Return the records per second that ``work`` brings to an output topic of this run's own.
+
+        The CPU time of each record is recorded under ``name``.
+        """
+        number = next(topics)
+        self.source, sink = f"in-{number}", f"out-{number}"
+        self.kafka.create_topic(self.source, partitions=PARTITIONS)
+        self.kafka.create_topic(
+            sink, partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
+        )
+        self._produce(self._producer(), self._keys[: self._warm_up])
+        held_back = self._producer({"transactional.id": sink, "transaction.timeout.ms": 900_000})
+        held_back.init_transactions()
+        held_back.begin_transaction()
+        self._produce(held_back, self._keys[self._warm_up :])
+        sampler = Sampler()
+        with sampler.running(), work(sink), closing(self._consumer(sink)) as consumer:
+            self._append_times(consumer, self._warm_up)
+            begin = time.time()
+            held_back.commit_transaction()
+            times = self._append_times(consumer, self._counted)
+        if times[0] < begin:
+            sys.exit(f"{name} reads records of transactions that are not committed")
+        seconds = times[-1] - begin
+        costs = sampler.between(begin, times[-1])
+        self._costs[name].append(
+            {of: cost / self._counted * 1e6 for of, cost in costs.items()}
+            | {BUSY: sum(costs.values()) / seconds}
+        )
+        return self._counted / seconds
+
+    def _producer(self, options: Mapping[str, object] = MappingProxyType({})) -> Producer:
+        servers = {"bootstrap.servers": self.kafka.bootstrap_servers}
+        return Producer({**servers, "linger.ms": 50, **options})
+
+    def _produce(self, producer: Producer, keys: Sequence[bytes]) -> None:
+        for key in keys:
             while True:
                 try:
-                    producer.produce(self.source, value, b"%d" % key)
+                    producer.produce(self.source, self._value, key)
                     break
                 except BufferError:
                     producer.poll(0.1)
         producer.flush()
 
-    def rate(self, name: str, work: Work, *, whole: bool = False) -> float:
-        """Return records per second that reach an output topic of this run's own.
-
-        The CPU time of each record is recorded under ``name``. With ``whole`` the time counts from
-        the moment that :meth:`begin` was called, and else from a fifth of the records on.
-        """
-        sink = f"out-{next(topics)}"
-        self.kafka.create_topic(
-            sink, partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
-        )
-        sampler = Sampler()
-        with sampler.running(), work(sink):
-            times = self._times(sink)
-        if whole:
-            costs = sampler.between(self._begun, times[-1] / 1000)
-            costs = {of: cost / self.records * 1e6 for of, cost in costs.items()}
-            self._costs[name].append(costs)
-            return self.records / (times[-1] / 1000 - self._begun)
-        # A little before the end of the first fifth: behind it the next micro-batch begins, if there
-        # are such, and comes only when it is complete.
-        first = times[self.records // 5 - self.records // 1000]
-        counted = max(1, sum(1 for moment in times if moment > first))
-        costs = sampler.between(first / 1000, times[-1] / 1000)
-        self._costs[name].append({of: cost / counted * 1e6 for of, cost in costs.items()})
-        return counted / max(1, times[-1] - first) * 1000
-
-    def begin(self) -> None:
-        """Count from now on: what a framework needs is running."""
-        self._begun = time.time()
-
     def cost(self, name: str) -> str:
-        """Return the medians of the CPU time of a record since the last question, by purpose."""
+        """Return the medians of the CPU time of a record since the last question, by purpose, and of busy cores."""
         runs = self._costs.pop(name)[1:]  # the first one does not count
         medians = {
             of: statistics.median(run.get(of, 0) for run in runs) for run in runs for of in run
         }
+        busy = medians.pop(BUSY)
         costs = [(of, f"{cost:.1f}") for of, cost in sorted(medians.items())]
         parts = ", ".join(f"{of} {cost}" for of, cost in costs if cost.strip("-") != "0.0")
-        return f"{name}: {sum(medians.values()):.1f} µs of CPU a record ({parts})"
+        total = sum(medians.values())
+        return f"{name}: {total:.1f} µs of CPU a record ({parts}); {busy:.2f} cores busy"
 
-    def _times(self, sink: str) -> list[int]:
-        """Wait for all records; return when the broker appended them, in order."""
+    def _consumer(self, sink: str) -> Consumer:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
@@ -110,27 +131,40 @@ class Bench:
                 "isolation.level": "read_committed",
             }
         )
-        partitions = [TopicPartition(sink, number, 0) for number in range(PARTITIONS)]
-        times: list[int] = []
-        counted, deadline = 0, time.monotonic() + PATIENCE_SECONDS
-        while len(times) < self.records:
-            if counted < self.records:  # reading would take CPU time from who is measured
+        consumer.assign([TopicPartition(sink, number, 0) for number in range(PARTITIONS)])
+        return consumer
+
+    def _append_times(self, consumer: Consumer, count: int) -> list[float]:
+        """Wait for the next ``count`` records; return when the broker appended them, in order.
+
+        The records are read only when all of them must be there: reading takes CPU time from the framework.
+        """
+        partitions = consumer.assignment()
+        begin = sum(_ends(consumer, partitions))
+        times: list[float] = []
+        written, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+        while len(times) < count:
+            if written < count:
                 time.sleep(0.5)
-                before = counted
-                counted = sum(consumer.get_watermark_offsets(each)[1] for each in partitions)
-                moved = counted > before
-                if counted >= self.records:
-                    consumer.assign(partitions)
+                before, written = written, sum(_ends(consumer, partitions)) - begin
+                moved = written > before
             else:
                 messages = consumer.consume(10_000, timeout=1.0)
-                times += [message.timestamp()[1] for message in messages if not message.error()]
+                times += [
+                    message.timestamp()[1] / 1000 for message in messages if not message.error()
+                ]
                 moved = bool(messages)
             if moved:
                 deadline = time.monotonic() + PATIENCE_SECONDS
             elif time.monotonic() > deadline:
-                sys.exit(f"only {len(times):,} of {self.records:,} records came out of {sink}")
-        consumer.close()
+                sys.exit(f"only {len(times):,} of {count:,} records came out")
         return sorted(times)
+
+
+def _ends(consumer: Consumer, partitions: Iterable[TopicPartition]) -> Iterator[int]:
+    """Yield the end offset of each partition; offsets count markers of transactions, too."""
+    for partition in partitions:
+        yield consumer.get_watermark_offsets(partition)[1]
 
 
 @contextmanager
@@ -184,7 +218,7 @@ def functions(sink: str) -> StatefulFunctions:
 
 
 def run_ours(bench: Bench, folder: Path, semantic: str) -> Work:
-    """Return a run of our greeter until everything is published."""
+    """Return a run of our greeter."""
 
     @contextmanager
     def work(sink: str) -> Iterator[None]:
@@ -198,8 +232,25 @@ def run_ours(bench: Bench, folder: Path, semantic: str) -> Work:
             "kind: io.statefun.kafka.v1/egress\n"
             f"spec: {{id: bench/out, address: '{address}', deliverySemantic: {{type: {semantic}}}}}\n"
         )
-        settings = Settings.resolve({}, None, checkpoint=folder / sink, available_now=True)
-        Application(module, functions(sink), settings).run()
-        yield
+        settings = Settings.resolve({}, None, checkpoint=folder / sink)
+        with running_application(Application(module, functions(sink), settings)):
+            yield
 
     return work
+
+
+@contextmanager
+def running_application(application: Application) -> Iterator[None]:
+    """Run an application of ours in a thread until the block ends."""
+
+    def run() -> None:
+        with suppress(KeyboardInterrupt):
+            application.run()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        application.stop()
+        thread.join()

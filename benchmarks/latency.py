@@ -134,7 +134,10 @@ def main() -> None:
     arguments = parser.parse_args()
     exactly: list[float] = []
     at_least: list[float] = []
-    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
         load = Load(arguments.rate, arguments.seconds)
         measure = partial(latency, kafka, Path(name), load)
         figures = alternate(

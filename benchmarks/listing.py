@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--known", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=9)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         small, large = (Reader(Path(name), known) for known in (1000, arguments.known))
         compared = partial(alternate, arguments.runs, large.plan_new)
         cases = [

@@ -201,7 +201,10 @@ def main() -> None:
     if arguments.cpu:
         report("long_calls", cases)
         return
-    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
         measure = partial(latency, kafka, Path(name), arguments.seconds)
         for title, quantile, slow in (
             ("p99 of others, one address takes 30 s a message", 0.99, "1x30"),

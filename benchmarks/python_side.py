@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--messages", type=int, default=10, help="of the addresses with several")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name:
         program = Program(functions(), {"bench/out": Sink.for_kafka()})
         writer = SegmentWriter(Folder.at(name))
         operator = Operator(Payload.of(program), writer, 1000, 1000, SystemClock(), arrow=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remote functions: the published SDK's server, called by our runtime and by Flink StateFun 3.3.
 
-Both have the same module.yaml, servers, records and Kafka. A figure is the rate from the start of
-the job, in a JVM that has run one before, to the last record in the output topic. The servers are as the SDK's own documents have them: pure-Python protobuf, behind uvicorn.
+Both have the same module.yaml, servers, records and Kafka; ``kafka_runs`` says what a figure is. The
+servers are as the SDK's own documents have them: pure-Python protobuf, behind uvicorn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from flink import SIZE, Flink, module_of, published, run_flink, served, tuned
-from kafka_runs import EO, Bench
+from kafka_runs import EO, Bench, running_application
 from report import Case, alternate, report
 
 from statefun import StatefulFunctions
@@ -32,13 +32,12 @@ PER_ADDRESS = (2, 20)
 
 @contextmanager
 def run_ours(bench: Bench, folder: Path, server: list[str], sink: str) -> Iterator[None]:
-    """Run our runtime with the servers of its function, until everything is published."""
+    """Run our runtime with the servers of its function."""
     with served(server, sink) as port:
         module = parse_module(module_of(bench, sink, port))
-        settings = Settings.resolve({}, None, checkpoint=folder / sink, available_now=True)
-        bench.begin()
-        Application(module, StatefulFunctions(), settings).run()
-        yield
+        settings = Settings.resolve({}, None, checkpoint=folder / sink)
+        with running_application(Application(module, StatefulFunctions(), settings)):
+            yield
 
 
 def main() -> None:
@@ -54,7 +53,7 @@ def main() -> None:
     cases, notes = [], []
     with (
         EmbeddedKafka() as kafka,
-        tempfile.TemporaryDirectory(prefix="statefun-bench-") as name,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
         Flink(Path(name)) as flink,
     ):
         for per_address in PER_ADDRESS:
@@ -65,8 +64,8 @@ def main() -> None:
             mine = f"ours, {per_address} per address"
             figures = alternate(
                 arguments.runs,
-                partial(bench.rate, mine, ours, whole=True),
-                partial(bench.rate, peer, theirs, whole=True),
+                partial(bench.rate, mine, ours),
+                partial(bench.rate, peer, theirs),
             )
             title = f"functions elsewhere, {per_address} per address, {EO}, vs Flink StateFun, "
             title += arguments.servers

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -45,7 +46,8 @@ def alternate(
     """Measure two things in turn, after one run of each that does not count."""
     figures: tuple[list[float], list[float]] = ([], [])
     for run in range(runs + 1):
-        for measured, measure in zip(figures, (ours, other), strict=True):
+        for name, measured, measure in zip(("ours", "other"), figures, (ours, other), strict=True):
+            print(f"run {run} of {runs}, {name}", file=sys.stderr)  # a failure belongs to this step
             figure = measure()
             if run:
                 measured.append(figure)

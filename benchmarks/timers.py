@@ -72,7 +72,10 @@ def main() -> None:
         application.run(functions(application.sink), [b"tell"] * count, records_per_batch=1)
         return float(np.median(np.diff(application.times(count))[WARM_UP:]))
 
-    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
         with_timers, without = (
             TimedApplication(kafka, case, "bench/timers", Path(name) / case)
             for case in ("pending", "none")

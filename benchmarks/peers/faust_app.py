@@ -5,8 +5,20 @@ Runs in a virtual environment of its own: ``faust_app.py ADDRESS IN OUT GROUP FO
 """
 
 import sys
+from typing import Any
 
+import aiokafka
 import faust
+
+make_consumer = aiokafka.AIOKafkaConsumer.__init__
+
+
+def read_committed(consumer: Any, *topics: str, **options: Any) -> None:
+    """Make a consumer that waits for the end of transactions, in which the benchmark holds records back."""
+    make_consumer(consumer, *topics, **{**options, "isolation_level": "read_committed"})
+
+
+aiokafka.AIOKafkaConsumer.__init__ = read_committed
 
 address, source, sink, group, folder = sys.argv[1:]
 app = faust.App(
