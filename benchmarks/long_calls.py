@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -140,8 +141,12 @@ class NoReports:
         """Refuse: a call has left."""
         raise AssertionError(key, attempt, result)
 
-    def begun(self, attempt: str) -> None:
-        """Refuse: a call has left."""
+    def begun(self, attempt: str) -> Future[None]:
+        """Refuse: a call was lost."""
+        raise AssertionError(attempt)
+
+    def accompanied(self, attempt: str) -> None:
+        """Refuse: a call was lost."""
         raise AssertionError(attempt)
 
     def wait(self) -> None:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
 
 from statefun.sdk.limits import RateLimit
 from statefun.sdk.stateful_function import StatefulFunction
@@ -18,6 +19,12 @@ A call is lost if its process ends before the call does. Any call of the process
 each loss, the call runs together with fewer calls that were lost as often, and at last alone: if the process
 ends again, this call is the reason.
 """
+MOST_ALONE = timedelta(minutes=1)
+"""How long a call may run alone, and how long it may wait for that; then other calls begin.
+
+If the process ends after that, this does not count as a loss of the call."""
+_BREAK = timedelta(milliseconds=10)
+"""The pause between two calls that run alone, in which other calls begin."""
 
 
 class CallLimits:
@@ -30,30 +37,51 @@ class CallLimits:
         self._rates: dict[str, _Rate] = {}
         """The limits of how fast calls begin, by the shared resource, or else the function's typename."""
 
-    def place(
-        self, function: StatefulFunction, losses: int = 0
-    ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call of a function may run in this process.
+    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call of a function may run in this process."""
+        # A call of a function behind an endpoint runs no code of users in this process.
+        company = None if function.transport is not None else self._company
+        if function.max_in_flight is None and function.rate_limit is None:
+            return company or _NO_LIMIT
+        return self._limited(function, company)
+
+    @asynccontextmanager
+    async def place_again(
+        self, function: StatefulFunction, losses: int, accompanied: Callable[[], None]
+    ) -> AsyncIterator[bool]:
+        """Wait until a call that was lost may run again, in fewer company the more often it was lost.
 
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
+            accompanied: is called if the call has been alone for ``MOST_ALONE``, and other calls begin.
+
+        Yields:
+            Whether the call counts as a possible reason if the process ends now.
         """
-        # A call of a function behind an endpoint runs no code of users in this process.
-        company = _NO_LIMIT if function.transport is not None else self._company.of(losses)
-        if function.max_in_flight is None and function.rate_limit is None:
-            return company
-        return self._limited(function, company)
+        name = str(function.typename)
+        async with (
+            self._in_flight(name, function.max_in_flight),
+            self._company.again(losses, accompanied) as counts,
+        ):
+            if function.rate_limit is not None:
+                await self._rate(name, function.rate_limit).wait()
+            yield counts
 
     @asynccontextmanager
     async def _limited(
-        self, function: StatefulFunction, company: AbstractAsyncContextManager[None]
+        self, function: StatefulFunction, company: _Company | None
     ) -> AsyncIterator[None]:
         name = str(function.typename)
         async with self._in_flight(name, function.max_in_flight):
-            if function.rate_limit is not None:
-                await self._rate(name, function.rate_limit).wait()
-            async with company:
+            while True:
+                if company is not None:
+                    await company.opened()
+                if function.rate_limit is not None:
+                    await self._rate(name, function.rate_limit).wait()
+                if company is None or company.is_open:  # else another call has begun to run alone
+                    break
+            async with company or _NO_LIMIT:
                 yield
 
     def _in_flight(self, name: str, most: int | None) -> AbstractAsyncContextManager[None]:
@@ -95,9 +123,9 @@ class _Rate:
 
 
 class _Company(AbstractAsyncContextManager[None]):
-    """Decides which calls may run side by side, to find the call that crashes the process.
+    """Decides which calls run side by side in a process, so that a call that ends the process is found.
 
-    As a context manager, it begins a call only when no other call runs alone, or waits to run alone.
+    As a context manager, it waits while a call runs alone.
     """
 
     def __init__(self) -> None:
@@ -105,49 +133,67 @@ class _Company(AbstractAsyncContextManager[None]):
         self._groups = [asyncio.Semaphore(size) for size in sizes]
         self._running = 0
         """How many calls run now, not counting a call that runs alone."""
-        self._alone = 0
-        """How many calls wait to run alone, or run alone."""
-        self._changed = asyncio.Condition()
+        self._open = asyncio.Event()
+        """Is set unless a call runs alone, or waits for the end of all others."""
+        self._open.set()
+        self._empty = asyncio.Event()
+        """Is set while ``_running`` is 0."""
+        self._empty.set()
         self._turn = asyncio.Lock()
-        """The lock of the call that runs alone, or that will run alone when all other calls have ended."""
+        """The lock of the call that runs alone."""
 
-    def of(self, losses: int) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until a call may run.
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may begin."""
+        return self._open.is_set()
 
-        Args:
-            losses: how many times in a row the call was lost. A call that was lost often waits until few
-                other calls like it run, or until no other call runs at all; see ``GROUP_SIZES``.
-        """
-        if not losses:
-            return self
-        return self._by_itself() if losses > len(self._groups) else self._in_group(losses)
+    async def opened(self) -> None:
+        """Wait until a call may begin."""
+        await self._open.wait()
 
     async def __aenter__(self) -> None:
-        if self._alone:
-            async with self._changed:
-                await self._changed.wait_for(lambda: not self._alone)
+        while not self._open.is_set():
+            await self._open.wait()
         self._running += 1
+        self._empty.clear()
 
     async def __aexit__(self, *_: object) -> None:
         self._running -= 1
-        if self._alone:
-            async with self._changed:
-                self._changed.notify_all()
+        if not self._running:
+            self._empty.set()
 
     @asynccontextmanager
-    async def _in_group(self, losses: int) -> AsyncIterator[None]:
-        async with self._groups[losses - 1], self:
-            yield
+    async def again(self, losses: int, accompanied: Callable[[], None]) -> AsyncIterator[bool]:
+        """Wait until a call that was lost may run again; see :meth:`CallLimits.place_again`."""
+        if losses <= len(self._groups):
+            async with self._groups[losses - 1], self:
+                yield True
+            return
+        async with self._turn:
+            await asyncio.sleep(_BREAK.total_seconds())
+            self._open.clear()
+            try:
+                await asyncio.wait_for(self._empty.wait(), MOST_ALONE.total_seconds())
+            except asyncio.TimeoutError:  # calls of hours must not hold up all others
+                self._open.set()
+                async with self:
+                    yield False
+                return
+            async with self._alone(accompanied):
+                yield True
 
     @asynccontextmanager
-    async def _by_itself(self) -> AsyncIterator[None]:
-        self._alone += 1
+    async def _alone(self, accompanied: Callable[[], None]) -> AsyncIterator[None]:
+        """Keep other calls waiting during the block, but for ``MOST_ALONE`` at most."""
+
+        def let_others_begin() -> None:
+            accompanied()
+            self._open.set()
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(MOST_ALONE.total_seconds(), let_others_begin)
         try:
-            async with self._turn:
-                async with self._changed:
-                    await self._changed.wait_for(lambda: not self._running)
-                yield
+            yield
         finally:
-            self._alone -= 1
-            async with self._changed:
-                self._changed.notify_all()
+            timer.cancel()
+            self._open.set()

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,6 +26,8 @@ _LEAST_TICKS = 2
 """How many intervals of ``_TICK`` must end during a call before the call may leave its micro-batch.
 
 The first interval may end right after the call has begun. A call that never waits ends before the second."""
+_PATIENCE = timedelta(seconds=5)
+"""How long a call that was lost before waits until it has left its micro-batch, and until a report is sent."""
 
 
 class CallReporter(Protocol):
@@ -39,8 +43,11 @@ class CallReporter(Protocol):
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
-    def begun(self, attempt: str) -> None:
-        """Report that a lost call runs again now, with the name ``attempt``."""
+    def begun(self, attempt: str) -> Future[None]:
+        """Report that a call that was lost before runs now; return a future that is done when that is sent."""
+
+    def accompanied(self, attempt: str) -> None:
+        """Report that other calls run beside a call from now on: if it is lost, that does not count."""
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
@@ -77,7 +84,9 @@ class LeavingCalls:
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
         """Take note that a function is called now, and measure how long the call takes."""
         running.name, running.detach_after = name, detach_after
-        running.patience = self._paces.of(name).patience(detach_after)
+        # A call that has ended its process before must not do that in the middle of a micro-batch.
+        patience = self._paces.of(name).patience(detach_after)
+        running.patience = timedelta(0) if running.losses else patience
         running.begun = self._ticks.count
         self._ticks.watch(running)
 
@@ -107,46 +116,55 @@ class LeavingCalls:
             return False
         return self._ticks.since(running.begun) >= running.patience
 
-    @property
-    def worker(self) -> str:
-        """The name of this worker process in its reports to the driver."""
-        return self._reports.worker
-
     def place(
-        self, function: StatefulFunction, losses: int = 0
+        self, function: StatefulFunction, running: RunningCall
     ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
-        return self._limits.place(function, losses)
+        """Return a context manager that waits until a call may run; see :meth:`CallRunner.place`."""
+        return (
+            self._place_again(function, running) if running.losses else self._limits.place(function)
+        )
 
-    def begin_again(self, running: RunningCall) -> None:
-        """Take note that a lost call runs again now, and report that to the driver."""
-        running.has_begun_again = True
-        if running.attempt:
-            self._reports.begun(running.attempt)
+    @asynccontextmanager
+    async def _place_again(
+        self, function: StatefulFunction, running: RunningCall
+    ) -> AsyncIterator[None]:
+        """Wait until a call that was lost before may run; the driver must know that before it runs."""
+        await running.departure(_PATIENCE)
+        name = running.attempt
+        accompanied = partial(self._reports.accompanied, name)
+        async with self._limits.place_again(function, running.losses, accompanied) as counts:
+            if counts and name:
+                sent = asyncio.wrap_future(self._reports.begun(name))
+                await asyncio.wait([sent], timeout=_PATIENCE.total_seconds())
+            yield
 
-    def has_room(self) -> bool:
-        """Return whether one more call may leave its micro-batch.
+    def reporting_worker(self) -> str:
+        """Return the name of this process in reports, if one more call may leave its micro-batch; else an empty text.
 
-        It may if fewer than ``most`` calls have left their micro-batches and still go on, and if this process
-        can report to the driver.
+        A call may leave if fewer than ``most`` calls have left their micro-batches and still go on, and if this
+        process can report to the driver.
         """
-        return len(self._left) < self._most and self._reports.open()
+        may_leave = len(self._left) < self._most and self._reports.open()
+        return self._reports.worker if may_leave else ""
 
     def wait(self) -> None:
         """Wait, before the process ends, until all long calls have ended and their results are sent."""
         wait_for_kept()
         self._reports.wait()
 
-    def leave(self, task: asyncio.Task[Any], running: RunningCall) -> Left:
-        """Let a call leave its micro-batch and go on; return a ``Left`` with the name of the call."""
+    def leave(self, task: asyncio.Task[Any], running: RunningCall, worker: str) -> Left:
+        """Let a call leave its micro-batch and go on; return a ``Left`` with the name of the call.
+
+        Args:
+            task: the task of the call.
+            running: the call.
+            worker: the name of this process in reports.
+        """
         keep(task)
         self._left.add(task)
         task.add_done_callback(self._left.discard)
         self._paces.of(running.name).left()
-        left = running.leave(f"{self.worker}-{next(self._numbers)}")
-        if running.has_begun_again:
-            self._reports.begun(left.attempt)
-        return left
+        return running.leave(f"{worker}-{next(self._numbers)}", worker)
 
 
 class _Ticks:
@@ -234,10 +252,11 @@ class _Batch(Generic[T]):
         for task, (index, running) in list(self._running.items()):
             # If a call has ended just now, its result is used in this micro-batch, and is not reported.
             is_late = self._leaving.is_late(running) and not task.done()
-            if is_late and self._leaving.has_room():
+            worker = self._leaving.reporting_worker() if is_late else ""
+            if worker:
                 # The callback would keep all results of the micro-batch in memory.
                 task.remove_done_callback(self._take)
-                self._outcomes[index] = self._leaving.leave(task, running)
+                self._outcomes[index] = self._leaving.leave(task, running, worker)
                 del self._running[task]
         self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)
         self._begin_others()

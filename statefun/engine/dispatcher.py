@@ -292,6 +292,8 @@ class Dispatcher:
         values = deserialized(call, self._routes)
         for failed in values.failed:
             self._failed.handle(failed, call.function, effects)
+        if values.call is None:
+            call.group.values.count_lost(0)  # losses were counted for a message that is gone
         return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:

@@ -81,8 +81,8 @@ class LeftCalls:
         self._run = run
         self._runner = runner
         self._transports = transports
-        self._new: list[tuple[bytes, str]] = []
-        """For each call that has left the micro-batch in this task, the key of its address and its name."""
+        self._new: list[tuple[bytes, str, str]] = []
+        """For each call that has left the micro-batch in this task: the key of its address, its name, its worker."""
 
     def limited(
         self, group: Group, function: StatefulFunction, rows: Sequence[int]
@@ -115,18 +115,16 @@ class LeftCalls:
         """
         function, key = call.function, call.key
         running.take(call)
+        running.losses = 0 if function.transport is not None else call.group.values.lost
         # In a turn, the server must be called for no other address until the call ends.
         if not batch.is_alone:
             self._runner.begin(running, _pace_name(key, function), function.detach_after)
         is_over = self._runner.end_of_time()
         if is_over is not None:
             batch = batch._replace(is_over=is_over, record=running.records_of(batch))
-        losses = call.group.values.lost
         del call  # a call that has left needs no rows and no state
         try:
-            async with self._runner.place(function, losses):
-                if losses:
-                    self._runner.begin_again(running)
+            async with self._runner.place(function, running):
                 result = await invoke(function, batch)
         except BaseException:
             self._runner.end(running, 0)
@@ -158,7 +156,7 @@ class LeftCalls:
         self.watch(values)
         self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), values.waiting_until, effects)
-        self._new.append((group.key, left.attempt))
+        self._new.append((group.key, left.attempt, left.worker))
 
     def watch(self, values: AddressValues) -> None:
         """Set the time at which an address with a long call wakes up.
@@ -256,8 +254,8 @@ class LeftCalls:
 
     def report(self, counts: Outcome) -> None:
         """Add the calls that have left their micro-batch in this task to the outcome of the task."""
-        for key, attempt in self._new:
-            counts.detached.add(address=key, attempt=attempt, worker=self._runner.worker)
+        for key, attempt, worker in self._new:
+            counts.detached.add(address=key, attempt=attempt, worker=worker)
 
 
 def encoded_loss(attempt: str, *, has_begun: bool) -> bytes:

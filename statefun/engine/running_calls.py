@@ -7,9 +7,10 @@ driver later, and comes to the called address as a message.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -27,9 +28,11 @@ T = TypeVar("T")
 class Left:
     """Stands for the result of a call that has left its micro-batch, until the call ends."""
 
-    __slots__ = ("attempt", "call")
+    __slots__ = ("attempt", "call", "worker")
 
-    def __init__(self, attempt: str, call: Call) -> None:
+    def __init__(self, attempt: str, worker: str, call: Call) -> None:
+        self.worker = worker
+        """The name under which the call's process reports to the driver, when the call leaves."""
         self.attempt = attempt
         """The name of the call, under which its result is reported."""
         self.call = call
@@ -59,11 +62,12 @@ class RunningCall:
 
     __slots__ = (
         "_call",
+        "_departure",
         "_records",
         "attempt",
         "begun",
         "detach_after",
-        "has_begun_again",
+        "losses",
         "name",
         "patience",
     )
@@ -73,8 +77,8 @@ class RunningCall:
         """The name of the call, which it gets when it leaves its micro-batch; empty before."""
         self.begun: int | None = None
         """When the function was called, in intervals that the runner counts; None before it was called."""
-        self.has_begun_again = False
-        """Whether the call was lost before, and now runs again: it no longer waits for other calls."""
+        self.losses = 0
+        """How many times in a row the call was lost; 0 for a function behind an endpoint."""
         self.name = ""
         """The name of the function."""
         self.detach_after = timedelta(0)
@@ -83,6 +87,8 @@ class RunningCall:
         """How long the micro-batch waits for the call."""
         self._call: Call | None = None
         self._records: KeptRecords | None = None
+        self._departure: asyncio.Event | None = None
+        """Is set when the call leaves its micro-batch; None if nobody waits for that."""
 
     def take(self, call: Call) -> None:
         """Keep ``call``, with its rows and its state, until it ends or leaves its micro-batch."""
@@ -101,15 +107,24 @@ class RunningCall:
             raise AssertionError("the call has left")
         return self._call
 
-    def leave(self, attempt: str) -> Left:
+    async def departure(self, patience: timedelta) -> None:
+        """Wait until the call has left its micro-batch, but no longer than ``patience``."""
+        if not self.attempt:
+            self._departure = asyncio.Event()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._departure.wait(), patience.total_seconds())
+
+    def leave(self, attempt: str, worker: str) -> Left:
         """Give the call a name, as it leaves its micro-batch; return a ``Left`` with its rows and its state.
 
         This object then keeps no reference to the rows and the state.
         """
-        left = Left(attempt, self.call)
+        left = Left(attempt, worker, self.call)
         if self._records is not None:
             self._records.keep()
         self.attempt, self._call = attempt, None
+        if self._departure is not None:
+            self._departure.set()
         return left
 
 
@@ -126,10 +141,6 @@ class CallRunner(Protocol):
         The call then handles no further message; another call gets the remaining messages. None: calls may
         take any time.
         """
-
-    @property
-    def worker(self) -> str:
-        """The name of this worker process in its reports to the driver."""
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
         """Run calls until each has ended or has left the micro-batch.
@@ -167,16 +178,15 @@ class CallRunner(Protocol):
         """
 
     def place(
-        self, function: StatefulFunction, losses: int = 0
+        self, function: StatefulFunction, running: RunningCall
     ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
+        """Return a context manager that waits until one more call of a function may run.
 
-    def begin_again(self, running: RunningCall) -> None:
-        """Take note that a lost call runs again now, and no longer waits for other calls.
-
-        Only a running call can end its process: so only from now on, a further loss of the call is counted.
+        A call that was lost before also waits until it has left its micro-batch, which the end of the process
+        would make fail, and until few other calls run.
 
         Args:
+            function: the function.
             running: the call.
         """
 
@@ -192,8 +202,6 @@ class CallRunner(Protocol):
 
 class WaitingRunner:
     """Runs each call to its end: no call leaves its micro-batch."""
-
-    worker: str = ""
 
     def __init__(self) -> None:
         self._limits = CallLimits()
@@ -217,13 +225,12 @@ class WaitingRunner:
         """Do nothing: this runner does not measure how long calls take."""
 
     def place(
-        self, function: StatefulFunction, losses: int = 0
+        self,
+        function: StatefulFunction,
+        running: RunningCall,  # noqa: ARG002 - no call of this runner is lost
     ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
-        return self._limits.place(function, losses)
-
-    def begin_again(self, running: RunningCall) -> None:
-        """Do nothing: this runner has no lost calls, as Spark repeats the whole task if the process ends."""
+        """Return a context manager that waits until one more call of a function may run."""
+        return self._limits.place(function)
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.

@@ -890,12 +890,15 @@ class CallReport(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    ACCOMPANIED_FIELD_NUMBER: _builtins.int
     address: _builtins.bytes
     attempt: _builtins.str
     result: _builtins.bytes
     """a CallResult; empty: the call was lost, or has only begun"""
     begun: _builtins.bool
     """the call has begun, and its result follows; reported only of calls that were lost before"""
+    accompanied: _builtins.bool
+    """it goes on, but other calls run beside it now: if it is lost, that does not count"""
     def __init__(
         self,
         *,
@@ -903,10 +906,11 @@ class CallReport(_message.Message):
         attempt: _builtins.str = ...,
         result: _builtins.bytes = ...,
         begun: _builtins.bool = ...,
+        accompanied: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,7 +72,8 @@ class Run:
         self._prepared = prepare(module, settings)
         self._planned = feedback_offset(self._commit_log, self._commit_log.planned())
         last = self._planned.last_of(CALLS_INBOX)
-        self._register = CallRegister(UnfinishedCalls(checkpoint), last)
+        self._unfinished = UnfinishedCalls(checkpoint)
+        self._register = CallRegister(self._unfinished, last)
         self._retention = Retention(checkpoint)
         self._group_offsets = GroupOffsets(
             self._prepared.ingresses, self._prepared.bounds.stops, self._commit_log
@@ -182,6 +183,7 @@ class Run:
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""
         stream = query.start()
+        self._unfinished.begin(self._settings.trigger)
         self._log_start(ui)
         reports.open()
         while not stream.awaitTermination(timeout=WATCH_SECONDS):
@@ -201,6 +203,8 @@ class Run:
         """Return whether a bounded run has read all its records, and handled all messages caused by them."""
         if self._register.is_pending() or not self._prepared.bounds.are_reached():
             return False
+        if self._commit_log.planned() > self._commit_log.newest():
+            return False  # a micro-batch is under way, in which calls of earlier runs may be made again
         return not self._register.is_pending()  # a call may have left meanwhile
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from typing import NamedTuple, TypeVar
@@ -76,7 +76,7 @@ class ChoosingRunner:
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes
         """Choose whether a call leaves its micro-batch."""
         if self._leaves():
-            self._left[running] = running.leave(f"{self.worker}-{next(self._numbers)}")
+            self._left[running] = running.leave(f"{self.worker}-{next(self._numbers)}", self.worker)
 
     def end_of_time(self) -> IsOver | None:
         """Choose whether the next call reaches its time limit after its first message.
@@ -89,14 +89,16 @@ class ChoosingRunner:
     def end(self, running: RunningCall, messages: int) -> None:
         """Do nothing: this runner does not measure how long calls take."""
 
-    def place(
-        self, function: StatefulFunction, losses: int = 0
-    ) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call may run; see :meth:`CallLimits.place`."""
-        return self._limits.place(function, losses)
+    @asynccontextmanager
+    async def place(self, function: StatefulFunction, running: RunningCall) -> AsyncIterator[None]:
+        """Wait until one more call of a function may run."""
+        async with self._limits.place(function):
+            if running.losses:
+                self.begin_again(running)
+            yield
 
     def begin_again(self, running: RunningCall) -> None:
-        """Ignore that a lost call runs again, since tests count every loss of a call anyway."""
+        """Ignore that a lost call runs again: tests count every loss of a call anyway."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""

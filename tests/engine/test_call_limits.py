@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import count
 from random import Random
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from simulation.clocks import MachineClock
 from simulation.side_by_side import _Loop
 
 from statefun import Context, Message, RateLimit, StatefulFunctions
-from statefun.engine.call_limits import GROUP_SIZES, CallLimits
+from statefun.engine.call_limits import GROUP_SIZES, MOST_ALONE, CallLimits
 from statefun.sdk.address import TypeName
 from statefun.sdk.stateful_function import StatefulFunction
 
@@ -31,27 +32,35 @@ def function(name: str = "t/f", **options: Any) -> StatefulFunction:
 
 
 def begins(
-    *functions: StatefulFunction, takes: float = 0.0, losses: Sequence[int] = ()
+    *functions: StatefulFunction,
+    takes: float = 0.0,
+    losses: Sequence[int] = (),
+    apart: float = 0.0,
 ) -> list[float]:
-    """Call functions at the same time; return after how many seconds each call begins.
+    """Call functions; return after how many seconds each call begins.
 
     Args:
         functions: the functions.
         takes: how long each call takes, in seconds.
         losses: how many times each call was lost.
+        apart: the seconds between the arrivals of two calls.
     """
     loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
 
     async def run() -> list[float]:
         begun = loop.time()
 
-        async def call(function: StatefulFunction, lost: int) -> float:
-            async with limits.place(function, lost):
+        async def call(index: int, function: StatefulFunction, lost: int) -> float:
+            await asyncio.sleep(apart * index)
+            place = (
+                limits.place_again(function, lost, lambda: None) if lost else limits.place(function)
+            )
+            async with place:
                 since = loop.time() - begun
                 await asyncio.sleep(takes)
                 return round(since, 1)
 
-        return await asyncio.gather(*map(call, functions, losses or [0] * len(functions)))
+        return await asyncio.gather(*map(call, count(), functions, losses or [0] * len(functions)))
 
     return loop.run_until_complete(run())
 
@@ -95,12 +104,12 @@ def test_calls_that_were_lost_run_in_groups(losses: int) -> None:
 
 
 def test_a_call_that_was_lost_often_runs_alone() -> None:
-    """It waits for the calls that run, and all others wait for it; two such calls do not run together."""
+    """It waits for the calls that run, and all others wait for it; between two such calls, the others begin."""
     losses = [0, 1, 3, 3, 0, 2]
 
-    found = begins(*[function()] * len(losses), takes=1, losses=losses)
+    found = begins(*[function()] * len(losses), takes=1, losses=losses, apart=0.02)
 
-    assert found == [0.0, 0.0, 1.0, 2.0, 3.0, 3.0]
+    assert found == [0.0, 0.0, 1.0, 3.0, 2.0, 2.0]
 
 
 def test_a_call_that_runs_alone_may_fail() -> None:
@@ -108,7 +117,7 @@ def test_a_call_that_runs_alone_may_fail() -> None:
     loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
 
     async def fails() -> None:
-        async with limits.place(function(), 3):
+        async with limits.place_again(function(), 3, lambda: None):
             raise ValueError
 
     async def run() -> tuple[object, object]:
@@ -128,6 +137,57 @@ def test_calls_of_endpoints_do_not_wait_for_a_call_that_runs_alone() -> None:
     """They run no code of users in this process."""
     remote = StatefulFunction(TypeName("t", "far"), (), {}, transport=cast("Any", object()))
 
-    found = begins(function(), remote, function(), takes=1, losses=[3, 0, 0])
+    found = begins(function(), remote, function(), takes=1, losses=[3, 0, 0], apart=0.02)
 
     assert found == [0.0, 0.0, 1.0]
+
+
+def test_calls_that_run_long_do_not_hold_up_all_others() -> None:
+    """A call does not wait for ever to run alone, nor does it run alone for ever; between two, others begin."""
+    alone = MOST_ALONE.total_seconds()
+    never_alone = begins(
+        function(), function(), function(), takes=9 * alone, losses=[0, 3, 0], apart=0.02
+    )
+    long_alone = begins(
+        function(), function(), function(), takes=9 * alone, losses=[3, 0, 3], apart=0.02
+    )
+
+    assert never_alone == [0.0, alone, alone]
+    assert long_alone == [0.0, alone, 10 * alone]
+
+
+def test_a_call_counts_as_the_reason_while_it_is_alone() -> None:
+    """In company it might be innocent."""
+    loop, limits, minute = _Loop(MachineClock(Random(0))), CallLimits(), MOST_ALONE.total_seconds()
+
+    async def call(losses: int, takes: float) -> tuple[float, ...]:
+        accompanied: list[float] = []
+
+        def others_begin() -> None:
+            accompanied.append(loop.time() - begun)
+
+        async with limits.place_again(function(), losses, others_begin) as counts:
+            begun = loop.time()
+            await asyncio.sleep(takes)
+        return counts, *accompanied
+
+    async def run() -> list[object]:
+        return [
+            await call(1, 2 * minute),
+            await call(3, minute / 2),
+            [round(each) for each in await call(3, 2 * minute)],
+            await asyncio.gather(call(1, 9 * minute), call(3, 1)),
+        ]
+
+    assert loop.run_until_complete(run()) == [
+        (True,), (True,), [1, minute], [(True,), (False,)],
+    ]  # fmt: skip
+
+
+def test_a_rate_holds_after_a_call_that_ran_alone() -> None:
+    """Calls that have waited for it begin one after the other."""
+    limited = function(rate_limit=RateLimit(1))
+
+    found = begins(function(), *[limited] * 3, takes=10, losses=[3, 0, 0, 0], apart=0.02)
+
+    assert found == [0.0, 10.0, 11.0, 12.0]

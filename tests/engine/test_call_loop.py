@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -16,6 +17,7 @@ import pytest
 from harness import wait
 
 from statefun import Context, Message, StatefulFunctions
+from statefun.engine import call_loop
 from statefun.engine.call_loop import LeavingCalls
 from statefun.engine.running_calls import Left, RunningCall
 
@@ -39,9 +41,15 @@ class Reporter:
         """Keep a report, and the thread that it comes from."""
         self.results.append((key, attempt, result, threading.current_thread().name))
 
-    def begun(self, attempt: str) -> None:
+    def begun(self, attempt: str) -> Future[None]:
         """Keep the name of a call that has begun again."""
         self.again.append(attempt)
+        sent = Future[None]()
+        sent.set_result(None)
+        return sent
+
+    def accompanied(self, attempt: str) -> None:
+        """Do nothing: no call is alone for long."""
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""
@@ -298,7 +306,7 @@ def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCal
 
     async def run() -> None:
         nonlocal present, most
-        async with calls.place(function):
+        async with calls.place(function, RunningCall()):
             present += 1
             most = max(most, present)
             await asyncio.sleep(0.05)
@@ -310,36 +318,50 @@ def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCal
     assert (present, most) == (0, 2)
 
 
-@pytest.mark.parametrize("has_to_wait", [False, True])
-def test_the_driver_hears_of_lost_calls_that_have_begun_again(
-    calls: LeavingCalls, reports: Reporter, *, has_to_wait: bool
+def test_a_call_that_was_lost_before_runs_after_it_has_left(
+    calls: LeavingCalls, reports: Reporter
 ) -> None:
-    """It does not matter whether such a call gets its place before or after it has left."""
-    gate, got_place = asyncio.Event(), threading.Event()
-    running_calls: list[RunningCall] = []
+    """If it ends the process again, no micro-batch fails, and the driver knows that the call has run."""
+    function = StatefulFunctions()
+
+    @function.bind("t/f")
+    async def again(ctx: Context, message: Message) -> None:
+        pass
+
+    seen: list[tuple[str, list[str]]] = []
 
     async def begin(running: RunningCall) -> None:
-        running_calls.append(running)
         running.take(cast("Any", object()))
-        calls.begin(running, "t/f", BRIEF)
-        if not has_to_wait:
-            calls.begin_again(running)
-            await gate.wait()
-        else:
-            await gate.wait()
-            calls.begin_again(running)
-        got_place.set()
+        running.losses = 1
+        calls.begin(running, "t/f", LONG)
+        async with calls.place(function.for_typename("t/f"), running):
+            seen.append((running.attempt, [*reports.again]))
         calls.end(running, 1)
 
     [name] = attempts(calls.run([begin], 1))
-    before = [*reports.again]
-    calls.run([call(calls, partial(_set, gate))], 1)
     calls.wait()
 
-    assert got_place.is_set()
-    assert before == ([] if has_to_wait else [name])
-    assert reports.again == [name]
+    assert seen == [(name, [name])]
 
 
-async def _set(gate: asyncio.Event) -> None:
-    gate.set()
+def test_a_call_that_was_lost_before_runs_even_if_it_cannot_leave(
+    calls: LeavingCalls, reports: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a connection to the driver, the micro-batch waits for it."""
+    monkeypatch.setattr(call_loop, "_PATIENCE", BRIEF)
+    reports.is_open = False
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    async def again(ctx: Context, message: Message) -> None:
+        pass
+
+    async def begin(running: RunningCall) -> int:
+        running.take(cast("Any", object()))
+        running.losses = 3
+        calls.begin(running, "t/f", LONG)
+        async with calls.place(functions.for_typename("t/f"), running):
+            return 1
+
+    assert calls.run([begin], 1) == [1]
+    assert reports.again == []

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -66,7 +67,13 @@ class Reporter:
         """Keep a report."""
         self.results.append(result)
 
-    def begun(self, _attempt: str) -> None:
+    def begun(self, _attempt: str) -> Future[None]:
+        """Return a future that is done: no call was lost before."""
+        sent = Future[None]()
+        sent.set_result(None)
+        return sent
+
+    def accompanied(self, _attempt: str) -> None:
         """Do nothing: no call was lost before."""
 
     def wait(self) -> None:
@@ -231,7 +238,6 @@ def test_a_dead_letter_says_since_when_its_call_went_on(*, is_lost: bool) -> Non
     [[letter]] = effects.egress[str(OUT.id)].take()
     headers = dict(letter[3])
     assert headers["statefun-long-call-since"] == b"%d" % since
-    assert int(headers["statefun-time"]) >= since
 
 
 def test_a_value_does_not_expire_while_a_call_goes_on_with_it() -> None:

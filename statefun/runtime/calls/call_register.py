@@ -71,11 +71,19 @@ class CallRegister:
         with self._changed:
             self._workers.add(worker)
 
-    def disconnected(self, worker: str) -> None:
-        """Let the calls of a worker be made again, since the worker has ended or is no longer connected."""
+    def disconnected(self, worker: str, *, has_ended: bool = True) -> None:
+        """Let the calls of a worker be made again.
+
+        Args:
+            worker: the name of the worker.
+            has_ended: whether the worker has ended; False if only the network is known to have failed, for
+                which no call is the reason.
+        """
         with self._changed:
             self._workers.discard(worker)
             lost = [name for name, call in self._detached.items() if call.worker == worker]
+            if not has_ended:
+                self._begun.difference_update(lost)
             for name in lost:
                 self._lose(name)
 
@@ -84,6 +92,9 @@ class CallRegister:
         with self._changed:
             if report.begun:
                 self._begun.add(report.attempt)
+            elif report.accompanied:
+                self._begun.discard(report.attempt)
+            if report.begun or report.accompanied:
                 return
             self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
             if report.attempt in self._detached:

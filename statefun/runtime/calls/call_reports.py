@@ -8,12 +8,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from queue import SimpleQueue
+from typing import NamedTuple
 
 import attrs
 
@@ -31,6 +33,14 @@ _PAUSE = timedelta(seconds=30)
 _NAME_BYTES = 100
 
 
+class _Report(NamedTuple):
+    """A report that waits to be sent."""
+
+    content: bytes
+    sent: Future[None]
+    """Is done when the report is sent, or cannot be sent any more."""
+
+
 @attrs.frozen(eq=False)
 class _Line:
     """A worker's connection to the driver, and the reports that wait to be sent."""
@@ -38,7 +48,7 @@ class _Line:
     worker: str
     """The name of this worker process in its reports to the driver."""
     connection: Connection
-    reports: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
+    reports: SimpleQueue[_Report | None] = attrs.field(factory=SimpleQueue)
     """The reports to send, as bytes; None ends the thread that sends them."""
 
 
@@ -81,15 +91,23 @@ class CallReports:
         """Pass a call's result (None if it has none) to the thread that sends reports to the driver."""
         self._put(CallReport(address=key, attempt=attempt, result=result or b""))
 
-    def begun(self, attempt: str) -> None:
-        """Report to the driver that a lost call runs again; the thread that sends reports sends it."""
-        self._put(CallReport(attempt=attempt, begun=True))
+    def begun(self, attempt: str) -> Future[None]:
+        """Pass the report that a call runs now to the thread that sends reports; see :class:`CallReporter`."""
+        return self._put(CallReport(attempt=attempt, begun=True))
 
-    def _put(self, report: CallReport) -> None:
+    def accompanied(self, attempt: str) -> None:
+        """Pass the report that other calls run beside a call now to the thread that sends reports."""
+        self._put(CallReport(attempt=attempt, accompanied=True))
+
+    def _put(self, report: CallReport) -> Future[None]:
+        waiting = _Report(report.SerializeToString(), Future())
         with self._changed:
-            if self._line is not None:  # else the driver has given the call up
+            if self._line is None:  # the driver has given the call up
+                waiting.sent.set_result(None)
+            else:
                 self._unsent += 1
-                self._line.reports.put(report.SerializeToString())
+                self._line.reports.put(waiting)
+        return waiting.sent
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent because the connection has ended."""
@@ -143,13 +161,14 @@ class CallReports:
         """Send reports until the connection ends; calls whose reports are not sent are made again."""
         while (report := line.reports.get()) is not None:
             try:
-                line.connection.send_bytes(report)
+                line.connection.send_bytes(report.content)
             except (OSError, ValueError) as error:
                 logger.warning(
                     "a report about a call could not be sent to the driver: %s; the call is made again",
                     error,
                 )
                 shut(line.connection)
+            report.sent.set_result(None)
             with self._changed:
                 self._unsent -= 1
                 self._changed.notify_all()

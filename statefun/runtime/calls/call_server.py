@@ -104,7 +104,7 @@ class CallServer:
 
     def _serve(self, connection: Connection) -> None:
         """Receive the reports of one worker until its connection ends."""
-        worker = ""
+        worker, has_ended = "", True
         try:
             with limited(connection, HANDSHAKE):
                 deliver_challenge(connection, self._key)
@@ -116,8 +116,10 @@ class CallServer:
                 self._register.report(
                     CallReport.FromString(connection.recv_bytes(_MOST_REPORT_BYTES))
                 )
-        except (EOFError, OSError):
+        except (EOFError, ConnectionResetError):
             pass  # the worker has ended
+        except OSError:
+            has_ended = False  # as far as is known
         except (AuthenticationError, DecodeError, ValueError) as error:
             logger.warning(
                 "a connection to the port to which workers report about calls is refused, since its client "
@@ -130,4 +132,4 @@ class CallServer:
                 with suppress(OSError):
                     connection.close()
             if worker:
-                self._register.disconnected(worker)
+                self._register.disconnected(worker, has_ended=has_ended)

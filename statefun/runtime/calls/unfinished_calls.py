@@ -8,6 +8,7 @@ file that this module writes, a bounded run could end before that.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,10 +36,18 @@ class UnfinishedCalls:
         self._checkpoint = checkpoint
         self._monotonic = monotonic
         self._exists = checkpoint.has(_FILE)
-        wait = RUN_CHECK + _MARGIN if self._exists else timedelta(0)
-        self._end = monotonic() + wait.total_seconds()
+        self._end = math.inf if self._exists else -math.inf
         """When this run will have made all calls of earlier runs again, in seconds of the monotonic clock."""
-        if self._exists:
+
+    def begin(self, trigger: timedelta) -> None:
+        """Begin to count the time in which addresses wake up and make calls of earlier runs again.
+
+        Args:
+            trigger: the time between the beginnings of two micro-batches.
+        """
+        if self._end == math.inf:
+            wait = RUN_CHECK + _MARGIN + trigger
+            self._end = self._monotonic() + wait.total_seconds()
             logger.info(
                 "an earlier run has left calls unfinished; they are made again within %s", wait
             )
@@ -46,7 +55,7 @@ class UnfinishedCalls:
     def may_be_made_again(self) -> bool:
         """Return whether unfinished calls of earlier runs possibly still wait to be made again.
 
-        If earlier runs have left such calls, this is so for some seconds after the start of the run.
+        If earlier runs have left such calls, this is so for some seconds after the start of the query.
         """
         return self._monotonic() < self._end
 

@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from typing import IO, Any
 
@@ -46,7 +46,8 @@ def preload(modules: Iterable[str]) -> None:
     Args:
         modules: the names of the further modules; none of them may start a thread, which a fork would lose.
     """
-    with suppress(ImportError):
+    # Spark reads the daemon's port from its standard output.
+    with suppress(Exception), redirect_stdout(sys.stderr):
         for name in (*_ARGUMENTS, *modules):
             importlib.import_module(name)
 

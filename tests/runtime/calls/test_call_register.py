@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,22 @@ def test_a_loss_says_whether_the_call_had_begun_again(register: CallRegister) ->
     ]
 
 
+def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
+    register: CallRegister,
+) -> None:
+    """Such a call may be innocent."""
+    register.connected("other")
+    register.staged([outcome("a"), outcome("b", worker="other")])
+    for name in ("a", "b"):
+        register.report(CallReport(attempt=name, begun=True))
+    register.report(CallReport(attempt="a", accompanied=True))
+
+    register.disconnected("w")
+    register.disconnected("other", has_ended=False)
+
+    assert read(register) == [(LOST, encoded_loss(name, has_begun=False)) for name in ("a", "b")]
+
+
 def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(
     unfinished: UnfinishedCalls,
 ) -> None:
@@ -211,8 +228,10 @@ def test_a_run_waits_for_calls_of_the_one_before_for_a_while(
     UnfinishedCalls(Folder.at(tmp_path)).forget()
 
     third = UnfinishedCalls(Folder.at(tmp_path), lambda: times[-1])
+    times.append(1000.0)  # the start of the query takes long
+    third.begin(timedelta(seconds=9))
     early = third.may_be_made_again()
-    times.append(100 + RUN_CHECK.total_seconds() + 1)
+    times.append(1000 + RUN_CHECK.total_seconds() + 9 + 1)
     late = third.may_be_made_again()
     third.forget()
 
