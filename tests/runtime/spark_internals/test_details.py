@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from class_archive import SHORT_LIVED
 from patience import SECONDS
 from spark_probe_daemon import ODD
 
@@ -65,8 +66,9 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     """Run the program."""
     folder = tmp_path_factory.mktemp("probe")
     paths = [str(PROBE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    unset = ("PYSPARK_SUBMIT_ARGS", "SPARK_HOME")
+    unset = ("PYSPARK_SUBMIT_ARGS", "SPARK_HOME", "SPARK_DIST_CLASSPATH")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["SPARK_SUBMIT_OPTS"] = SHORT_LIVED  # the archive is for another class path
     done = subprocess.run(
         [sys.executable, str(PROBE), str(folder)],
         env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
