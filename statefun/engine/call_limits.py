@@ -60,13 +60,11 @@ class CallLimits:
             Whether the call counts as a possible reason if the process ends now.
         """
         name = str(function.typename)
-        async with (
-            self._in_flight(name, function.max_in_flight),
-            self._company.again(losses, accompanied) as counts,
-        ):
+        async with self._in_flight(name, function.max_in_flight):
             if function.rate_limit is not None:
                 await self._rate(name, function.rate_limit).wait()
-            yield counts
+            async with self._company.again(losses, accompanied) as counts:
+                yield counts
 
     @asynccontextmanager
     async def _limited(
@@ -173,18 +171,27 @@ class _Company(AbstractAsyncContextManager[None]):
             await asyncio.sleep(_BREAK.total_seconds())
             self._open.clear()
             try:
-                await asyncio.wait_for(self._empty.wait(), MOST_ALONE.total_seconds())
-            except asyncio.TimeoutError:  # calls of hours must not hold up all others
+                is_alone = await self._emptied()
+                if is_alone:
+                    async with self._limited(accompanied):
+                        yield True
+            finally:
                 self._open.set()
+            if not is_alone:
                 async with self:
                     yield False
-                return
-            async with self._alone(accompanied):
-                yield True
+
+    async def _emptied(self) -> bool:
+        """Wait for the end of all calls; return False if they go on for ``MOST_ALONE``."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), MOST_ALONE.total_seconds())
+        except asyncio.TimeoutError:  # calls of hours must not hold up all others
+            return False
+        return True
 
     @asynccontextmanager
-    async def _alone(self, accompanied: Callable[[], None]) -> AsyncIterator[None]:
-        """Keep other calls waiting during the block, but for ``MOST_ALONE`` at most."""
+    async def _limited(self, accompanied: Callable[[], None]) -> AsyncIterator[None]:
+        """Let other calls begin if the block takes longer than ``MOST_ALONE``."""
 
         def let_others_begin() -> None:
             accompanied()
@@ -196,4 +203,3 @@ class _Company(AbstractAsyncContextManager[None]):
             yield
         finally:
             timer.cancel()
-            self._open.set()

@@ -184,6 +184,35 @@ def test_a_call_counts_as_the_reason_while_it_is_alone() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("company", [0, 3])
+def test_a_call_that_is_cancelled_while_it_waits_to_run_alone_holds_nobody_up(company: int) -> None:
+    """Other calls begin, also one that runs alone."""
+    loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
+
+    async def call(losses: int, takes: float) -> float:
+        place = (
+            limits.place_again(function(), losses, lambda: None)
+            if losses
+            else limits.place(function())
+        )
+        async with place:
+            begun = loop.time()
+            await asyncio.sleep(takes)
+        return begun
+
+    async def run() -> bool:
+        first = loop.create_task(call(company, 10))
+        await asyncio.sleep(1)
+        waiting = loop.create_task(call(3, 1))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        normal, alone = loop.create_task(call(0, 1)), loop.create_task(call(3, 1))
+        return await first < await normal < 12 + await first and await alone < 13 + await first
+
+    assert loop.run_until_complete(run())
+
+
 def test_a_rate_holds_after_a_call_that_ran_alone() -> None:
     """Calls that have waited for it begin one after the other."""
     limited = function(rate_limit=RateLimit(1))
