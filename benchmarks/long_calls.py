@@ -153,8 +153,8 @@ class NoReports:
         """Do nothing."""
 
 
-def microseconds(runner: CallRunner | None) -> float:
-    """Return the CPU time of a call of a coroutine function that answers at once."""
+def cpu_of_call(runner: CallRunner | None) -> float:
+    """Return the CPU time, in seconds, of a call of a coroutine function that answers at once."""
     program = Program(functions("out"), {})
     program.functions.register("bench/at-once", at_once, [ValueSpec("seen", IntType)])
     keys = [b"%d\0bench/at-once" % number for number in range(ADDRESSES)]
@@ -184,7 +184,7 @@ def microseconds(runner: CallRunner | None) -> float:
     begun = time.process_time()
     for _ in dispatcher.dispatch(groups, Effects()):
         pass
-    return (time.process_time() - begun) / ADDRESSES * 1e6
+    return (time.process_time() - begun) / ADDRESSES
 
 
 async def at_once(ctx: Context, _message: Message) -> None:
@@ -201,8 +201,8 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="measure the CPU alone")
     arguments = parser.parse_args()
     calls = LeavingCalls(NoReports(), 10_000)
-    cpu = alternate(arguments.runs * 5, partial(microseconds, calls), partial(microseconds, None))
-    cases = [Case("a call that answers at once, with and without leaving", "µs", *cpu)]
+    cpu = alternate(arguments.runs * 5, partial(cpu_of_call, calls), partial(cpu_of_call, None))
+    cases = [Case("a call that answers at once, with and without leaving", "s", *cpu)]
     if arguments.cpu:
         report("long_calls", cases)
         return
