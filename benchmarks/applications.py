@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application that records when its functions are called, for several benchmarks."""
+"""Applications for several benchmarks: one that records when its functions are called, and any in a thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -80,3 +82,20 @@ class TimedApplication:
 def time_record(topic: str, seconds: float) -> KafkaEgressMessage:
     """Return the record that :meth:`TimedApplication.times` reads."""
     return KafkaEgressMessage("bench/out", topic=topic, value=repr(seconds))
+
+
+@contextmanager
+def running_application(application: Application) -> Iterator[None]:
+    """Run an application of ours in a thread until the block ends."""
+
+    def run() -> None:
+        with suppress(KeyboardInterrupt):
+            application.run()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        application.stop()
+        thread.join()

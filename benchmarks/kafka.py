@@ -105,11 +105,12 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
     ):
         folder = Path(name)
-        notes += [f"{name}: {needs}" for name, needs in REQUIREMENTS.items()]
+        wanted = arguments.peers.split(",")
+        notes += [f"{peer}: {needs}" for peer, needs in REQUIREMENTS.items() if peer in wanted]
         for number in map(int, arguments.cases.split(",")):
             keys, size = CASES[number]
             bench = Bench(kafka, arguments.records, keys, size)
-            for peer in peers(bench, folder, arguments.peers.split(",")):
+            for peer in peers(bench, folder, wanted):
                 title = f"{size} B, {100_000 // keys} per address and batch, {peer.semantic}"
                 run = run_ours(bench, folder, peer.semantic)
                 ours = partial(bench.rate, "ours", run)

@@ -15,15 +15,15 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from applications import running_application
 from confluent_kafka import Consumer, Producer, TopicPartition
 from processor import Sampler
 
@@ -83,10 +83,11 @@ class Bench:
         self._produce(held_back, self._keys[self._warm_up :])
         sampler = Sampler()
         with sampler.running(), work(sink), closing(self._consumer(sink)) as consumer:
-            self._append_times(consumer, self._warm_up)
+            self._append_times(consumer, 0, self._warm_up)
+            written = self._end(consumer)
             begin = time.time()
             held_back.commit_transaction()
-            times = self._append_times(consumer, self._counted)
+            times = self._append_times(consumer, written, self._counted)
         if times[0] < begin:
             sys.exit(f"{name} reads records of transactions that are not committed")
         seconds = times[-1] - begin
@@ -134,19 +135,22 @@ class Bench:
         consumer.assign([TopicPartition(sink, number, 0) for number in range(PARTITIONS)])
         return consumer
 
-    def _append_times(self, consumer: Consumer, count: int) -> list[float]:
+    def _append_times(self, consumer: Consumer, begin: int, count: int) -> list[float]:
         """Wait for the next ``count`` records; return when the broker appended them, in order.
 
         The records are read only when all of them must be there: reading takes CPU time from the framework.
+
+        Args:
+            consumer: has read all earlier records.
+            begin: what :meth:`_end` returned before the first of the records was written.
+            count: the number of records.
         """
-        partitions = consumer.assignment()
-        begin = sum(_ends(consumer, partitions))
         times: list[float] = []
         written, deadline = 0, time.monotonic() + PATIENCE_SECONDS
         while len(times) < count:
             if written < count:
                 time.sleep(0.5)
-                before, written = written, sum(_ends(consumer, partitions)) - begin
+                before, written = written, self._end(consumer) - begin
                 moved = written > before
             else:
                 messages = consumer.consume(10_000, timeout=1.0)
@@ -160,11 +164,9 @@ class Bench:
                 sys.exit(f"only {len(times):,} of {count:,} records came out")
         return sorted(times)
 
-
-def _ends(consumer: Consumer, partitions: Iterable[TopicPartition]) -> Iterator[int]:
-    """Yield the end offset of each partition; offsets count markers of transactions, too."""
-    for partition in partitions:
-        yield consumer.get_watermark_offsets(partition)[1]
+    def _end(self, consumer: Consumer) -> int:
+        """Return the sum of the end offsets of the output topic; offsets count markers of transactions, too."""
+        return sum(consumer.get_watermark_offsets(each)[1] for each in consumer.assignment())
 
 
 @contextmanager
@@ -237,20 +239,3 @@ def run_ours(bench: Bench, folder: Path, semantic: str) -> Work:
             yield
 
     return work
-
-
-@contextmanager
-def running_application(application: Application) -> Iterator[None]:
-    """Run an application of ours in a thread until the block ends."""
-
-    def run() -> None:
-        with suppress(KeyboardInterrupt):
-            application.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        application.stop()
-        thread.join()

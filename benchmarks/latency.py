@@ -9,7 +9,6 @@ clock. Compared with the same application that publishes at least once.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from applications import running_application
 from confluent_kafka import Consumer, Producer, TopicPartition
 from report import Case, alternate, report
 
@@ -88,6 +88,39 @@ class Load(NamedTuple):
     rate: int
     """Records a second."""
     seconds: int
+    warm_up: int = WARM_UP_SECONDS
+    """For so many seconds at the start, records do not count."""
+    keys: int = KEYS
+    """The number of keys."""
+
+
+def latencies(kafka: EmbeddedKafka, app: Application, name: str, load: Load) -> list[float]:
+    """Run an application while records come at a steady rate; return the latency of each, in seconds.
+
+    Args:
+        kafka: the broker.
+        app: reads the topic ``<name>-in``, and writes each value to ``<name>-out``.
+        name: the first part of the names of both topics.
+        load: the records; those of the warm-up do not count.
+    """
+    pairs: list[tuple[float, float]] = []
+    count = load.rate * load.seconds + 1
+    reader = threading.Thread(target=receive, args=(kafka, f"{name}-out", count, pairs))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+    producer.produce(f"{name}-in", repr(time.time()), "first")
+    producer.flush()
+    reader.start()
+    with running_application(app):
+        while not pairs:
+            time.sleep(0.1)
+        begin = time.time()
+        for number in range(load.rate * load.seconds):
+            producer.produce(f"{name}-in", repr(time.time()), f"{number % load.keys}")
+            producer.poll(0)
+            time.sleep(max(0.0, begin + (number + 1) / load.rate - time.time()))
+        producer.flush()
+        reader.join()
+    return [came - sent for sent, came in pairs if sent > begin + load.warm_up]
 
 
 def latency(
@@ -95,32 +128,7 @@ def latency(
 ) -> float:
     """Run an application for a while; return its median latency in seconds."""
     name = f"latency-{next(runs)}"
-    app = application(kafka, name, semantic, folder)
-
-    def run() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            app.run()
-
-    pairs: list[tuple[float, float]] = []
-    count = load.rate * load.seconds + 1
-    reader = threading.Thread(target=receive, args=(kafka, f"{name}-out", count, pairs))
-    runner = threading.Thread(target=run)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
-    producer.produce(f"{name}-in", repr(time.time()), "first")
-    reader.start()
-    runner.start()
-    while not pairs:
-        time.sleep(0.1)
-    begin = time.time()
-    for number in range(load.rate * load.seconds):
-        producer.produce(f"{name}-in", repr(time.time()), f"{number % KEYS}")
-        producer.poll(0)
-        time.sleep(max(0.0, begin + (number + 1) / load.rate - time.time()))
-    producer.flush()
-    reader.join()
-    app.stop()
-    runner.join()
-    counted = [came - sent for sent, came in pairs if sent > begin + WARM_UP_SECONDS]
+    counted = latencies(kafka, application(kafka, name, semantic, folder), name, load)
     found.extend(counted)
     return float(np.median(counted))
 

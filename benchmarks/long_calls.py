@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import itertools
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -23,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from confluent_kafka import Producer
-from latency import receive
+from latency import Load, latencies
 from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
@@ -96,35 +94,12 @@ def latency(kafka: EmbeddedKafka, folder: Path, seconds: int, quantile: float, s
     """Run the application with ``slow`` addresses; return a quantile of the echo's latency in seconds."""
     name = f"long-{next(runs)}"
     app = application(kafka, name, folder)
-
-    def run() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            app.run()
-
-    pairs: list[tuple[float, float]] = []
-    count = RATE * seconds + 1
-    reader = threading.Thread(target=receive, args=(kafka, f"{name}-out", count, pairs))
-    runner = threading.Thread(target=run)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     number_of, _, takes = slow.partition("x")
     for number in range(int(number_of or 0)):
         producer.produce(f"{name}-slow", takes, f"{number}")
-    producer.produce(f"{name}-in", repr(time.time()), "first")
     producer.flush()
-    reader.start()
-    runner.start()
-    while not pairs:
-        time.sleep(0.1)
-    begin = time.time()
-    for number in range(RATE * seconds):
-        producer.produce(f"{name}-in", repr(time.time()), f"{number % KEYS}")
-        producer.poll(0)
-        time.sleep(max(0.0, begin + (number + 1) / RATE - time.time()))
-    producer.flush()
-    reader.join()
-    app.stop()
-    runner.join()
-    counted = [came - sent for sent, came in pairs if sent > begin + WARM_UP_SECONDS]
+    counted = latencies(kafka, app, name, Load(RATE, seconds, WARM_UP_SECONDS, KEYS))
     return float(np.quantile(counted, quantile))
 
 

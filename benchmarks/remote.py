@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from applications import running_application
 from flink import SIZE, Flink, module_of, published, run_flink, served, tuned
-from kafka_runs import EO, Bench, running_application
+from kafka_runs import EO, Bench
 from report import Case, alternate, report
 
 from statefun import StatefulFunctions
