@@ -22,7 +22,7 @@ _JUMP = 10_000
 
 
 class Clock(Protocol):
-    """Tells the time, in the driver as well as in the workers that the object is sent to."""
+    """Gives the present time, in the driver as well as in the workers that the object is sent to."""
 
     def now(self) -> int:
         """Return the milliseconds since the epoch; they jump when somebody sets the clock."""
