@@ -3,8 +3,9 @@
 
 An echo function answers records that come at a steady rate. Its latency is compared with and without other
 addresses whose calls take long: one address that takes 30 s for each of its messages, and 10,000 addresses
-whose calls of 10 s are in flight all the time. And calls that answer at once are compared with and without
-the possibility to leave.
+whose calls are in flight all the time, of which none end, or 1,000 a second. The latter are also compared with
+as many calls a second that end at once, as beginning and ending is work in any case. And calls that answer at
+once are compared with and without the possibility to leave.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import argparse
 import asyncio
 import itertools
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import Producer
@@ -49,7 +54,7 @@ runs = itertools.count()
 
 
 def functions(topic: str) -> StatefulFunctions:
-    """Return the echo function, and one that takes as many seconds as a message says, again and again."""
+    """Return the echo function, and one that takes as many seconds as a message says."""
     registry = StatefulFunctions()
 
     @registry.bind("bench/echo", [ValueSpec("seen", IntType)])
@@ -59,16 +64,10 @@ def functions(topic: str) -> StatefulFunctions:
         ctx.send(KafkaEgressMessage("bench/out", topic=topic, key=ctx.address.id, value=value))
 
     @registry.bind("bench/slow")
-    async def slow(ctx: Context, message: Message) -> None:
+    async def slow(_ctx: Context, message: Message) -> None:
         await asyncio.sleep(float(message.raw_value()))
-        ctx.send(message_to_self(ctx, message))
 
     return registry
-
-
-def message_to_self(ctx: Context, message: Message) -> Message:
-    """Return the same message, for the same address."""
-    return Message(ctx.address.typename, ctx.address.id, message.typed_value)
 
 
 def application(kafka: EmbeddedKafka, name: str, folder: Path) -> Application:
@@ -90,16 +89,52 @@ def application(kafka: EmbeddedKafka, name: str, folder: Path) -> Application:
     return Application(module, functions(f"{name}-out"), settings)
 
 
-def latency(kafka: EmbeddedKafka, folder: Path, seconds: int, quantile: float, slow: str) -> float:
-    """Run the application with ``slow`` addresses; return a quantile of the echo's latency in seconds."""
+class Others(NamedTuple):
+    """Other addresses, which get messages in turn at a steady rate."""
+
+    addresses: int
+    takes: timedelta
+    """How long the call for one message takes."""
+    rate: int
+    """Messages a second, for all addresses together."""
+    again: bool = True
+    """Whether the first address comes again after the last one."""
+
+
+@contextmanager
+def messages(kafka: EmbeddedKafka, topic: str, others: Others) -> Iterator[None]:
+    """Send messages for other addresses during the block."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        begin = time.monotonic()
+        for number in itertools.count() if others.again else range(others.addresses):
+            if is_over.wait(max(0.0, begin + number / others.rate - time.monotonic())):
+                break
+            takes = repr(others.takes.total_seconds())
+            producer.produce(topic, takes, f"{number % others.addresses}")
+            producer.poll(0)
+        producer.flush()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        sender.join()
+
+
+def latency(
+    kafka: EmbeddedKafka, folder: Path, seconds: int, quantile: float, others: Others | None
+) -> float:
+    """Run the application, beside ``others`` if given; return a quantile of the echo's latency in seconds."""
     name = f"long-{next(runs)}"
     app = application(kafka, name, folder)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    number_of, _, takes = slow.partition("x")
-    for number in range(int(number_of or 0)):
-        producer.produce(f"{name}-slow", takes, f"{number}")
-    producer.flush()
-    counted = latencies(kafka, app, name, Load(RATE, seconds, WARM_UP_SECONDS, KEYS))
+    beside = nullcontext() if others is None else messages(kafka, f"{name}-slow", others)
+    with beside:
+        counted = latencies(kafka, app, name, Load(RATE, seconds, WARM_UP_SECONDS, KEYS))
     return float(np.quantile(counted, quantile))
 
 
@@ -162,6 +197,12 @@ def cpu_of_call(runner: CallRunner | None) -> float:
     return (time.process_time() - begun) / ADDRESSES
 
 
+ONE_SLOW = Others(1, timedelta(seconds=30), rate=1)
+IN_FLIGHT = Others(10_000, timedelta(minutes=10), rate=2000, again=False)
+ENDING = Others(10_000, timedelta(seconds=10), rate=1000)
+AT_ONCE = ENDING._replace(takes=timedelta(0))
+
+
 async def at_once(ctx: Context, _message: Message) -> None:
     """Count, after others had their turn."""
     ctx.storage.seen = (ctx.storage.seen or 0) + 1
@@ -186,13 +227,16 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
     ):
         measure = partial(latency, kafka, Path(name), arguments.seconds)
-        for title, quantile, slow in (
-            ("p99 of others, one address takes 30 s a message", 0.99, "1x30"),
-            ("p50 of others, 10,000 calls of 10 s in flight", 0.5, "10000x10"),
-            ("p50 of others, 10,000 calls of 10 min in flight", 0.5, "10000x600"),
+        for title, quantile, others, compared in (
+            ("p99, one address takes 30 s a message", 0.99, ONE_SLOW, None),
+            ("p50, 10,000 calls of 10 min in flight", 0.5, IN_FLIGHT, None),
+            ("p50, 10,000 calls of 10 s in flight, 1,000 end a second", 0.5, ENDING, None),
+            ("p50, as before, vs. 1,000 calls a second that end at once", 0.5, ENDING, AT_ONCE),
         ):
             figures = alternate(
-                arguments.runs, partial(measure, quantile, slow), partial(measure, quantile, "")
+                arguments.runs,
+                partial(measure, quantile, others),
+                partial(measure, quantile, compared),
             )
             cases.append(Case(title, "s", *figures))
     report("long_calls", cases)
