@@ -27,7 +27,7 @@ from statefun.module.model import (
 )
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_changes import committed_ends, in_order
 from statefun.runtime.ingress.declared import all_ingresses, all_sources
 from statefun.runtime.ingress.starting_offsets import (
     admin_client,
@@ -90,13 +90,14 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
     try:
         ordered = in_order(checkpoint, all_sources(module))
         ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
-        all_stops = stops_of_last_run(checkpoint, ingresses)
-        all_read_offsets = log.end_offsets(log.newest())
+        all_stops = stops_of_last_run(checkpoint)
+        all_ends = committed_ends(checkpoint, ingresses)
     except CheckpointError as error:
         yield Finding.at(None, str(error))
         return
-    for ingress, stops, end_offsets in zip(ingresses, all_stops, all_read_offsets, strict=False):
-        read_offsets = within_stops(end_offsets or {}, stops) if stops else end_offsets or {}
+    for ingress, ends in zip(ingresses, all_ends, strict=True):
+        stops = all_stops.get(str(ingress.id))
+        read_offsets = within_stops(ends or {}, stops) if stops else ends or {}
         try:
             for text, is_error in _changes(ingress, read_offsets, timeout):
                 yield Finding.at(ingress.location, f"{ingress.label}: {text}", is_error=is_error)

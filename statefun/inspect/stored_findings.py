@@ -9,7 +9,13 @@ from statefun.inspect.validation import Finding
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import Ingress, check_format, in_order
+from statefun.runtime.checkpoint.ingress_changes import (
+    Ingress,
+    committed_ends,
+    described_changes,
+    in_order,
+)
+from statefun.runtime.checkpoint.ingress_order import SourceOffset, check_format
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
@@ -40,7 +46,9 @@ def checkpoint_findings(
             yield _finding(f"checkpoint {checkpoint.shown} is still empty", is_error=False)
             return
         ordered = in_order(checkpoint, all_sources(module))
-        yield from _removed_partitions(ordered, CommitLog(checkpoint))
+        for text in described_changes(checkpoint, ordered):
+            yield _finding(text, is_error=False)
+        yield from _removed_partitions(ordered, committed_ends(checkpoint, ordered))
     except CheckpointError as error:
         yield _finding(str(error))
         return
@@ -63,10 +71,11 @@ def checkpoint_findings(
                 yield _finding(f"{text} registered{functions.hint(typename)}")
 
 
-def _removed_partitions(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[Finding]:
+def _removed_partitions(
+    ordered: Sequence[Ingress], ends: Sequence[SourceOffset | None]
+) -> Iterator[Finding]:
     """Yield an error for each ingress that no longer reads all partitions that earlier runs have read."""
-    all_offsets = log.end_offsets(max(log.newest(), 0))
-    for ingress, offsets in zip(ordered, all_offsets, strict=False):
+    for ingress, offsets in zip(ordered, ends, strict=True):
         if not isinstance(ingress, KafkaIngress):
             continue
         removed = removed_partitions(ingress, offsets or {})

@@ -92,7 +92,7 @@ class KinesisSource:
         folder: a folder of the checkpoint, which stores where reading has begun: Spark asks for the
             initial offset again until a micro-batch is committed.
         records_per_batch: approximately how many records a micro-batch has at most.
-        is_fresh: whether the checkpoint has no planned micro-batch yet.
+        is_fresh: whether no micro-batch with the ingress was planned yet.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ class Query:
             connector_folder(settings.checkpoint, ingress.id),
             settings.records_per_batch,
             settings.kafka_timeout,
-            commit_log.is_fresh(),
+            commit_log.is_fresh(source),
             partial(commit_log.settled, source),
             self._sources.append,
             self._staging.fail,

@@ -340,6 +340,9 @@ def test_a_checkpoint_is_compared(
     changed = capsys.readouterr().out.splitlines()
     change(folder / "module.yaml", "id: test/in", "id: test/other")
     assert main(command) == 1
+    renamed = capsys.readouterr().out.splitlines()
+    change(folder / "module.yaml", users, "others")
+    assert main(command) == 1
     other = capsys.readouterr().out.splitlines()
 
     assert fresh[0] == f"warning: checkpoint {checkpoint} is still empty"
@@ -360,7 +363,14 @@ def test_a_checkpoint_is_compared(
             "test.fns/one?"
         ),
     ]
-    assert other[0].startswith(f"error: [SF600] checkpoint {checkpoint} reads from test/in, and")
+    assert renamed[0].startswith(
+        f"error: [SF600] ingress test/other is new to checkpoint {checkpoint}, and reads what ingress "
+        "test/in has read"
+    )
+    assert [text.partition(" declared")[0] for text in other[:2]] == [
+        "warning: ingress test/other is new to the checkpoint, and begins at its startup position",
+        "warning: ingress test/in is no longer",
+    ]
 
 
 @pytest.mark.broker

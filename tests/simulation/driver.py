@@ -28,7 +28,8 @@ from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import in_order, write_order
+from statefun.runtime.checkpoint.ingress_changes import in_order
+from statefun.runtime.checkpoint.ingress_order import IngressOrder, source_name
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
@@ -93,7 +94,7 @@ class Driver:
             log = CommitLog(checkpoint)
             ingresses = in_order(checkpoint, [_INGRESS])
             if log.is_fresh():
-                write_order(checkpoint, ingresses)
+                IngressOrder([source_name(each) for each in ingresses]).write(checkpoint)
             newest = log.newest()
             leftovers = Outbox(checkpoint).recover(newest)
             prepared = Prepared(

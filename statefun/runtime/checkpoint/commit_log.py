@@ -38,6 +38,10 @@ class CommitLog:
         """Return the number of the newest planned batch; -1 if no batch is planned."""
         return newest_batch(self._offsets.names())
 
+    def planned_batches(self) -> list[int]:
+        """Return the numbers of the planned batches whose offsets Spark has not deleted yet."""
+        return sorted(int(name) for name in self._offsets.names() if name.isdecimal())
+
     def has(self, batch: int) -> bool:
         """Return whether ``batch`` is committed.
 
@@ -70,9 +74,14 @@ class CommitLog:
         """Finish a rewriting of offsets that a crash has interrupted, so that Spark finds the files."""
         self._offsets.finish_replacing()
 
-    def is_fresh(self) -> bool:
-        """Return whether no batch was ever planned; if so, Spark reads from the starting offsets of the run."""
-        return self.planned() < 0
+    def is_fresh(self, source: int | None = None) -> bool:
+        """Return whether no batch was ever planned; if so, Spark reads from the starting offsets of the run.
+
+        Args:
+            source: the number of a source in the query: return whether no batch was planned with this source.
+        """
+        planned = self.planned()
+        return planned < 0 or (source is not None and self.end_offsets(planned)[source] is None)
 
     def check(self, batch: int) -> None:
         """Check that the commit file of ``batch`` is complete; do nothing for -1, which stands for no batch.
@@ -154,6 +163,18 @@ class CommitLog:
                     for offset, stop in zip_longest(read.sources, stops)
                 ]
                 self._offsets.write(str(batch), attrs.evolve(read, sources=sources).encode())
+
+    def rewrite_sources(self, ends: Mapping[int, Sequence[dict[str, Any] | None]]) -> None:
+        """Replace the end offsets of batches; call this only while no query uses the checkpoint.
+
+        Args:
+            ends: for each batch, the new end offsets of all sources, in the order of the query's sources.
+        """
+        for batch, sources in ends.items():
+            if self._offsets.has(str(batch)):
+                self._offsets.write(
+                    str(batch), attrs.evolve(self._read(batch), sources=sources).encode()
+                )
 
     def _read(self, batch: int) -> BatchOffsets:
         try:

@@ -3,18 +3,19 @@
 
 Spark identifies the sources of a query by their order alone: if two sources are swapped, each continues at
 the offsets of the other. From version 4.2 on, Spark can identify sources by names instead;
-docs/architecture.md says why they have no names yet.
+docs/architecture.md says why this package keeps the names itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
+
+import attrs
 
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
-from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.sdk.errors import CheckpointError
@@ -26,7 +27,9 @@ CHECKPOINT_FORMAT = 1
 A version that changes the meaning of any of statefun's own files or states gets another number, and its
 changelog says what to do with checkpoints of earlier formats. ``tests/stored_checkpoint.py`` stores one
 checkpoint of each format that a version reads."""
-Ingress = TypeVar("Ingress", bound=KafkaIngress | ConnectorIngress)
+
+SourceOffset = dict[str, Any]
+"""The offset of a source, as in Spark's log of offsets."""
 
 
 def check_format(checkpoint: Folder) -> None:
@@ -51,56 +54,56 @@ def check_format(checkpoint: Folder) -> None:
         )
 
 
-def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
-    """Return ``ingresses`` in the order that ``checkpoint`` has stored; on a fresh checkpoint, unchanged.
+@attrs.frozen
+class IngressOrder:
+    """The content of the file: which ingress is which source of the query."""
 
-    Args:
-        checkpoint: the checkpoint.
-        ingresses: the ingresses that the module files declare; Kafka's have to come before others.
+    names: Sequence[str]
+    """The names of the ingresses, as of :func:`source_name`, in the order of the query's sources."""
+    removed: Mapping[str, SourceOffset] = attrs.field(factory=dict)
+    """The offsets of ingresses that were removed from the module files: if one comes back, it goes on there."""
+    rewriting: Mapping[int, Sequence[SourceOffset | None]] = attrs.field(factory=dict)
+    """While the order changes: the new offsets of all sources by micro-batch, for Spark's log. Else empty."""
 
-    Raises:
-        CheckpointError: if the checkpoint has other ingresses, or was not made by statefun.
+    @classmethod
+    def read(cls, checkpoint: Folder) -> IngressOrder:
+        """Read the file of a checkpoint.
+
+        Raises:
+            CheckpointError: if the file is missing or damaged.
+        """
+        try:
+            content = json.loads(read_framed(checkpoint, INGRESSES))
+            names = [str(name) for name in content["ingresses"]]
+            rewriting = {
+                int(batch): [*ends] for batch, ends in content.get("rewriting", {}).items()
+            }
+            return cls(names, dict(content.get("removed", {})), rewriting)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"checkpoint {checkpoint.shown} was not made by statefun, or its file {INGRESSES} is lost; "
+                "give the application an empty folder as its checkpoint, or restore the file from a copy"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(checkpoint, INGRESSES, error) from error
+
+    def write(self, checkpoint: Folder) -> None:
+        """Write the file, with the format of the checkpoint."""
+        content: dict[str, Any] = {"format": CHECKPOINT_FORMAT, "ingresses": [*self.names]}
+        if self.removed:
+            content["removed"] = self.removed
+        if self.rewriting:
+            content["rewriting"] = self.rewriting
+        write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
+
+
+def source_name(ingress: KafkaIngress | ConnectorIngress) -> str:
+    """Return an ingress's id, with its kind if a connector reads it: offsets differ between kinds.
+
+    >>> from statefun.module.location import Location
+    >>> source_name(ConnectorIngress("example/in", "example.files/ingress", (), Location("m.yaml", 1, 1), "", {}))
+    'example/in (example.files/ingress)'
     """
-    if CommitLog(checkpoint).is_fresh():
-        return list(ingresses)
-    by_id = {_name_of(ingress): ingress for ingress in ingresses}
-    try:
-        stored_names = [
-            str(name) for name in json.loads(read_framed(checkpoint, INGRESSES))["ingresses"]
-        ]
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.shown} was not made by statefun, or its file {INGRESSES} is lost; "
-            "give the application an empty folder as its checkpoint, or restore the file from a copy"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(checkpoint, INGRESSES, error) from error
-    if set(stored_names) != set(by_id):
-        raise CheckpointError(
-            f"checkpoint {checkpoint.shown} reads from {_enumerated(stored_names)}, and the module files "
-            f"declare {_enumerated(by_id)}; no ingress can be added to a checkpoint or removed from it: declare the same ingresses, or "
-            "start with a new checkpoint (the startup position group-offsets goes on where this "
-            "checkpoint has stopped)"
-        )
-    CommitLog(checkpoint).check_sources(len(stored_names) + 1)
-    return [by_id[id_] for id_ in stored_names]
-
-
-def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
-    """Write the checkpoint's format and the order of its ingresses, before Spark plans the first batch."""
-    content = {
-        "format": CHECKPOINT_FORMAT,
-        "ingresses": [_name_of(ingress) for ingress in ingresses],
-    }
-    write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
-
-
-def _name_of(ingress: KafkaIngress | ConnectorIngress) -> str:
-    """Return an ingress's id, with its kind if a connector reads it: offsets differ between kinds."""
     if isinstance(ingress, ConnectorIngress):
         return f"{ingress.id} ({ingress.kind})"
     return str(ingress.id)
-
-
-def _enumerated(ids: Sequence[str] | Mapping[str, Any]) -> str:
-    return ", ".join(sorted(ids)) or "no ingress"

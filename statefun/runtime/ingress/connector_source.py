@@ -73,7 +73,7 @@ class Reading:
     timeout: timedelta
     """How long the reader may try to reach a server at start."""
     is_fresh: bool
-    """Whether the checkpoint is fresh: no micro-batch was planned yet."""
+    """Whether the ingress is new to the checkpoint: no micro-batch with it was planned yet."""
     committed: Callable[[], Offset | None]
     """A function that returns the source's end offset in the newest micro-batch that is committed durably.
 

@@ -64,14 +64,14 @@ def check_identities(
 
     Returns:
         The ids that the clusters and topics have now, by the ids of the ingresses, for
-        :func:`write_identities`.
+        :func:`write_identities`; and the stored ids of other ingresses, which may come back.
 
     Raises:
         CheckpointError: if a cluster or a topic has another id than before.
         KafkaError: if a cluster does not answer.
     """
     stored_identities = _stored_identities(checkpoint)
-    identities = {}
+    identities = dict(stored_identities)
     for ingress, present_topics, has_offsets in zip(ingresses, topics, read, strict=True):
         id_ = str(ingress.id)
         present_identity = _present_identity(ingress, present_topics, timeout)
@@ -95,6 +95,20 @@ def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> 
     """Write the ids of the ingresses' clusters and topics into a checkpoint."""
     content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
     write_framed(checkpoint, CLUSTERS_FILE, json.dumps(content).encode())
+
+
+def rename_identity(checkpoint: Folder, former: str, name: str | None) -> None:
+    """Store the ids of an ingress's cluster and topics under another name of the ingress.
+
+    Args:
+        checkpoint: the checkpoint with the ids.
+        former: the id of the ingress.
+        name: its new id; None to delete the stored ids.
+    """
+    identities = _stored_identities(checkpoint)
+    identity = identities.pop(former, None)
+    if identity is not None:
+        write_identities(checkpoint, identities if name is None else {**identities, name: identity})
 
 
 class NewTopics:

@@ -8,7 +8,7 @@ other startup positions, with a client that joins no consumer group.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from statefun.module.model import (
     KafkaIngress,
     TopicPartition,
 )
-from statefun.runtime.ingress.subscription import partitions_to_read
+from statefun.runtime.ingress.subscription import may_be_missing, partitions_to_read
 from statefun.runtime.kafka.client import (
     cluster_metadata,
     committed_offsets,
@@ -91,7 +91,7 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
 
 
 def starting_offsets(
-    ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
+    ingress: KafkaIngress, partitions: Mapping[str, Sequence[int]], timeout: timedelta
 ) -> dict[str, dict[str, int]]:
     """Return the offsets at which an ingress starts on a fresh checkpoint, in the form of Spark's Kafka source.
 
@@ -113,6 +113,64 @@ def starting_offsets(
     for key, offset in chosen_offsets.items():
         offsets.setdefault(key.topic, {})[str(key.partition)] = offset
     return offsets
+
+
+def later_starts(
+    ingress: KafkaIngress,
+    partitions: Mapping[str, Sequence[int]],
+    read: Mapping[str, Mapping[str, int]] | None,
+    timeout: timedelta,
+) -> dict[str, dict[str, int]]:
+    """Return the starting offsets of what an ingress did not read before, on a checkpoint that is not fresh.
+
+    Args:
+        ingress: the ingress.
+        partitions: its partitions by topic.
+        read: the offsets up to which the checkpoint has read the ingress, by topic and partition; None if the
+            ingress is new.
+        timeout: how long the cluster may take to answer.
+
+    Returns:
+        The offsets by topic and partition, all as numbers of records: of all topics of a new ingress, and of
+        the topics that the ingress names and did not read before. Topics that match a pattern, or need not
+        exist, are read from their first record: they may have been created while no run was there to notice.
+
+    Raises:
+        KafkaError: if the cluster does not return the offsets within ``timeout``.
+    """
+    named_topics = {route.topic for route in ingress.topics if not route.is_pattern}
+    begins_later = () if may_be_missing(ingress) else named_topics
+    new_topics = {
+        topic: numbers
+        for topic, numbers in partitions.items()
+        if read is None or (topic not in read and topic in begins_later)
+    }
+    if not new_topics:
+        return {}
+    offsets = starting_offsets(ingress, partitions, timeout)
+    all_partitions = [(topic, number) for topic in new_topics for number in new_topics[topic]]
+    failure = f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
+    with raising_kafka_errors(failure):
+        readable = readable_watermarks(ingress, all_partitions, timeout)
+    starts: dict[str, dict[str, int]] = {}
+    for topic, number in all_partitions:
+        start = as_number(offsets[topic][str(number)], *readable[topic, number])
+        starts.setdefault(topic, {})[str(number)] = start
+    return starts
+
+
+def as_number(offset: int, first: int, end: int) -> int:
+    """Return the offset of a record for an offset that may be -2 (the earliest) or -1 (the next that is written).
+
+    Args:
+        offset: the offset.
+        first: the offset of the partition's first record.
+        end: the offset of the record that is written next.
+
+    >>> as_number(EARLIEST, 3, 9), as_number(LATEST, 3, 9), as_number(5, 3, 9)
+    (3, 9, 5)
+    """
+    return {EARLIEST: first, LATEST: end}.get(offset, offset)
 
 
 def _resolved_offsets(

@@ -23,12 +23,13 @@ from statefun.module.model import TopicPartition as Partition
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.starting_offsets import (
     EARLIEST,
-    LATEST,
+    as_number,
     client_properties,
     readable_watermarks,
     warn_of_other_partitions,
@@ -42,24 +43,21 @@ Offsets = Mapping[str, Mapping[str, int]]
 STOPS = "stops.json"
 
 
-def stops_of_last_run(
-    checkpoint: Folder, ingresses: Sequence[KafkaIngress]
-) -> list[Offsets | None]:
-    """Return the stop offsets of the last run by ingress; None for an ingress without a stop position.
+def stops_of_last_run(checkpoint: Folder) -> dict[str, Offsets]:
+    """Return the stop offsets of the last run by the id of the ingress; only ingresses that stop have any.
 
     Raises:
         CheckpointError: if the file with the offsets is damaged.
     """
     try:
-        stops: dict[str, Offsets] = json.loads(read_framed(checkpoint, STOPS))
+        return dict(json.loads(read_framed(checkpoint, STOPS)))
     except FileNotFoundError:
-        stops = {}
+        return {}
     except ValueError as error:
         raise damaged(checkpoint, STOPS, error) from error
-    return [stops.get(str(ingress.id)) for ingress in ingresses]
 
 
-def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
+def rewrite_read_offsets(checkpoint: Folder) -> None:
     """Lower the offsets in Spark's log to the last run's stop offsets, so that this run leaves out no record.
 
     A stop offset is the offset before which a run stops in a partition; Spark may have planned further. Call
@@ -67,14 +65,14 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
 
     Args:
         checkpoint: the checkpoint; Spark's log of offsets is rewritten if the last run had stop offsets.
-        ingresses: the ingresses in the order of the query's sources.
 
     Raises:
         CheckpointError: if the file with the last run's stop offsets is damaged.
     """
-    stops = stops_of_last_run(checkpoint, ingresses)
-    if any(stops):
-        CommitLog(checkpoint).rewrite_offsets(stops)
+    stops = stops_of_last_run(checkpoint)
+    if stops and not CommitLog(checkpoint).is_fresh():
+        names = IngressOrder.read(checkpoint).names
+        CommitLog(checkpoint).rewrite_offsets([stops.get(name) for name in names])
 
 
 class Bounds:
@@ -197,8 +195,7 @@ def _stops(
     for partition in all_partitions:
         topic, number = partition.topic, str(partition.partition)
         first, end = readable[topic, partition.partition]
-        start = starts.get(topic, {}).get(number, EARLIEST)
-        start = {EARLIEST: first, LATEST: end}.get(start, start)
+        start = as_number(starts.get(topic, {}).get(number, EARLIEST), first, end)
         stop = declared_stops.get(Partition(topic, partition.partition), end)
         start_offsets.setdefault(topic, {})[number] = start
         # Not before the start: records are not read twice.

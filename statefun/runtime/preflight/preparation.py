@@ -13,12 +13,22 @@ import attrs
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import check_format, in_order, write_order
+from statefun.runtime.checkpoint.ingress_changes import (
+    change_order,
+    committed_ends,
+    finish_change,
+    in_order,
+)
+from statefun.runtime.checkpoint.ingress_order import IngressOrder, check_format, source_name
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.removed_partitions import removed_partitions
-from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
+from statefun.runtime.ingress.starting_offsets import (
+    check_topics,
+    later_starts,
+    starting_offsets,
+)
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.runtime.kafka.topics import refuse_missing_topics
 from statefun.runtime.preflight.recovery import Succession, check_logs
@@ -66,22 +76,25 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
     commit_log.finish_rewriting()
+    finish_change(checkpoint)
     ordered = in_order(checkpoint, all_sources(module))
     ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
     connectors = [ingress for ingress in ordered if isinstance(ingress, ConnectorIngress)]
     is_fresh = commit_log.is_fresh()
     _warn_of_partitions(settings.state_partitions, commit_log.state_partitions())
     if is_fresh:
-        write_order(checkpoint, ordered)
-    rewrite_read_offsets(checkpoint, ingresses)
+        IngressOrder([source_name(ingress) for ingress in ordered]).write(checkpoint)
+    rewrite_read_offsets(checkpoint)
     endless_ingresses = (*connectors, *module.playground_ingresses)
     bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(endless_ingresses))
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
     delivery = Delivery(checkpoint)
     # If a batch is planned, but none is committed, Spark reads the planned offsets, not the starting ones.
-    ends = None if is_fresh else commit_log.end_offsets(max(newest, 0))[: len(ingresses)]
-    starts = _starts(settings, ends, ingresses, bounds)
+    ends = None if is_fresh else committed_ends(checkpoint, ingresses)
+    starts, new_starts = _starts(settings, ends, ingresses, bounds)
+    if not is_fresh:
+        change_order(checkpoint, ordered, [*new_starts, *(None for _ in connectors)])
     return Prepared(
         newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest), connectors
     )
@@ -102,14 +115,19 @@ def _starts(
     ends: Sequence[dict[str, Any] | None] | None,
     ingresses: Sequence[KafkaIngress],
     bounds: Bounds,
-) -> list[str]:
-    """Return the starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint.
+) -> tuple[list[str], list[dict[str, Any] | None]]:
+    """Decide where the Kafka ingresses start and stop.
 
     Args:
         settings: the settings, with the checkpoint.
-        ends: the end offsets that the checkpoint has for each source; None if the checkpoint is fresh.
+        ends: the end offsets that the checkpoint has for each ingress; None if the checkpoint is fresh.
         ingresses: the ingresses in the order of the sources.
         bounds: decides on the stop positions and writes them.
+
+    Returns:
+        The starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint. And by ingress,
+        for a checkpoint that is not fresh, the starting offsets of what it has not read yet; None if there is
+        nothing new.
     """
     timeout = settings.kafka_timeout
     for ingress, offsets in zip(ingresses, ends or (), strict=False):
@@ -122,11 +140,21 @@ def _starts(
         settings.checkpoint, ingresses, partitions, offsets_by_ingress, timeout
     )
     write_identities(settings.checkpoint, identities)
+    new_starts: list[dict[str, Any] | None] = []
     if ends is None:
         offsets_by_ingress = [
             starting_offsets(ingress, topics, timeout)
             for ingress, topics in zip(ingresses, partitions, strict=True)
         ]
+    else:
+        later = [
+            later_starts(ingress, topics, end, timeout)
+            for ingress, topics, end in zip(ingresses, partitions, ends, strict=True)
+        ]
+        offsets_by_ingress = [
+            {**old, **new} for old, new in zip(offsets_by_ingress, later, strict=True)
+        ]
+        new_starts = [new or (None if end else {}) for end, new in zip(ends, later, strict=True)]
     starts = bounds.decide(partitions, offsets_by_ingress, timeout)
     bounds.write()
-    return [json.dumps(start) if ends is None else "latest" for start in starts]
+    return [json.dumps(start) if ends is None else "latest" for start in starts], new_starts

@@ -20,7 +20,8 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
-from statefun.runtime.checkpoint.ingress_order import INGRESSES, in_order, write_order
+from statefun.runtime.checkpoint.ingress_changes import in_order
+from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, source_name
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -93,7 +94,7 @@ OURS = [
     Kind("runs/a", lambda folder: Runs(folder, "a", ["t/out"]).add(), _forget_runs),
     Kind(
         INGRESSES,
-        lambda folder: write_order(folder, [INGRESS]),
+        lambda folder: IngressOrder([source_name(INGRESS)]).write(folder),
         _read_ingresses,
     ),
     Kind(
@@ -111,7 +112,7 @@ OURS = [
     Kind(
         "stops.json",
         lambda folder: write_framed(folder, "stops.json", b'{"t/in": {"users": {"0": 9}}}'),
-        lambda folder: stops_of_last_run(folder, [INGRESS]),
+        stops_of_last_run,
     ),
 ]
 

@@ -2,88 +2,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from statefun.module.location import Location
-from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import (
     CHECKPOINT_FORMAT,
     INGRESSES,
+    IngressOrder,
     check_format,
-    in_order,
-    write_order,
 )
-from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
 
 
-def ingresses(*names: str) -> list[KafkaIngress]:
-    """Return ingresses of these names."""
-    nowhere = Location("module.yaml", 1, 1)
-    return [KafkaIngress(TypeName("t", name), "kafka:9092", (), nowhere) for name in names]
+def test_the_file_has_what_was_written(checkpoint: Path) -> None:
+    """Offsets of removed ingresses, and a change that is not finished, are kept."""
+    order = IngressOrder(
+        ["t/b", "t/a"], {"t/c": {"users": {"0": 7}}}, {8: [{"x": {"0": 1}}, None, {"batch": 7}]}
+    )
 
+    order.write(Folder.at(checkpoint))
 
-def plan(folder: Folder, sources: int = 2) -> None:
-    """Let Spark plan a batch."""
-    offsets = b"\n".join([b"-"] * sources)
-    folder.child("offsets").write("0", b'v1\n{}\n%s\n{"batch": -1, "tick": -1}' % offsets)
-
-
-def names(found: Sequence[KafkaIngress]) -> list[str]:
-    """Return the names of ingresses."""
-    return [ingress.id.name for ingress in found]
-
-
-def test_a_checkpoint_keeps_its_order(checkpoint: Path) -> None:
-    """The order of the ingresses in a module file does not matter."""
-    folder = Folder.at(checkpoint)
-
-    write_order(folder, ingresses("b", "a", "c"))
-    plan(folder, sources=3)
-    assert names(in_order(folder, ingresses("a", "b", "c"))) == ["b", "a", "c"]
-
-
-def test_a_first_start_that_failed_decides_nothing(checkpoint: Path) -> None:
-    """Until Spark has planned a batch, the module file can change."""
-    folder = Folder.at(checkpoint)
-    write_order(folder, ingresses("a"))
-
-    assert names(in_order(folder, ingresses("b", "a"))) == ["b", "a"]
-
-
-def test_reading_the_order_writes_nothing(checkpoint: Path) -> None:
-    """Tools read checkpoints as well, also those that do not exist."""
-    in_order(Folder.at(checkpoint), ingresses("a"))
-
-    assert not checkpoint.exists()
-
-
-@pytest.mark.parametrize("now", [("a",), ("a", "b", "c"), ("a", "c")])
-def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> None:
-    """The error names the former and the present ingresses, and a remedy."""
-    folder = Folder.at(checkpoint)
-    write_order(folder, ingresses("a", "b"))
-    plan(folder)
-
-    with pytest.raises(CheckpointError, match=r"reads from t/a, t/b, and the module files declare"):
-        in_order(folder, ingresses(*now))
+    assert IngressOrder.read(Folder.at(checkpoint)) == order
 
 
 def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
-    """Either it belongs to another streaming query, or it is damaged."""
+    """Either it belongs to another streaming query, or its file is damaged."""
     folder = Folder.at(checkpoint)
-    plan(folder)
     with pytest.raises(CheckpointError, match="was not made by statefun"):
-        in_order(folder, ingresses("a"))
+        IngressOrder.read(folder)
 
     folder.write("ingresses.json", b"{")
     with pytest.raises(CheckpointError, match=r"ingresses.json is damaged"):
-        in_order(folder, ingresses("a"))
+        IngressOrder.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +67,7 @@ def test_a_new_checkpoint_gets_the_present_format(checkpoint: Path) -> None:
     folder = Folder.at(checkpoint)
 
     check_format(folder)
-    write_order(folder, ingresses("a"))
+    IngressOrder(["t/a"]).write(folder)
     check_format(folder)
 
     assert json.loads(read_framed(folder, INGRESSES))["format"] == CHECKPOINT_FORMAT
@@ -127,7 +80,6 @@ def test_a_file_without_a_list_of_ingresses_is_damaged(checkpoint: Path, content
     """The error names the file."""
     folder = Folder.at(checkpoint)
     write_framed(folder, INGRESSES, json.dumps(content).encode())
-    plan(folder, sources=1)
 
     with pytest.raises(CheckpointError, match=r"ingresses.json is damaged"):
-        in_order(folder, ingresses("a"))
+        IngressOrder.read(folder)

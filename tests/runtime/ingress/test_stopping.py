@@ -31,6 +31,7 @@ from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.sdk.address import TypeName
 from statefun.sdk.primitives import IntType
@@ -212,7 +213,8 @@ def test_reading_the_stops_changes_no_files(checkpoint: Path) -> None:
 
     assert not Bounds(folder, log, declared).are_reached()
     before = [log.end_offsets(batch)[0] for batch in (0, 1)]
-    rewrite_read_offsets(folder, declared)
+    IngressOrder(["t/in"]).write(folder)
+    rewrite_read_offsets(folder)
     after = [log.end_offsets(batch)[0] for batch in (0, 1)]
 
     assert before == [{"users": {"0": 9}}] * 2

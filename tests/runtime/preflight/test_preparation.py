@@ -12,7 +12,7 @@ from two_step import Crash, Mounted
 
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import write_order
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.preflight.preparation import prepare
 from statefun.runtime.settings import Settings
 
@@ -47,7 +47,7 @@ def test_spark_finds_offsets_whose_rewriting_was_interrupted(
     mounted = Mounted(tmp_path, monkeypatch)
     offsets = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n{"t":{"0":9}}'
     checkpoint = mounted.crashing(None)
-    write_order(checkpoint, [])
+    IngressOrder([]).write(checkpoint)
     checkpoint.write("metadata", b'{"id":"query"}')
     checkpoint.child("commits").write("0", b"v1\n{}")
     checkpoint.child("offsets").write("0", offsets)
