@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun ingress``: lists how far a checkpoint has read its ingresses; renames and forgets ingresses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from statefun.inspect.ingress_positions import forget_ingress, ingress_positions, rename_ingress
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import shows_runs
+from statefun.runtime.terminal.table import print_table
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.shortening import shortened
+
+_HEAD = ("ingress", "state", "next offset")
+_WIDEST = 200
+"""How many characters of an ingress's offsets the table shows at most."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command ``ingress`` with its actions to the parser of the command line."""
+    ingress = commands.add_parser(
+        "ingress", help="list the ingresses of a checkpoint; rename or forget an ingress"
+    )
+    actions = ingress.add_subparsers(dest="action", metavar="action", required=True)
+    list_ = actions.add_parser("list", help="print how far the checkpoint has read each ingress")
+    list_.add_argument("--json", action="store_true", help="print the list as JSON")
+    rename = actions.add_parser(
+        "rename",
+        help="let an ingress with another id go on where this one has stopped, while the application does "
+        "not run",
+    )
+    forget = actions.add_parser(
+        "forget",
+        help="delete the offsets of an ingress, while the application does not run: if it is declared "
+        "again, it begins at its startup position",
+    )
+    for action in (list_, rename, forget):
+        action.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+    for action in (rename, forget):
+        action.add_argument("ingress", help="the ingress, as 'list' prints it")
+    rename.add_argument("name", help="its new id; for an ingress of a connector, with the kind")
+    forget.add_argument(
+        "--yes",
+        action="store_true",
+        help="delete the offsets; without it, the command only prints what it would delete",
+    )
+    for action in (rename, forget):
+        action.add_argument(
+            "--no-lock",
+            action="store_true",
+            help="for a checkpoint that is not on a local file system, or that a run with "
+            "checkpoint-lock=none has used: you make sure that no application runs with it",
+        )
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun ingress``.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the command fails.
+    """
+    checkpoint = Folder.at(options.checkpoint)
+    try:
+        if options.action == "list":
+            _list(checkpoint, as_json=options.json)
+            return
+        _check_lock(checkpoint, has_lock=not options.no_lock)
+        if options.action == "rename":
+            rename_ingress(checkpoint, options.ingress, options.name, has_lock=checkpoint.is_local)
+            print(f"ingress {options.name} goes on where ingress {options.ingress} has stopped")
+        else:
+            _forget(checkpoint, options.ingress, is_sure=options.yes)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
+
+
+def _list(checkpoint: Folder, *, as_json: bool) -> None:
+    positions = ingress_positions(checkpoint)
+    if as_json:
+        content = [
+            {"ingress": each.name, "removed": not each.is_read, "offset": each.offset}
+            for each in positions
+        ]
+        print(json.dumps(content, indent=1))
+        return
+    rows = [
+        (each.name, "read" if each.is_read else "removed", shortened(each.described(), _WIDEST))
+        for each in positions
+    ]
+    print_table([_HEAD, *rows])
+
+
+def _forget(checkpoint: Folder, name: str, *, is_sure: bool) -> None:
+    positions = {each.name: each for each in ingress_positions(checkpoint)}
+    if not is_sure and name in positions:
+        raise ConfigurationError(
+            f"the command would delete the offsets of ingress {name} ({positions[name].described()}); add --yes "
+            "to delete them"
+        )
+    forget_ingress(checkpoint, name, has_lock=checkpoint.is_local)
+    print(
+        f"the offsets of ingress {name} are deleted; if declared, it begins at its startup position"
+    )
+
+
+def _check_lock(checkpoint: Folder, *, has_lock: bool) -> None:
+    if has_lock and not checkpoint.is_local:
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: make sure that "
+            "no application runs with it, then add --no-lock"
+        )
+    if has_lock and not shows_runs(checkpoint):
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may still run, "
+            "as it has not recorded its end: make sure that the run has ended, and add --no-lock"
+        )

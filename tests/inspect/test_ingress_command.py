@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statefun.cli import main
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.connector_folder import connector_folder
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.ingress.identities import CLUSTERS_FILE
+from statefun.sdk.address import TypeName
+
+CONNECTOR = "t/files (example/ingress)"
+
+
+@pytest.fixture
+def folder(checkpoint: Path) -> Folder:
+    """Return a checkpoint that reads two ingresses, and has read a third."""
+    folder = Folder.at(checkpoint)
+    IngressOrder(["t/users", CONNECTOR], {"t/old": {"old": {"0": 9}}}).write(folder)
+    lines = ['{"users":{"1":3,"0":7}}', '{"log":2}', '{"batch":-1,"tick":-1}']
+    folder.child("offsets").write("0", "\n".join(["v1", "{}", *lines]).encode())
+    folder.child("commits").write("0", b"v1\n{}")
+    write_framed(folder, CLUSTERS_FILE, b'{"t/users": {"cluster": "c"}, "t/old": {"cluster": "d"}}')
+    connector_folder(folder, TypeName("t", "files")).write("1", b"a log")
+    return folder
+
+
+def identities(folder: Folder) -> dict[str, str]:
+    """Return the stored ids of clusters by ingress."""
+    content = json.loads(read_framed(folder, CLUSTERS_FILE))
+    return {id_: identity["cluster"] for id_, identity in content.items()}
+
+
+def test_the_positions_of_all_ingresses_are_listed(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of removed ingresses are, too."""
+    assert main(["ingress", "list", folder.location]) == 0
+    table = capsys.readouterr().out
+    assert main(["ingress", "list", "--json", folder.location]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    assert [line.split(None, 1) for line in table.splitlines()] == [
+        ["ingress", "state    next offset"],
+        ["t/users", "read     users/0: 7, users/1: 3"],
+        ["t/files", '(example/ingress)  read     {"log": 2}'],
+        ["t/old", "removed  old/0: 9"],
+    ]
+    assert document[2] == {"ingress": "t/old", "removed": True, "offset": {"old": {"0": 9}}}
+
+
+def test_a_renamed_ingress_keeps_its_position(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its offset, the id of its cluster, and the files of its connector belong to the new name."""
+    names = [("t/users", "t/persons"), ("t/old", "t/new"), (CONNECTOR, "t/logs (example/ingress)")]
+    for former, name in names:
+        assert main(["ingress", "rename", folder.location, former, name]) == 0
+
+    order = IngressOrder.read(folder)
+    assert [*order.names] == ["t/persons", "t/logs (example/ingress)"]
+    assert order.removed == {"t/new": {"old": {"0": 9}}}
+    assert CommitLog(folder).end_offsets(0)[0] == {"users": {"1": 3, "0": 7}}
+    assert identities(folder) == {"t/persons": "c", "t/new": "d"}
+    assert connector_folder(folder, TypeName("t", "logs")).read("1") == b"a log"
+    assert "ingress t/persons goes on where ingress t/users has stopped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["t/users", "t/old", CONNECTOR])
+def test_a_forgotten_ingress_leaves_nothing(folder: Folder, name: str) -> None:
+    """The other ingresses keep their positions."""
+    ends = dict(zip(["t/users", CONNECTOR], CommitLog(folder).end_offsets(0), strict=False))
+
+    assert main(["ingress", "forget", "--yes", folder.location, name]) == 0
+
+    order = IngressOrder.read(folder)
+    assert name not in {*order.names, *order.removed, *identities(folder)}
+    assert [*order.names] == [each for each in ends if each != name]
+    assert CommitLog(folder).end_offsets(0)[:-1] == [ends[each] for each in order.names]
+    assert folder.child("connectors").has("t%2Ffiles") == (name != CONNECTOR)
+
+
+def test_nothing_is_forgotten_by_accident(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --yes, the command says what it would delete."""
+    assert main(["ingress", "forget", folder.location, "t/users"]) == 1
+
+    assert "would delete the offsets of ingress t/users (users/0: 7, users/1: 3); add --yes" in (
+        capsys.readouterr().err
+    )
+    assert IngressOrder.read(folder).names == ["t/users", CONNECTOR]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rename", "t/user", "t/b"], "has no ingress t/user; did you mean 't/users'?"),
+        (
+            ["forget", "--yes", "x"],
+            "has no ingress x; it has t/files (example/ingress), t/old, t/users",
+        ),
+        (["rename", "t/users", "t/old"], "already has offsets of ingress t/old"),
+        (["rename", "t/users", "persons"], "persons"),
+        (["rename", CONNECTOR, "t/b"], "offsets of different kinds of ingresses"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(
+    folder: Folder, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """Nothing is changed."""
+    action, *rest = arguments
+    flags = [each for each in rest if each.startswith("--")]
+    assert main(["ingress", action, *flags, folder.location, *rest[len(flags) :]]) == 1
+
+    assert message in capsys.readouterr().err
+    assert IngressOrder.read(folder).names == ["t/users", CONNECTOR]
+
+
+def test_nothing_is_changed_under_an_application(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checkpoint is locked while an application runs; listing is possible."""
+    with checkpoint_lock(folder):
+        assert main(["ingress", "rename", folder.location, "t/users", "t/b"]) == 1
+        assert main(["ingress", "list", folder.location]) == 0
+
+    assert "is in use" in capsys.readouterr().err
+
+
+def test_other_file_systems_have_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    """The user has to say that no application runs."""
+    assert main(["ingress", "forget", "--yes", "mock://bucket/checkpoint", "t/a"]) == 1
+
+    assert "cannot be locked: make sure that no application runs with it" in capsys.readouterr().err
