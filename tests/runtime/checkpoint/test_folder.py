@@ -379,3 +379,12 @@ def test_a_file_of_somebody_else_is_synced(tmp_path: Path, monkeypatch: pytest.M
     Folder.at(tmp_path).sync("other")
 
     assert synced == [str(tmp_path / "file"), str(tmp_path)]
+
+
+def test_sizes_of_nested_files(tmp_path: Path) -> None:
+    """Their paths are relative to the folder."""
+    folder = Folder.at(tmp_path)
+    folder.child("a").child("b").write("c", b"123")
+    folder.write("d", b"")
+
+    assert folder.sizes() == {"a/b/c": 3, "d": 0}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun du``: prints what of a checkpoint takes how much space, and with what it grows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import INGRESSES
+from statefun.runtime.terminal.table import counted, print_table
+from statefun.sdk.errors import CheckpointError
+
+_HEAD = ("part", "files", "bytes", "holds")
+
+
+class Part(NamedTuple):
+    """A part of a checkpoint: files with the same purpose."""
+
+    name: str
+    holds: str
+    """What the files hold, and with what their size grows."""
+    patterns: tuple[str, ...]
+    """Patterns of the files' paths; the first part with a matching pattern counts."""
+
+
+PARTS = (
+    Part(
+        "state: tables",
+        "the states of all addresses: grows with their number and size",
+        ("state/**/*.sst",),
+    ),
+    Part(
+        "state: changes",
+        "the changes of the last hundred micro-batches: grows with their number of messages",
+        ("state/**/*.changelog", "state/**/*.delta"),
+    ),
+    Part(
+        "state: snapshots",
+        "lists of the tables of earlier versions, and small tables: grows with the tables",
+        ("state/**",),
+    ),
+    Part(
+        "outbox",
+        "effects that are not published and delivered yet: grows while an egress is down",
+        ("outbox/**",),
+    ),
+    Part(
+        "connectors",
+        "the progress of connectors: grows with the number of files that are read and kept",
+        ("connectors/**",),
+    ),
+    Part("timers", "which seconds have pending timers: grows with their number", ("timers/**",)),
+    Part(
+        "Spark's logs",
+        "the offsets and commits of the last hundred micro-batches",
+        ("offsets/**", "commits/**", "sources/**", "metadata"),
+    ),
+    Part(
+        "playground",
+        "messages and records of the playground that wait",
+        ("playground.sqlite*",),
+    ),
+    Part(
+        "other",
+        "what the next start has to know: ingresses, clusters, functions, runs",
+        ("**",),
+    ),
+)
+"""The parts of a checkpoint, in the order in which they are printed."""
+
+
+class Usage(NamedTuple):
+    """How much space a part of a checkpoint takes."""
+
+    part: Part
+    files: int
+    size: int
+    """The size of the files in bytes."""
+
+
+def usage(sizes: Mapping[str, int]) -> list[Usage]:
+    """Return how much space each part of a checkpoint takes; parts without files are left out.
+
+    Args:
+        sizes: the sizes of all files of the checkpoint, in bytes, by their paths in it.
+
+    >>> [(each.part.name, each.files, each.size) for each in usage({"outbox/7/manifest": 100, "metadata": 45})]
+    [('outbox', 1, 100), ("Spark's logs", 1, 45)]
+    """
+    totals = {part.name: [0, 0] for part in PARTS}
+    for path, size in sizes.items():
+        total = totals[_part_of(path).name]
+        total[0] += 1
+        total[1] += size
+    return [Usage(part, *totals[part.name]) for part in PARTS if totals[part.name][0]]
+
+
+def add_command(commands: Any) -> None:
+    """Add the command ``du`` to the parser of the command line."""
+    du = commands.add_parser("du", help="print what of a checkpoint takes how much space")
+    du.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+    du.add_argument("--json", action="store_true", help="print the sizes as JSON")
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun du``; an application may run with the checkpoint meanwhile.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        CheckpointError: if the folder is no checkpoint of statefun, or cannot be read.
+    """
+    checkpoint = Folder.at(options.checkpoint)
+    try:
+        if not checkpoint.has(INGRESSES):
+            raise CheckpointError(
+                f"{checkpoint.shown} is no checkpoint of statefun: it has no file {INGRESSES}"
+            )
+        parts = usage(checkpoint.sizes())
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be read: {error}") from error
+    if options.json:
+        print(json.dumps([_document(each) for each in parts], indent=1))
+        return
+    print_table([_HEAD, *_rows(parts)])
+    total = sum(each.size for each in parts)
+    files = counted(sum(each.files for each in parts), "file")
+    print(f"{total:,} bytes in {files} in {checkpoint.shown}")
+
+
+def _rows(parts: Iterable[Usage]) -> list[tuple[str, ...]]:
+    return [
+        (each.part.name, f"{each.files:,}", f"{each.size:,}", each.part.holds) for each in parts
+    ]
+
+
+def _document(each: Usage) -> dict[str, object]:
+    return {"part": each.part.name, "files": each.files, "bytes": each.size}
+
+
+def _part_of(path: str) -> Part:
+    return next(part for part in PARTS if any(_matches(path, pattern) for pattern in part.patterns))
+
+
+def _matches(path: str, pattern: str) -> bool:
+    folder, is_deep, name = pattern.partition("**")
+    if not is_deep:
+        return PurePosixPath(path).match(pattern)
+    return path.startswith(folder) and (not name or PurePosixPath(path).match(name.lstrip("/")))
