@@ -18,7 +18,13 @@ import attrs
 from pyspark.errors import PySparkException
 
 from statefun.dev import commands as dev_commands
-from statefun.inspect import dlq_command, du_command, ingress_command, outbox_command
+from statefun.inspect import (
+    dlq_command,
+    du_command,
+    ingress_command,
+    outbox_command,
+    snapshot_command,
+)
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.endpoint_checks import endpoint_findings
@@ -77,6 +83,8 @@ def _run(options: argparse.Namespace) -> int:
             return dlq_command.run_command(options, _module)
         case "outbox":
             outbox_command.run_command(options)
+        case "snapshot" | "restore":
+            snapshot_command.run_command(options)
         case "du":
             du_command.run_command(options)
         case "ingress":
@@ -123,6 +131,7 @@ def parser() -> argparse.ArgumentParser:
     outbox_command.add_command(commands)
     ingress_command.add_command(commands)
     du_command.add_command(commands)
+    snapshot_command.add_commands(commands)
     dlq_command.add_command(commands)
     return statefun
 

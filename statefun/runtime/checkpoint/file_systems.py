@@ -36,6 +36,15 @@ class CheckpointFiles:
         selector = fs.FileSelector(folder, allow_not_found=True)
         return {info.base_name: info for info in self.system.get_file_info(selector)}
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files in a folder and below it, in bytes, by their paths in the folder."""
+        selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
+        return {
+            info.path.removeprefix(folder).lstrip("/"): info.size
+            for info in self.system.get_file_info(selector)
+            if info.type == fs.FileType.File
+        }
+
     def info(self, path: str) -> fs.FileInfo:
         """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
         return self.system.get_file_info(path)
@@ -83,6 +92,15 @@ class RenamedFiles(CheckpointFiles):
         for second in filter(_is_next, [*entries]):
             entries.setdefault(_first_name(second), entries.pop(second))
         return entries
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files in a folder and below it, each once, by the path with its own name."""
+        sizes = super().sizes(folder)
+        for path in [*sizes]:
+            parent, slash, name = path.rpartition("/")
+            if _is_next(name):
+                sizes.setdefault(f"{parent}{slash}{_first_name(name)}", sizes.pop(path))
+        return sizes
 
     def info(self, path: str) -> fs.FileInfo:
         """Return pyarrow's entry for a file that has its own name or only its second name."""

@@ -133,12 +133,7 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all files in the folder and below it, in bytes, by their paths in the folder."""
         files, path = self._files
-        selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
-        return {
-            info.path.removeprefix(path).lstrip("/"): info.size
-            for info in files.system.get_file_info(selector)
-            if info.type == fs.FileType.File
-        }
+        return files.sizes(path)
 
     def facts(self, name: str) -> FileFacts | None:
         """Return the size of a file and when it was modified last; None if there is no such file."""

@@ -326,7 +326,8 @@ class Lane:
             raise CheckpointError(
                 f"{self._name}: batch {marker.batch} is published, but the newest batch of this checkpoint is "
                 f"{newest}: this checkpoint is an older copy of another checkpoint, or was copied while its "
-                f"application ran. {_ADVICE}"
+                f"application ran. {_ADVICE}, or publish those records once more: statefun restore "
+                "--records-may-repeat makes a checkpoint from a snapshot that does so"
             )
         if not marker.publisher or self._publishers is None or marker.publisher in self._publishers:
             return marker

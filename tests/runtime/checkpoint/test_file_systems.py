@@ -308,3 +308,18 @@ def test_a_missing_file_cannot_be_moved(tmp_path: Path) -> None:
     """Also where the file system would not say that it is missing."""
     with pytest.raises(FileNotFoundError, match="folder/a"):
         opened(tmp_path).move("a", "b")
+
+
+def test_sizes_are_those_of_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that a crash has left under its second name alone has its own name."""
+    mounted = Mounted(tmp_path, monkeypatch)
+    inner = mounted.crashing(None).child("a")
+    inner.write("b", b"old")
+    steps = 0
+    while (tmp_path / "checkpoint" / "a" / "b").exists():
+        with pytest.raises(Crash):
+            mounted.crashing(steps).child("a").write("b", b"longer")
+        steps += 1
+
+    sizes = mounted.crashing(None).sizes()
+    assert {path: size for path, size in sizes.items() if not path.endswith(".tmp")} == {"a/b": 6}

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import KafkaHarness, run
+
+from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.cli import main
+from statefun.inspect.snapshots import SNAPSHOT, Snapshot, restore_snapshot, take_snapshot
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.settings import Settings
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+
+def functions(topic: str) -> StatefulFunctions:
+    """Return a function that passes messages on, at once and after a second, to one that counts them."""
+    registry = StatefulFunctions()
+
+    @registry.bind("t.fns/first")
+    def first(ctx: Context, message: Message) -> None:
+        counted = Message("t.fns/counter", ctx.address.id, message.typed_value)
+        ctx.send(counted)
+        ctx.send_after(timedelta(seconds=1), counted)
+
+    @registry.bind("t.fns/counter", [ValueSpec("count", IntType)])
+    def count(ctx: Context, _message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        value = f"{ctx.address.id} {ctx.storage.count}"
+        ctx.send(KafkaEgressMessage("test/out", topic=topic, key="k", value=value))
+
+    return registry
+
+
+def declared(kafka: KafkaHarness, topic: str) -> str:
+    """Return the module file of the application: it reads ``topic``, and writes exactly once."""
+    return kafka.module({topic: ["t.fns/first"]}, semantic="exactly-once", value_type="test/text")
+
+
+def written(kafka: KafkaHarness, topic: str) -> list[str]:
+    """Return the values of all records of a topic, sorted."""
+    return sorted(record.value for record in kafka.receive(topic))
+
+
+@contextmanager
+def running(kafka: KafkaHarness, topic: str, out: str, checkpoint: Path) -> Iterator[None]:
+    """Run the application during the block."""
+    settings = Settings.resolve({}, None, checkpoint=checkpoint)
+    application = Application(parse_module(declared(kafka, topic)), functions(out), settings)
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(application.run)
+        try:
+            yield
+        finally:
+            application.stop()
+            with pytest.raises(KeyboardInterrupt):
+                ended.result()
+
+
+def rest(
+    kafka: KafkaHarness, topic: str, checkpoint: Path, later: str, missing: set[str]
+) -> list[str]:
+    """Run the application until it has written the ``missing`` values to a new topic; return all of that topic."""
+    with running(kafka, topic, later, checkpoint):
+        end = time.monotonic() + 60
+        while not missing <= set(written(kafka, later)) and time.monotonic() < end:
+            time.sleep(0.2)
+        time.sleep(1)  # if messages come twice
+    return written(kafka, later)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_snapshots_of_a_running_application_lose_and_repeat_nothing(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Each message is counted once, whichever snapshot the application goes on from, and whatever was under way."""
+    topic, out, keys = kafka.topic("in"), kafka.topic("out"), ["Ada", "Alan", "Grace"]
+    taken = []
+    with running(kafka, topic, out, checkpoint):
+        for number in range(4):
+            kafka.send(topic, [(key, f"{number}") for key in keys for _ in range(5)])
+            while CommitLog(Folder.at(checkpoint)).newest() < 0:
+                time.sleep(0.1)
+            time.sleep(0.3 * number)
+            target = tmp_path / f"snapshot-{min(number, 2)}"  # the last one replaces the third
+            taken.append(take_snapshot(Folder.at(checkpoint), Folder.at(target)))
+    batches = [snapshot.batch for snapshot in taken]
+    everything = {f"{key} {count + 1}" for key in keys for count in range(4 * 5 * 2)}
+    before = set(written(kafka, out))
+    assert everything - before  # the application was stopped in the middle
+
+    for number in (0, 2):
+        copy, later = tmp_path / f"copy-{number}", kafka.topic(f"later-{number}")
+        snapshot = str(tmp_path / f"snapshot-{number}")
+        assert main(["restore", "--records-may-repeat", snapshot, str(copy)]) == 0
+        records = rest(kafka, topic, copy, later, everything - before)
+        # What was published before the snapshot is in the first topic alone.
+        assert before | set(records) == everything
+        assert len(records) == len(set(records))
+
+    assert batches == sorted(batches)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_a_person_decides_whether_records_may_repeat(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the option, a start with an exactly-once egress is refused if it has published further batches."""
+    topic, out, snapshot = kafka.topic("in"), kafka.topic("out"), tmp_path / "snapshot"
+    kafka.send(topic, [("Ada", "one")])
+    run(declared(kafka, topic), functions(out), checkpoint)
+    assert main(["snapshot", str(checkpoint), str(snapshot)]) == 0
+    kafka.send(topic, [("Ada", "two")])
+    run(declared(kafka, topic), functions(out), checkpoint)
+
+    assert main(["restore", str(snapshot), str(tmp_path / "refused")]) == 0
+    with pytest.raises(
+        CheckpointError, match=r"older copy .*statefun restore --records-may-repeat"
+    ):
+        run(declared(kafka, topic), functions(out), tmp_path / "refused")
+    assert main(["restore", "--records-may-repeat", str(snapshot), str(tmp_path / "c")]) == 0
+    run(declared(kafka, topic), functions(out), tmp_path / "c")
+
+    batch = Snapshot.read(Folder.at(snapshot)).batch
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{snapshot} has the checkpoint as of micro-batch {batch}"
+    assert said[1].startswith(f"{tmp_path / 'refused'} goes on after micro-batch {batch} (20")
+    assert said[3].startswith("records that exactly-once egresses have published since then may be")
+    first, *others = written(kafka, out)
+    assert first == "Ada 1"
+    assert {"Ada 2"} <= set(others)
+
+
+@pytest.fixture
+def stored(checkpoint: Path) -> Folder:
+    """Return a checkpoint with a committed micro-batch and its states."""
+    folder = Folder.at(checkpoint)
+    IngressOrder([]).write(folder)
+    folder.write("metadata", b'{"id":"query"}')
+    write_batch(folder, 0)
+    return folder
+
+
+def write_batch(folder: Folder, batch: int) -> None:
+    """Write the files of one more batch."""
+    folder.child("offsets").write(str(batch), b'v1\n{}\n{"batch":-1,"tick":-1}')
+    folder.child("state").child("0").child("0").write(f"{batch + 1}_3f1b.changelog", b"changes")
+    folder.child("commits").write(str(batch), b"v1\n{}")
+
+
+def test_a_later_snapshot_replaces_an_earlier_one(stored: Folder, tmp_path: Path) -> None:
+    """Files that the checkpoint has deleted are deleted there, too; locks are not copied."""
+    target = Folder.at(tmp_path / "target")
+    stored.write("driver.lock", b"")
+    take_snapshot(stored, target)
+    write_batch(stored, 1)
+    stored.child("state").child("0").child("0").remove("1_3f1b.changelog")
+
+    assert take_snapshot(stored, target).batch == 1
+    expected = {path for path in stored.sizes() if path != "driver.lock"} | {SNAPSHOT}
+    assert set(target.sizes()) == expected
+
+
+def test_a_batch_that_is_not_committed_is_not_copied(stored: Folder, tmp_path: Path) -> None:
+    """Its states, offsets and effects are not part of the snapshot."""
+    target = Folder.at(tmp_path / "target")
+    stored.child("offsets").write("1", b'v1\n{}\n{"batch":0,"tick":-1}')
+    stored.child("state").child("0").child("0").write("2_3f1b.changelog", b"changes")
+    stored.child("outbox").child("1").write("manifest", b"")
+
+    take_snapshot(stored, target)
+
+    assert set(target.sizes()) == {
+        "metadata",
+        "ingresses.json",
+        "offsets/0",
+        "commits/0",
+        "state/0/0/1_3f1b.changelog",
+        SNAPSHOT,
+    }
+
+
+def test_half_of_a_copy_is_refused(stored: Folder, tmp_path: Path) -> None:
+    """A snapshot is complete when its file is there; half of a restored checkpoint has no ingresses."""
+    target = Folder.at(tmp_path / "target")
+    take_snapshot(stored, target)
+    facts = target.read(SNAPSHOT)
+    target.remove(SNAPSHOT)
+    with pytest.raises(CheckpointError, match="has no complete snapshot"):
+        restore_snapshot(target, Folder.at(tmp_path / "copy"))
+
+    target.write(SNAPSHOT, facts)
+    target.remove("ingresses.json")
+    with pytest.raises(FileNotFoundError):
+        restore_snapshot(target, Folder.at(tmp_path / "copy"))
+    with pytest.raises(CheckpointError, match="was not made by statefun, or its file"):
+        IngressOrder.read(Folder.at(tmp_path / "copy"))
+
+
+def test_other_files_are_not_overwritten(stored: Folder, tmp_path: Path) -> None:
+    """Neither by a snapshot nor by a restored checkpoint."""
+    target, other = Folder.at(tmp_path / "target"), Folder.at(tmp_path / "other")
+    take_snapshot(stored, target)
+    other.write("file", b"a user's")
+
+    with pytest.raises(ConfigurationError, match="has other files than a snapshot"):
+        take_snapshot(stored, other)
+    with pytest.raises(ConfigurationError, match="has files: give an empty folder"):
+        restore_snapshot(target, other)
+    with pytest.raises(ConfigurationError, match="is inside of the checkpoint"):
+        take_snapshot(stored, stored.child("copy"))
+    stored.write("metadata", b'{"id":"another"}')
+    with pytest.raises(ConfigurationError, match="has other files than a snapshot"):
+        take_snapshot(stored, target)
+
+
+def test_there_must_be_something_to_copy(checkpoint: Path, tmp_path: Path) -> None:
+    """A checkpoint without a committed batch is not worth a snapshot."""
+    folder = Folder.at(checkpoint)
+    IngressOrder([]).write(folder)
+
+    with pytest.raises(CheckpointError, match="has no committed micro-batch yet"):
+        take_snapshot(folder, Folder.at(tmp_path / "target"))
+
+
+@pytest.mark.parametrize("content", [b"[]", json.dumps({"batch": "x"}).encode()])
+def test_a_damaged_snapshot_is_an_error(stored: Folder, tmp_path: Path, content: bytes) -> None:
+    """The error names the file."""
+    target = Folder.at(tmp_path / "target")
+    take_snapshot(stored, target)
+    write_framed(target, SNAPSHOT, content)
+
+    with pytest.raises(CheckpointError, match=r"snapshot\.json is damaged"):
+        restore_snapshot(target, Folder.at(tmp_path / "copy"))
