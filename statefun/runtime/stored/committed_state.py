@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import check_format
+from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.spark_internals.store_files import state_version
 from statefun.runtime.spark_internals.store_rows import partition_of
 from statefun.runtime.stored.partition_state import PartitionState
@@ -82,11 +82,14 @@ def with_state(checkpoint: Folder, batch: int | None, read: Callable[[CommittedS
             if the state is damaged.
     """
     log = CommitLog(checkpoint)
-    if not log.query_id():
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
-    check_format(checkpoint)
     for _ in range(_ATTEMPTS):
-        chosen = _chosen(log, checkpoint, batch)
+        chosen = readable_batch(checkpoint, batch)
+        setting = log.unreadable_setting(chosen)
+        if setting is not None:
+            raise ConfigurationError(
+                f"the state in checkpoint {checkpoint.shown} was written with {setting}, in a form that only "
+                "Spark reads; use 'statefun state sql'"
+            )
         try:
             with CommittedState(checkpoint, chosen, log.state_ids(chosen)) as state:
                 return read(state)
@@ -100,8 +103,22 @@ def with_state(checkpoint: Folder, batch: int | None, read: Callable[[CommittedS
     ) from lost
 
 
-def _chosen(log: CommitLog, checkpoint: Folder, batch: int | None) -> int:
-    """Return the number of the micro-batch to read, after it is checked that its state can be read."""
+def readable_batch(checkpoint: Folder, batch: int | None) -> int:
+    """Return the number of the micro-batch to read: ``batch``, or the newest committed one for None.
+
+    Raises:
+        ConfigurationError: if there is no checkpoint.
+        CheckpointError: if the checkpoint has another format or is still empty, or if ``batch`` is not
+            committed or deleted already.
+    """
+    log = CommitLog(checkpoint)
+    if not log.query_id():
+        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+    check_format(checkpoint)
+    if not checkpoint.has(INGRESSES):
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.shown} was not made by statefun: it has no file {INGRESSES}"
+        )
     batches = log.committed()
     if not batches:
         raise CheckpointError(
@@ -113,11 +130,5 @@ def _chosen(log: CommitLog, checkpoint: Folder, batch: int | None) -> int:
         raise CheckpointError(
             f"batch {chosen} is {reason}: checkpoint {checkpoint.shown} has the batches {batches[0]} to "
             f"{batches[-1]}"
-        )
-    setting = log.unreadable_setting(chosen)
-    if setting is not None:
-        raise ConfigurationError(
-            f"the state in checkpoint {checkpoint.shown} was written with {setting}, in a form that only Spark "
-            "reads; use 'statefun state sql'"
         )
     return chosen

@@ -22,6 +22,8 @@ from statefun.runtime.spark_internals.store_files import (
 from statefun.runtime.spark_internals.store_rows import key_of, key_row, state_of
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
+_FEW = 8
+
 
 class PartitionState:
     """One partition of the state, whose files are all open: the application may delete them meanwhile.
@@ -43,6 +45,9 @@ class PartitionState:
         self._open = ExitStack()
         self._newest_first: list[tuple[str, bytes]] = []
         """The names and contents of the changelogs after the snapshot."""
+        self._changelogs: dict[str, Changelog] = {}
+        """The changelogs that :meth:`get` has decoded, by name."""
+        self._gets = 0
         with ExitStack() as undo:
             undo.callback(self.close)
             self._snapshot = self._found_snapshot(version)
@@ -60,9 +65,13 @@ class PartitionState:
             CheckpointError: if a file is damaged.
         """
         row = key_row(key)
+        self._gets += 1
         for name, content in self._newest_first:
-            changelog = self._decoded(name, content)
-            if changelog.may_have(row):
+            if name not in self._changelogs:
+                self._changelogs[name] = self._decoded(name, content)
+            changelog = self._changelogs[name]
+            # The changes of a changelog are put in order for many keys, and searched for a few.
+            if self._gets > _FEW or changelog.may_have(row):
                 changes = self._changes(name, changelog)
                 if row in changes:
                     return self._state(name, changes[row])

@@ -28,7 +28,7 @@ from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.preflight.recovery import check_logs
-from statefun.runtime.preflight.unregistered import FUNCTIONS_FILE, known_functions
+from statefun.runtime.checkpoint.known_functions import FUNCTIONS_FILE, known_functions
 from statefun.sdk.address import TypeName
 
 INGRESS = KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))

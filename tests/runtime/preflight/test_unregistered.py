@@ -36,12 +36,9 @@ from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retr
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.preflight.unregistered import (
-    FUNCTIONS_FILE,
-    check_functions,
-    undelivered,
-    write_functions,
-)
+from statefun.runtime.checkpoint.known_functions import FUNCTIONS_FILE, write_functions
+from statefun.runtime.preflight.unregistered import check_functions
+from statefun.runtime.stored.undelivered import undelivered
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 
 
