@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``statefun``: checks applications, handles dead letters, runs a broker and servers."""
+"""The command ``statefun``: checks applications, shows state, handles dead letters, runs a broker and servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import attrs
 from pyspark.errors import PySparkException
 
 from statefun.dev import commands as dev_commands
-from statefun.inspect import dlq_command, outbox_command
+from statefun.inspect import dlq_command, outbox_command, state_command
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.endpoint_checks import endpoint_findings
@@ -77,6 +77,8 @@ def _run(options: argparse.Namespace) -> int:
             return dlq_command.run_command(options, _module)
         case "outbox":
             outbox_command.run_command(options)
+        case "state":
+            state_command.run_command(options)
         case "serve":
             serve_command.run_command(options)
         case "dev":
@@ -118,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
     dev_commands.add_commands(commands)
     outbox_command.add_command(commands)
     dlq_command.add_command(commands)
+    state_command.add_command(commands)
     return statefun
 
 

@@ -127,7 +127,7 @@ def address_report(
     return AddressReport(
         address,
         state.batch,
-        [_stored_value(value, address, known) for value in stored.values],
+        [stored_value(value, address, known) for value in stored.values],
         CallUnderWay(
             stored.under_way.since,
             stored.under_way.attempt,
@@ -180,7 +180,8 @@ class _Messages:
         return PendingMessage(typename, size, sender, decoded, **facts)
 
 
-def _stored_value(value: AddressState.Value, address: Address, known: KnownValues) -> StoredValue:
+def stored_value(value: AddressState.Value, address: Address, known: KnownValues) -> StoredValue:
+    """Return a value of an address, decoded."""
     decoder = known.decoder(address.typename, value.name, value.typename)
     decoded = decoder.decode(value.typename, value.value)
     return StoredValue(value.name, value.typename, len(value.value), decoded, value.expires)
