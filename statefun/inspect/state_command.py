@@ -120,7 +120,9 @@ def _checkpoint(options: argparse.Namespace) -> Folder:
     if options.checkpoint:
         return Folder.at(options.checkpoint)
     if options.program is None:
-        raise ConfigurationError("give the checkpoint with --checkpoint, or a program with --program")
+        raise ConfigurationError(
+            "give the checkpoint with --checkpoint, or a program with --program"
+        )
     return Folder.at(options.program.absolute().parent / ".statefun" / options.program.stem)
 
 
@@ -175,7 +177,11 @@ def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespa
             [
                 ("address", "waiting", "values"),
                 *(
-                    (printable(str(each.address)), str(each.waiting or "-"), values_line(each.values))
+                    (
+                        printable(str(each.address)),
+                        str(each.waiting or "-"),
+                        values_line(each.values),
+                    )
                     for each in found.addresses
                 ),
             ]

@@ -112,7 +112,9 @@ def parsed_address(text: str, known: KnownValues) -> Address:
 
 def unknown_address(state: CommittedState, address: Address, known: KnownValues) -> str:
     """Return the error text about an address of which a checkpoint knows nothing, with the most similar one."""
-    nothing = f"checkpoint {state.checkpoint.shown} has nothing about {address} in batch {state.batch}"
+    nothing = (
+        f"checkpoint {state.checkpoint.shown} has nothing about {address} in batch {state.batch}"
+    )
     if address.typename not in known.typenames:
         return f"{nothing}, and no function {address.typename}{known.hint(address.typename)}"
     size = len(address.id.encode())

@@ -68,7 +68,11 @@ def run_query(
     print_table(
         [found.columns, *([shown(Decoded(_plain(cell))) for cell in row] for row in printed)]
     )
-    more = f"; there are more, which --limit={options.limit} leaves out" if len(rows) > len(printed) else ""
+    more = (
+        f"; there are more, which --limit={options.limit} leaves out"
+        if len(rows) > len(printed)
+        else ""
+    )
     print(f"{counted(len(printed), 'row')} from batch {batch}{more}")
 
 

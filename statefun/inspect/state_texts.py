@@ -62,15 +62,19 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
         now: the present time in milliseconds since the epoch, which tells what has expired.
     """
     if report.values:
-        rows = [("name", "type", "bytes", "expires (UTC)", "value")]
+        rows: list[Sequence[str]] = [("name", "type", "bytes", "expires (UTC)", "value")]
         for value in report.values:
             is_over = " expired" if 0 < value.expires <= now else ""
             expires = f"{moment(value.expires)}{is_over}"
             size = f"{value.size:,}"
-            rows.append((value.name, printable(value.typename), size, expires, shown(value.decoded)))
+            rows.append(
+                (value.name, printable(value.typename), size, expires, shown(value.decoded))
+            )
         yield "values", rows
     if report.call is not None:
-        heading = f"call under way since {moment(report.call.since)} UTC, attempt {report.call.attempt}"
+        heading = (
+            f"call under way since {moment(report.call.since)} UTC, attempt {report.call.attempt}"
+        )
         yield heading, _messages(report.call.messages)
     if report.waiting:
         until = f", until {moment(report.waiting_until)} UTC" if report.waiting_until else ""

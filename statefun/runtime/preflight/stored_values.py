@@ -19,6 +19,7 @@ from statefun.sdk.raised import line_of
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
+
 @attrs.define
 class _ValueGroup:
     """Counts the stored values that have one function type, name and type, and those that are unreadable."""

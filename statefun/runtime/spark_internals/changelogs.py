@@ -50,7 +50,8 @@ class Changelog:
                 raise ValueError(f"it is of version {version!r}, and not {_VERSION}")
             lineage, start = _text(content, start)
             before = tuple(
-                (int(each["version"]), str(each["checkpointUniqueId"])) for each in json.loads(lineage)
+                (int(each["version"]), str(each["checkpointUniqueId"]))
+                for each in json.loads(lineage)
             )
         except (struct.error, KeyError, TypeError) as error:
             raise ValueError(f"its head is malformed: {error}") from error

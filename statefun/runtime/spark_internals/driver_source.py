@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from statefun.runtime.spark_internals.jvm import accept_calls, jvm, new_array
@@ -65,11 +65,6 @@ class MeasuredSource(Source, Protocol):
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the schema that Arrow batches must have to become rows of ``schema``."""
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the schema of the rows that Arrow batches with ``schema`` become."""
-    return from_arrow_schema(schema)
 
 
 def planned_tasks(

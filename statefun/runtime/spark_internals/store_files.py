@@ -103,7 +103,13 @@ class Snapshot:
                 (str(each["localFileName"]), str(each["dfsSstFileName"]))
                 for each in metadata["sstFiles"]
             ]
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
             raise ValueError(f"its archive is damaged: {error}") from error
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"its list of tables is malformed: {error!r}") from error

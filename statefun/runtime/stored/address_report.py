@@ -119,7 +119,9 @@ def address_report(
             f"the stored state of {address} in checkpoint {state.checkpoint.shown} is damaged ({error}); restore "
             "the checkpoint from a copy"
         ) from error
-    chunk_keys = (chunk_key(key, number) for number in range(stored.stored.first, stored.stored.end))
+    chunk_keys = (
+        chunk_key(key, number) for number in range(stored.stored.first, stored.stored.end)
+    )
     rows = list(undelivered_rows(state.checkpoint, state.batch)) if is_newest else []
     delayed = [pair for row in rows for pair in _delayed(row.typename, row.value)]
     delayed += _scheduled(state) if is_newest else _all_scheduled(state)

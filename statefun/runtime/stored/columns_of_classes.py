@@ -7,7 +7,7 @@ import enum
 import json
 import types
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
@@ -78,7 +78,9 @@ _SINGLE: Mapping[Any, Column] = {
 }
 
 
-def column_of_annotation(annotation: Any, within: tuple[Any, ...] = ()) -> Column:
+def column_of_annotation(  # noqa: PLR0911 - one for each kind of annotations
+    annotation: Any, within: tuple[Any, ...] = ()
+) -> Column:
     """Return the column for the values of an annotation; the values are JSON text if nothing else fits.
 
     Args:
@@ -93,26 +95,18 @@ def column_of_annotation(annotation: Any, within: tuple[Any, ...] = ()) -> Colum
     if annotation in within:
         return JSON
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if hasattr(annotation, "__supertype__"):
+    if hasattr(annotation, "__supertype__"):  # a NewType
         return column_of_annotation(annotation.__supertype__, within)
-    if hasattr(annotation, "__metadata__"):
+    if hasattr(annotation, "__metadata__"):  # Annotated
         return column_of_annotation(arguments[0], within)
     if annotation in _SINGLE:
         return _SINGLE[annotation]
-    if origin in {Union, types.UnionType}:
-        return _of_union(arguments, within)
-    if origin is Literal:
-        kinds = {type(each) for each in arguments}
-        return _SINGLE.get(next(iter(kinds)), JSON) if len(kinds) == 1 else JSON
-    if origin in _LISTS:
-        return _of_list(origin, arguments, within)
-    if origin in _DICTS and len(arguments) == 2:  # noqa: PLR2004 - of keys and values
-        return _of_dict(arguments, within)
+    for origins, make in _GENERIC:
+        if origin in origins:
+            return make(origin, arguments, within)
     if is_class(annotation) and issubclass(annotation, enum.Enum):
         return Column(pa.string(), lambda value: str(value.value))
-    if has_fields(annotation) or is_typeddict(annotation):
-        return _of_fields(annotation, within)
-    return JSON
+    return _of_fields(annotation, within)
 
 
 def optional(column: Column) -> Column:
@@ -151,7 +145,7 @@ def map_column(key: Column, value: Column) -> Column:
     )
 
 
-def _of_union(members: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+def _of_union(_: Any, members: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
     others = [each for each in members if each not in {None, type(None)}]
     column = column_of_annotation(others[0], within) if len(others) == 1 else JSON
     return optional(column)
@@ -164,14 +158,32 @@ def _of_list(origin: Any, arguments: tuple[Any, ...], within: tuple[Any, ...]) -
     return list_column(column_of_annotation(items[0], within))
 
 
-def _of_dict(arguments: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+def _of_literal(_: Any, values: tuple[Any, ...], _within: tuple[Any, ...]) -> Column:
+    kinds = {type(each) for each in values}
+    return _SINGLE.get(next(iter(kinds)), JSON) if len(kinds) == 1 else JSON
+
+
+def _of_dict(_: Any, arguments: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+    if len(arguments) != 2:  # noqa: PLR2004 - of keys and values
+        return JSON
     key = column_of_annotation(arguments[0], within)
     if key.type not in {pa.string(), pa.int64()}:
         return JSON
     return map_column(key, column_of_annotation(arguments[1], within))
 
 
+_GENERIC: Sequence[tuple[Collection[Any], Callable[..., Column]]] = (
+    ((Union, types.UnionType), _of_union),
+    ((Literal,), _of_literal),
+    (_LISTS, _of_list),
+    (_DICTS, _of_dict),
+)
+"""By the origins of annotations with arguments, such as ``list[int]``: the function that makes the column."""
+
+
 def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
+    if not (has_fields(class_) or is_typeddict(class_)):
+        return JSON
     try:
         hints = class_hints(class_)
     except Exception:  # noqa: BLE001 - evaluating annotations may run any code

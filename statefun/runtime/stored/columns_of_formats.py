@@ -39,7 +39,11 @@ _LOGICAL: Mapping[str, Column] = {
     "decimal": _TEXT,
     "uuid": _TEXT,
     **dict.fromkeys(
-        [f"{kind}-{unit}" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "micros")],
+        [
+            f"{kind}-{unit}"
+            for kind in ("timestamp", "local-timestamp")
+            for unit in ("millis", "micros")
+        ],
         Column(TIME, utc),
     ),
     **dict.fromkeys(("time-millis", "time-micros", "duration"), _TEXT),
@@ -65,7 +69,9 @@ def column_of_schema(schema: str) -> Column:
     return _of_schema(json.loads(schema), {}, ())
 
 
-def _of_schema(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> Column:
+def _of_schema(  # noqa: PLR0911 - one for each kind of schemas
+    schema: Any, named: dict[str, Any], within: tuple[str, ...]
+) -> Column:
     """Return the column of a schema.
 
     Args:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TypeVar
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -35,10 +35,8 @@ class CommittedState:
         self._partitions: dict[int, PartitionState] = {}
         self._open = ExitStack()
 
-    def __enter__(self) -> CommittedState:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close all files, and delete temporary ones."""
         self._open.close()
 
     def get(self, key: bytes) -> bytes | None:
@@ -91,7 +89,7 @@ def with_state(checkpoint: Folder, batch: int | None, read: Callable[[CommittedS
                 "Spark reads; use 'statefun state sql'"
             )
         try:
-            with CommittedState(checkpoint, chosen, log.state_ids(chosen)) as state:
+            with closing(CommittedState(checkpoint, chosen, log.state_ids(chosen))) as state:
                 return read(state)
         except FileNotFoundError as error:
             lost = error

@@ -102,11 +102,18 @@ class PartitionState:
                 yield self._key(row), self._state("a changelog", new) or b""
 
     def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        if self._snapshot is not None:
-            try:
-                yield from self._snapshot.items()
-            except Exception as error:  # as above
-                raise self._damaged(TABLES, error) from error
+        """Yield the rows of the snapshot; the library's own loop would end silently at a damaged block."""
+        if self._snapshot is None:
+            return
+        rows = self._snapshot.iter()
+        rows.seek_to_first()
+        while rows.valid():
+            yield rows.key(), rows.value()
+            rows.next()
+        try:
+            rows.status()
+        except Exception as error:  # as above
+            raise self._damaged(TABLES, error) from error
 
     def _found_snapshot(self, version: Version) -> Any:
         """Open the newest snapshot up to a version, and read the changelogs after it."""

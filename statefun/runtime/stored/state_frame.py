@@ -16,8 +16,8 @@ from statefun.engine.address_keys import SEPARATOR
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.shipping import own_modules
+from statefun.runtime.spark_internals.arrow_functions import arrow_udf, spark_schema
 from statefun.runtime.spark_internals.closures import pickle_by_value
-from statefun.runtime.spark_internals.driver_source import spark_schema
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.runtime.stored.decoded_rows import UNDECODED, TypedColumns, decoded_states, row_type
 from statefun.runtime.stored.known_values import KnownValues
@@ -75,12 +75,14 @@ def state(
     suffix = SEPARATOR.decode() + typename
     rows = state_rows(spark, folder, batch).where(target.endswith(suffix))
     id_ = F.left(target, F.length(target) - F.lit(len(suffix)))
-    return typed_rows(rows.select(id_.alias(_ID), "state"), known.types(typename) or _found_types(rows))
+    return typed_rows(
+        rows.select(id_.alias(_ID), "state"), known.types(typename) or _found_types(rows)
+    )
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
     """Return the types of the values in a state, by name: for a function elsewhere, whose values nobody declares."""
-    found = rows.select(F.explode(F.arrow_udf(_names, _FOUND)("state")).alias("found"))
+    found = rows.select(F.explode(arrow_udf(_names, _FOUND)("state")).alias("found"))
     types: dict[str, Type[Any] | None] = {}
     for name, typename in found.select("found.*").distinct().orderBy("name").collect():
         types[name] = None if name in types else primitive_type(typename)
@@ -113,6 +115,6 @@ def typed_rows(rows: DataFrame, types: Mapping[str, Type[Any] | None]) -> DataFr
     def decode_all(states: pa.Array) -> pa.Array:
         return decoded_states(columns, states.to_pylist())
 
-    decode = F.arrow_udf(decode_all, spark_schema(pa.schema(list(row_type(columns)))))
+    decode = arrow_udf(decode_all, spark_schema(pa.schema(list(row_type(columns)))))
     decoded = rows.select(_ID, decode("state").alias("values"))
     return decoded.select(_ID, "values.*")

@@ -66,7 +66,7 @@ def primitive_type(typename: str) -> Type[Any] | None:
     return found[0] if found else None
 
 
-def column_of(type_: Type[Any] | None) -> Column:
+def column_of(type_: Type[Any] | None) -> Column:  # noqa: PLR0911 - one for each kind of types
     """Return the column for the values of a type; bytes for a type that nothing is known about.
 
     >>> column_of(IntType).type, column_of(None).type
@@ -81,7 +81,8 @@ def column_of(type_: Type[Any] | None) -> Column:
     if not isinstance(type_, SimpleType):
         return _BYTES
     if isinstance(type_.python_type, type) and issubclass(type_.python_type, Message):
-        return column_of_message(type_.python_type.DESCRIPTOR)
+        descriptor: Any = type_.python_type.DESCRIPTOR
+        return column_of_message(descriptor)
     if type_.deserialize_fn is json.loads:
         return JSON
     # The two kinds of types with Avro schemas keep the schema that they read with.
