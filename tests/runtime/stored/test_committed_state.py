@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
-from state_application import BATCHES, COUNTER, counts, made_checkpoint
+from state_application import BATCHES, COUNTER, counts
 
 from statefun import Address, CheckpointError, ConfigurationError, IntType
 from statefun.engine.address_keys import address_key, address_of
@@ -31,12 +31,6 @@ from statefun.runtime.stored.partition_state import PartitionState
 from statefun.runtime.stored.stored_state import state_rows
 
 pytestmark = pytest.mark.takes(minutes=1)
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the checkpoint of an application that has ended, with snapshots and changelogs."""
-    return made_checkpoint(tmp_path_factory.mktemp("real"))
 
 
 def read_counts(state: CommittedState) -> dict[str, int]:
