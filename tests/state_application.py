@@ -14,7 +14,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -42,12 +43,15 @@ from statefun import (
     simple_type,
 )
 from statefun.components.running import RECORDS_ARROW, Offset, Reading
+from statefun.engine.address_keys import address_of
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.location import Location
 from statefun.module.model import Module
 from statefun.module.topic_routes import TopicRoute
+from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
+from statefun.runtime.stored.committed_state import CommittedState
 from statefun.sdk.address import TypeName
 
 # Workers cannot import test modules.
@@ -184,6 +188,16 @@ def counts(batch: int) -> dict[str, int]:
     return found
 
 
+def read_counts(state: CommittedState) -> tuple[int, dict[str, int]]:
+    """Return the number of the micro-batch of a state, and the counts by id."""
+    found = {}
+    for key, content in state:
+        if address_of(key).typename == COUNTER:
+            (value,) = AddressState.FromString(content).values
+            found[address_of(key).id] = IntType.serializer().deserialize(value.value)
+    return state.batch, found
+
+
 class _Commands:
     """A source of the commands, one group of them for each micro-batch."""
 
@@ -246,8 +260,13 @@ def make(checkpoint: Path) -> None:
     Application(Module(connector_ingresses=(ingress,)), functions(), settings).run()
 
 
-def made_checkpoint(folder: Path) -> Path:
-    """Return a checkpoint of the application, which a process of its own makes in a folder."""
+def made_checkpoint(folder: Path, meanwhile: Callable[[Path], object]) -> Path:
+    """Return a checkpoint of the application, which a process of its own makes in a folder.
+
+    Args:
+        folder: the folder.
+        meanwhile: called with the checkpoint again and again while the application runs.
+    """
     checkpoint = folder / "check point"  # Spark's reader would misread the space
     tests = Path(__file__).parent
     paths = [str(tests.parent), str(tests)]
@@ -262,5 +281,9 @@ def made_checkpoint(folder: Path) -> Path:
         "PYSPARK_PYTHON": sys.executable,
     }
     code = f"import state_application, pathlib; state_application.make(pathlib.Path({json.dumps(str(checkpoint))}))"
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        while process.poll() is None:
+            meanwhile(checkpoint)
+            time.sleep(0.05)
+    assert process.returncode == 0
     return checkpoint

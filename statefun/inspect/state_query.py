@@ -14,7 +14,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
-from statefun.runtime.stored.columns_of_classes import as_json
+from statefun.runtime.stored.columns_of_classes import plain_json
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.state_frame import state
@@ -61,7 +61,7 @@ def run_query(
         ) from error
     printed = rows[: options.limit]
     if options.json:
-        values = [as_json(row.asDict(recursive=True)) for row in printed]
+        values = [plain_json(row.asDict(recursive=True)) for row in printed]
         json.dump({"batch": batch, "rows": values}, sys.stdout, indent=1, ensure_ascii=False)
         print()
         return

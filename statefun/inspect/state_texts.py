@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
-from statefun.runtime.stored.columns_of_classes import as_json
+from statefun.runtime.stored.columns_of_classes import plain_json
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.printable import printable
@@ -35,7 +35,9 @@ def shown(decoded: Decoded, limit: int = _WIDEST) -> str:
     elif isinstance(value, bytes):
         text = repr(value)
     else:
-        text = value if isinstance(value, str) else json.dumps(as_json(value), ensure_ascii=False)
+        text = (
+            value if isinstance(value, str) else json.dumps(plain_json(value), ensure_ascii=False)
+        )
     reason = "" if decoded.problem is None else f" ({printable(decoded.problem)})"
     return printable(text, limit) + reason
 
@@ -152,7 +154,7 @@ def _message_json(message: PendingMessage) -> dict[str, Any]:
 
 
 def _decoded_json(decoded: Decoded) -> dict[str, Any]:
-    return {"value": as_json(decoded.value), "problem": decoded.problem}
+    return {"value": plain_json(decoded.value), "problem": decoded.problem}
 
 
 def _iso(millis: int) -> str | None:

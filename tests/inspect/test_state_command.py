@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from stored_checkpoint import CHECKPOINTS
 
 from statefun.cli import main
+from statefun.module.user_program import forget_loaded
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 
 STORED = str(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
@@ -25,6 +27,13 @@ specs = [ValueSpec("total", {type}), ValueSpec("note", statefun.StringType)]
 def account(context, message):
     pass
 """
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forget the functions of a program that a test has loaded."""
+    yield
+    forget_loaded()
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
@@ -137,10 +146,19 @@ def test_a_program_of_another_application_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("show", "test.fns/account/Adam"), "about test.fns/account/Adam in batch 2; did you mean Ada?"),
-        (("show", "test.fns/acount/Ada"), "no function test.fns/acount; did you mean test.fns/account?"),
+        (
+            ("show", "test.fns/account/Adam"),
+            "about test.fns/account/Adam in batch 2; did you mean Ada?",
+        ),
+        (
+            ("show", "test.fns/acount/Ada"),
+            "no function test.fns/acount; did you mean test.fns/account?",
+        ),
         (("show", "account"), "an address must be <namespace>/<name>/<id>"),
-        (("ls", "test.fns/acount"), "is no function test.fns/acount; did you mean test.fns/account?"),
+        (
+            ("ls", "test.fns/acount"),
+            "is no function test.fns/acount; did you mean test.fns/account?",
+        ),
         (("count", "test.fns/acount"), "there is no function test.fns/acount; did you mean"),
         (("count", "--at-batch", "9"), "batch 9 is not committed yet"),
     ],

@@ -23,13 +23,13 @@ _WORD = 0xFFFFFFFF
 def key_row(key: bytes) -> bytes:
     """Return the key of a state store for a grouping key.
 
-    >>> key_of(key_row(b"Ada"))
+    >>> grouping_key(key_row(b"Ada"))
     b'Ada'
     """
     return _VERSION + _HEAD.pack(0, len(key), _HEAD.size) + key + bytes(-len(key) % 8)
 
 
-def key_of(row: bytes) -> bytes:
+def grouping_key(row: bytes) -> bytes:
     """Return the grouping key in a key of a state store.
 
     Raises:

@@ -22,7 +22,7 @@ from statefun.sdk.printable import json_content
 _LONGS = range(-(1 << 63), 1 << 63)
 _LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Set, abc.Collection)
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
-TIME = pa.timestamp("us", tz="UTC")
+MOMENT = pa.timestamp("us", tz="UTC")
 
 
 class Column(NamedTuple):
@@ -43,7 +43,7 @@ def json_text(value: Any) -> str:
         return str(value.model_dump_json())
     import msgspec  # noqa: PLC0415 - only needed for such values
 
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
+    return msgspec.json.encode(value, enc_hook=_plain, order="deterministic").decode()
 
 
 def _plain(value: Any) -> Any:
@@ -71,7 +71,7 @@ _SINGLE: Mapping[Any, Column] = {
     str: Column(pa.string(), str),
     bytes: Column(pa.binary(), bytes),
     bytearray: Column(pa.binary(), bytes),
-    datetime: Column(TIME, utc),
+    datetime: Column(MOMENT, utc),
     date: Column(pa.date32(), as_it_is),
     Decimal: Column(pa.string(), str),
     UUID: Column(pa.string(), str),
@@ -114,7 +114,7 @@ def optional(column: Column) -> Column:
     return Column(column.type, lambda value: None if value is None else column.convert(value))
 
 
-def struct(columns: Mapping[str, Column], get: Callable[[Any, str], Any]) -> Column:
+def struct_column(columns: Mapping[str, Column], get: Callable[[Any, str], Any]) -> Column:
     """Return a column of structs.
 
     Args:
@@ -194,7 +194,7 @@ def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
     columns = {
         name: column_of_annotation(hints.get(name, Any), (*within, class_)) for name in names
     }
-    return struct(columns, _field)
+    return struct_column(columns, _field)
 
 
 def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:
@@ -211,16 +211,16 @@ def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else getattr(value, name)
 
 
-def as_json(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """Return a value of a column in a form that JSON has: maps with texts as keys, bytes in base64 or as text.
 
-    >>> as_json({"seen": datetime(2026, 1, 1), "raw": b"Ada"})
+    >>> plain_json({"seen": datetime(2026, 1, 1), "raw": b"Ada"})
     {'seen': '2026-01-01T00:00:00', 'raw': 'Ada'}
     """
     if isinstance(value, dict):
-        return {str(name): as_json(each) for name, each in value.items()}
+        return {str(name): plain_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [plain_json(each) for each in value]
     if isinstance(value, bytes):
         return json_content(value)
     if isinstance(value, date):

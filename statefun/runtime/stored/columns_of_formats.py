@@ -12,13 +12,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from statefun.runtime.stored.columns_of_classes import (
     JSON,
-    TIME,
+    MOMENT,
     Column,
     as_it_is,
     list_column,
     map_column,
     optional,
-    struct,
+    struct_column,
     utc,
 )
 
@@ -44,7 +44,7 @@ _LOGICAL: Mapping[str, Column] = {
             for kind in ("timestamp", "local-timestamp")
             for unit in ("millis", "micros")
         ],
-        Column(TIME, utc),
+        Column(MOMENT, utc),
     ),
     **dict.fromkeys(("time-millis", "time-micros", "duration"), _TEXT),
 }
@@ -97,7 +97,7 @@ def _of_schema(  # noqa: PLR0911 - one for each kind of schemas
         fields = {
             field["name"]: _of_schema(field["type"], named, within) for field in schema["fields"]
         }
-        return struct(fields, dict.get) if fields else JSON
+        return struct_column(fields, dict.get) if fields else JSON
     if kind == "array":
         return list_column(_of_schema(schema["items"], named, within))
     if kind == "map":
@@ -115,14 +115,14 @@ def column_of_message(descriptor: Descriptor, within: tuple[str, ...] = ()) -> C
         within: the full names of the messages that contain it, to find messages that contain themselves.
     """
     if descriptor.full_name == _TIMESTAMP:
-        return Column(TIME, lambda message: utc(message.ToDatetime()))
+        return Column(MOMENT, lambda message: utc(message.ToDatetime()))
     if descriptor.full_name in within or not descriptor.fields:
         return _TEXT
     inside = (*within, descriptor.full_name)
     fields = {field.name: _of_field(field, inside) for field in descriptor.fields}
     columns = {name: column for name, (column, _) in fields.items()}
     getters = {name: get for name, (_, get) in fields.items()}
-    return struct(columns, lambda message, name: getters[name](message))
+    return struct_column(columns, lambda message, name: getters[name](message))
 
 
 def _of_field(

@@ -19,7 +19,7 @@ from statefun.runtime.spark_internals.store_files import (
     partition_folder,
     snapshot_name,
 )
-from statefun.runtime.spark_internals.store_rows import key_of, key_row, state_of
+from statefun.runtime.spark_internals.store_rows import grouping_key, key_row, state_of
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _FEW = 8
@@ -184,7 +184,7 @@ class PartitionState:
 
     def _key(self, row: bytes) -> bytes:
         try:
-            return key_of(row)
+            return grouping_key(row)
         except ValueError as error:
             raise self._damaged("", error) from error
 

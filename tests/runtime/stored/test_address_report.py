@@ -70,7 +70,7 @@ def test_values_and_timers_are_decoded(batch: int | None) -> None:
         (DUE, "", 10, ACCOUNT),
         (DUE, "token", 100, ACCOUNT),
     ]
-    assert not (report.waiting or report.undelivered or report.call)
+    assert [report.waiting, report.undelivered, report.call] == [[], [], None]
 
 
 def test_undelivered_messages_are_found() -> None:
@@ -110,7 +110,7 @@ def test_a_damaged_state_names_its_address() -> None:
     model = Model({})
     model.states[KEY] = b"\xff"
 
-    with pytest.raises(CheckpointError, match="stored state of test.fns/account/Ada"):
+    with pytest.raises(CheckpointError, match=r"stored state of test\.fns/account/Ada"):
         address_report(model, ACCOUNT, NOTHING_KNOWN, is_newest=False)
 
 

@@ -11,17 +11,18 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+import state_application
 from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 from state_application import BATCHES, COUNTER, counts
 
-from statefun import Address, CheckpointError, ConfigurationError, IntType
-from statefun.engine.address_keys import address_key, address_of
-from statefun.protocol.runtime_pb2 import AddressState
+from statefun import Address, CheckpointError, ConfigurationError
+from statefun.engine.address_keys import address_key
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.lz4_blocks import xxh32
@@ -33,14 +34,19 @@ from statefun.runtime.stored.stored_state import state_rows
 pytestmark = pytest.mark.takes(minutes=1)
 
 
+@pytest.mark.spark
+def test_the_state_is_read_while_the_application_runs(read_while_running: Any) -> None:
+    """Each reading has the state of one committed micro-batch, whatever is committed or deleted meanwhile."""
+    seen = read_while_running.seen
+
+    assert len({batch for batch, _ in seen}) > 1
+    for batch, found in seen:
+        assert found == counts(batch)
+
+
 def read_counts(state: CommittedState) -> dict[str, int]:
     """Return the counts by id in a state."""
-    found = {}
-    for key, content in state:
-        if address_of(key).typename == COUNTER:
-            (value,) = AddressState.FromString(content).values
-            found[address_of(key).id] = IntType.serializer().deserialize(value.value)
-    return found
+    return state_application.read_counts(state)[1]
 
 
 @pytest.mark.spark
@@ -83,7 +89,9 @@ def test_spark_reads_the_same(real: Path) -> None:
 @pytest.mark.spark
 def test_a_batch_that_is_gone_is_one_sentence(real: Path) -> None:
     """So is one that is not committed yet."""
-    with pytest.raises(CheckpointError, match=r"batch 99 is not committed yet: .* the batches 0 to 13$"):
+    with pytest.raises(
+        CheckpointError, match=r"batch 99 is not committed yet: .* the batches 0 to 13$"
+    ):
         with_state(Folder.at(real), 99, read_counts)
     with pytest.raises(CheckpointError, match="batch -1 is gone"):
         with_state(Folder.at(real), -1, read_counts)
@@ -233,7 +241,9 @@ def block_stream(content: bytes, size: int = 64) -> bytes:
         method = 0x20 if len(packed) < len(block) else 0x10
         packed = packed if method == 0x20 else block
         (check,) = xxh32([block])
-        head = struct.pack("<8sBiiI", b"LZ4Block", method, len(packed), len(block), check & 0x0FFFFFFF)
+        head = struct.pack(
+            "<8sBiiI", b"LZ4Block", method, len(packed), len(block), check & 0x0FFFFFFF
+        )
         parts.append(head + packed)
     return b"".join([*parts, struct.pack("<8sBiiI", b"LZ4Block", 0x10, 0, 0, 0)])
 
@@ -254,7 +264,11 @@ def database(partition: Path, model: Mapping[bytes, bytes]) -> bytes:
         for path in sorted(folder.iterdir()):
             if path.suffix == ".sst":
                 named.append(
-                    {"localFileName": path.name, "dfsSstFileName": f"{path.stem}-a.sst", "sizeBytes": 1}
+                    {
+                        "localFileName": path.name,
+                        "dfsSstFileName": f"{path.stem}-a.sst",
+                        "sizeBytes": 1,
+                    }
                 )
                 path.rename(tables / f"{path.stem}-a.sst")
             elif path.name.startswith(("CURRENT", "MANIFEST", "OPTIONS")):
@@ -262,4 +276,3 @@ def database(partition: Path, model: Mapping[bytes, bytes]) -> bytes:
         file.writestr("metadata", "v1\n" + json.dumps({"sstFiles": named, "numKeys": len(model)}))
     shutil.rmtree(folder)
     return archive.getvalue()
-

@@ -14,6 +14,7 @@ from state_application import BATCHES, COUNTER, EVERYTHING, counts
 import statefun
 from statefun import CheckpointError, ConfigurationError, StatefulFunctions
 from statefun.runtime.spark.session import open_session
+from statefun.sdk.structured import StructuredType
 
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
 
@@ -84,7 +85,7 @@ def test_values_that_do_not_decode_have_a_reason(spark: SparkSession, real: Path
     changed = StatefulFunctions()
     specs = [
         statefun.ValueSpec("flag", statefun.StringType),
-        statefun.ValueSpec("order", statefun.make_json_type("test.state/Order", list[int])),
+        statefun.ValueSpec("order", StructuredType("test.state/Order", list[int])),
     ]
     changed.bind(EVERYTHING, specs)(lambda context, message: None)
     (row,) = statefun.state(spark, real, EVERYTHING, functions=changed).collect()
@@ -113,7 +114,9 @@ def test_values_that_nobody_declares_are_found(spark: SparkSession, real: Path) 
 
 def test_bad_input_is_one_sentence(spark: SparkSession, real: Path, tmp_path: Path) -> None:
     """An unknown function, a batch that is not there, and a folder without a checkpoint."""
-    with pytest.raises(ConfigurationError, match="has no function test.state/conter; did you mean"):
+    with pytest.raises(
+        ConfigurationError, match=r"has no function test\.state/conter; did you mean"
+    ):
         statefun.state(spark, real, "test.state/conter")
     with pytest.raises(CheckpointError, match="batch 99 is not committed yet"):
         statefun.state(spark, real, COUNTER, at_batch=99)
