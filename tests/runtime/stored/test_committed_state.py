@@ -18,11 +18,13 @@ import pytest
 import state_application
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import fs
 from rocksdict import Options, Rdict
 from state_application import BATCHES, COUNTER, counts
 
 from statefun import Address, CheckpointError, ConfigurationError
 from statefun.engine.address_keys import address_key
+from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.lz4_blocks import xxh32
@@ -136,6 +138,24 @@ def test_damaged_files_are_named(real: Path, tmp_path: Path, pattern: str) -> No
 
     with pytest.raises(CheckpointError, match=r"state/0/\d+.* is damaged"):
         with_state(Folder.at(copy), None, read_counts)
+
+
+@pytest.mark.spark
+def test_the_state_is_read_from_other_file_systems(
+    real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that are not on a local file system are copied; the files are read through the folder alone."""
+    root = "mock://bucket"
+
+    def files_there(uri: str) -> tuple[CheckpointFiles, str]:
+        return files_of(fs.LocalFileSystem()), f"{real}{uri.removeprefix(root)}"
+
+    monkeypatch.setattr("statefun.runtime.checkpoint.folder.files_at", files_there)
+    elsewhere = Folder.at(root)
+
+    assert not elsewhere.is_local
+    for batch in (3, BATCHES - 1):
+        assert with_state(elsewhere, batch, read_counts) == counts(batch)
 
 
 def test_folders_without_state_are_one_sentence(tmp_path: Path) -> None:
