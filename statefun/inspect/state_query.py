@@ -14,6 +14,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
+from statefun.runtime.spark_internals.logs import silent_queries
 from statefun.runtime.stored.columns_of_classes import plain_json
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.runtime.stored.known_values import KnownValues
@@ -52,8 +53,9 @@ def run_query(
             )
             frame.createOrReplaceTempView(f"`{typename}`")
     try:
-        found = session.sql(options.query)
-        rows = found.limit(options.limit + 1).collect()
+        with silent_queries():
+            found = session.sql(options.query)
+            rows = found.limit(options.limit + 1).collect()
     except (PySparkException, JvmError) as error:
         raise ConfigurationError(
             f"the query cannot be run: {first_words(error)} (tables of checkpoint {checkpoint.shown}: "

@@ -204,3 +204,4 @@ def test_queries_run_with_spark(capsys: pytest.CaptureFixture[str]) -> None:
     error = printed(capsys, "sql", "select 1 from `test.fns/acount`", status=1)
     assert "the query cannot be run: [TABLE_OR_VIEW_NOT_FOUND]" in error
     assert "`test.fns/account`" in error
+    assert "SQLQueryContextLogger" not in error
