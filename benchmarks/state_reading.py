@@ -158,16 +158,9 @@ def made(folder: Path) -> Path:
 def command(checkpoint: Path, *arguments: str) -> float:
     """Return the seconds that a command takes, with the start of its process."""
     begin = time.perf_counter()
+    program = Path(sys.executable).parent / "statefun"
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "statefun.cli",
-            "state",
-            *arguments,
-            "--checkpoint",
-            str(checkpoint),
-        ],
+        [program, "state", *arguments, "--checkpoint", str(checkpoint)],
         check=True,
         capture_output=True,
     )
