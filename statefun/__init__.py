@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         KafkaStartupPosition,
     )
     from statefun.runtime.run import run as run
+    from statefun.runtime.stored.state_frame import state as state
     from statefun.serving.asgi import asgi
 
     __version__: str
@@ -167,6 +168,7 @@ _LATER = {
     "make_avro_type": "statefun.formats.avro",
     "make_schema_registry_type": "statefun.formats.schema_registry",
     "run": "statefun.runtime.run",
+    "state": "statefun.runtime.stored.state_frame",
     "KafkaEgress": "statefun.module.builders",
     "KafkaEgressBuilder": "statefun.module.builders",
     "KafkaIngress": "statefun.module.builders",
@@ -177,7 +179,7 @@ _LATER = {
 
 These modules need Spark, YAML or an optional package, which programs that only define functions do not need.
 
-``from statefun import *`` does not include ``run``, since importing ``run`` imports Spark.
+``from statefun import *`` includes neither ``run`` nor ``state``, since importing them imports Spark.
 """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``statefun``: checks applications, handles dead letters, runs a broker and servers."""
+"""The command ``statefun``: checks applications, shows state, handles dead letters, runs a broker and servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from statefun.inspect import (
     ingress_command,
     outbox_command,
     snapshot_command,
+    state_command,
 )
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
@@ -73,6 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+_COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "dev": dev_commands.run_command,
+    "du": du_command.run_command,
+    "ingress": ingress_command.run_command,
+    "outbox": outbox_command.run_command,
+    "restore": snapshot_command.run_command,
+    "serve": serve_command.run_command,
+    "snapshot": snapshot_command.run_command,
+    "state": state_command.run_command,
+}
+"""The commands that end without an error or with an exception."""
+
+
 def _run(options: argparse.Namespace) -> int:
     match options.command:
         case "schema":
@@ -81,18 +95,8 @@ def _run(options: argparse.Namespace) -> int:
             return _validate(options)
         case "dlq":
             return dlq_command.run_command(options, _module)
-        case "outbox":
-            outbox_command.run_command(options)
-        case "snapshot" | "restore":
-            snapshot_command.run_command(options)
-        case "du":
-            du_command.run_command(options)
-        case "ingress":
-            ingress_command.run_command(options)
-        case "serve":
-            serve_command.run_command(options)
-        case "dev":
-            dev_commands.run_command(options)
+        case command:
+            _COMMANDS[command](options)
     return 0
 
 
@@ -133,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     du_command.add_command(commands)
     snapshot_command.add_commands(commands)
     dlq_command.add_command(commands)
+    state_command.add_command(commands)
     return statefun
 
 

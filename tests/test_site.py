@@ -103,7 +103,7 @@ def test_the_reference_has_signatures_and_examples(site: Path) -> None:
     """The page has the docstrings' texts, with examples as code."""
     text = (site / "api.html").read_text("utf-8")
 
-    for name in {*statefun.__all__, "run"} - {"SdkAddress"}:  # which is another name
+    for name in {*statefun.__all__, "run", "state"} - {"SdkAddress"}:  # which is another name
         assert f'id="statefun.{name}"' in text, name
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text
     assert ":class:" not in text
@@ -112,7 +112,7 @@ def test_the_reference_has_signatures_and_examples(site: Path) -> None:
 def test_public_names_have_docstrings() -> None:
     """Also methods and properties."""
     package = griffe.load("statefun", search_paths=[str(ROOT)], resolve_aliases=True)
-    public = [*statefun.__all__, "run"]
+    public = [*statefun.__all__, "run", "state"]
     public += [f"dev.{each}" for each in statefun.dev.__all__]
     public += [f"components.{each}" for each in statefun.components.__all__]
     public += [f"components.running.{each}" for each in running.__all__]

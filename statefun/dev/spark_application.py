@@ -30,11 +30,11 @@ from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.kafka.client import read_committed
-from statefun.runtime.preflight.stored_state import stored_state
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
+from statefun.runtime.stored.stored_state import stored_state
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, KafkaError
 from statefun.sdk.times import from_epoch_millis

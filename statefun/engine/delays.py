@@ -182,6 +182,29 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
         yield CancellableMessage.FromString(value).message
 
 
+def token_of(typename: str, value: bytes) -> str:
+    """Return the token of a cancellable message; empty for a value of another type.
+
+    Args:
+        typename: the typename of a value in the state of the address of a token, or of a message to it.
+        value: this value, or the value of the message.
+    """
+    return CancellableMessage.FromString(value).token if typename == _CANCELLABLE else ""
+
+
+def released_tokens(typename: str, value: bytes) -> Iterator[bytes]:
+    """Yield the keys of the addresses of tokens whose cancellable messages a bucket will release.
+
+    Args:
+        typename: the typename of a value in the state of a bucket, or of a message to it.
+        value: this value, or the value of the message.
+    """
+    if typename == DELAYED:
+        for message in Bucket.FromString(value).messages:
+            if message.typename == _RELEASE:
+                yield message.target
+
+
 def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
     columns, values = group.columns, group.values.values
     for row in range(group.start, group.end):

@@ -19,10 +19,10 @@ from statefun.runtime.checkpoint.ingress_order import SourceOffset, check_format
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
-from statefun.runtime.preflight.stored_state import stored_state
 from statefun.runtime.preflight.stored_values import StoredValues
 from statefun.runtime.preflight.unregistered import described_state, unregistered, waiting_messages
 from statefun.runtime.spark.session import open_session
+from statefun.runtime.stored.stored_state import stored_state
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.functions import StatefulFunctions
 

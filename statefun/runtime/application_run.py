@@ -19,6 +19,7 @@ from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
+from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.runtime.definition import Definition
@@ -30,7 +31,7 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
 from statefun.runtime.preflight.preparation import prepare
-from statefun.runtime.preflight.unregistered import check_functions, write_functions
+from statefun.runtime.preflight.unregistered import check_functions
 from statefun.runtime.query import Query
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher

@@ -68,6 +68,11 @@ class StructuredType(Type[T]):
         return self._serializer
 
     @property
+    def annotation(self) -> Any:
+        """The annotation that describes the values, such as a class; ``Any`` if they may be anything."""
+        return self._annotation
+
+    @property
     def is_json(self) -> bool:
         """Whether values of this type are encoded as JSON, and not as MessagePack."""
         return self._encoding == "json"

@@ -12,8 +12,8 @@ from stored_checkpoint import CHECKPOINTS, DELAY, MADE, StoppedClock, step
 from statefun import Address, IntType, StringType
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
-from statefun.runtime.preflight.stored_state import stored_state
 from statefun.runtime.spark.session import open_session
+from statefun.runtime.stored.stored_state import stored_state
 
 
 def test_there_is_a_checkpoint_of_the_present_format() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged
 from statefun.runtime.spark_internals.log_files import (
     COMMITS,
     METADATA,
@@ -19,6 +20,7 @@ from statefun.runtime.spark_internals.log_files import (
     newest_batch,
     query_id,
 )
+from statefun.runtime.spark_internals.store_files import ids_of_commit, unreadable_setting
 from statefun.sdk.errors import CheckpointError
 
 
@@ -33,6 +35,10 @@ class CommitLog:
     def newest(self) -> int:
         """Return the number of the newest committed batch; -1 if no batch is committed."""
         return newest_batch(self._commits.names())
+
+    def committed(self) -> list[int]:
+        """Return the numbers of the committed batches whose files are still there, in order."""
+        return sorted(int(name) for name in self._commits.names() if name.isdecimal())
 
     def planned(self) -> int:
         """Return the number of the newest planned batch; -1 if no batch is planned."""
@@ -144,6 +150,26 @@ class CommitLog:
         """
         planned = self.planned()
         return None if planned < 0 else self._read(planned).state_partitions
+
+    def state_ids(self, batch: int) -> Sequence[str]:
+        """Return the id of the state's version after ``batch``, by partition.
+
+        Raises:
+            FileNotFoundError: if Spark has deleted the commit file of the batch.
+            CheckpointError: if the file does not name the versions.
+        """
+        try:
+            return ids_of_commit(self._commits.read(str(batch)))
+        except ValueError as error:
+            raise damaged(self._checkpoint, f"{COMMITS}/{batch}", error) from error
+
+    def unreadable_setting(self, batch: int) -> str | None:
+        """Return the setting, as ``key=value``, with which only Spark reads the state of ``batch``; None if there is none.
+
+        Raises:
+            CheckpointError: if the file with the settings is missing or cannot be read.
+        """
+        return unreadable_setting(self._read(batch).settings)
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Lower the end offsets of the newest committed batch, and of the batch after it if that one is planned.

@@ -12,16 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
+from statefun.runtime.checkpoint.known_functions import Shapes
 from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.raised import line_of
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
-
-Shapes = Mapping[str, Mapping[str, str]]
-"""The declarations of stored values, by function type and value name.
-
-A declaration is the name of the value's type, and a text that differs between versions of this type."""
 
 
 @attrs.define

@@ -9,54 +9,25 @@ with state of other functions.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
-import attrs
 from pyspark.sql import SparkSession
 
-from statefun.engine import chunks
-from statefun.engine.address_keys import typename_of
-from statefun.engine.delays import delayed_messages, is_wake_up
 from statefun.engine.groups import OWN_PREFIX
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
-from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.ingress.feedback_offset import feedback_offset
-from statefun.runtime.preflight.stored_state import StoredState, stored_state
-from statefun.runtime.preflight.stored_values import (
-    Shapes,
-    StoredValues,
-    changed_values,
-    shapes_of,
-)
-from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
+from statefun.runtime.preflight.stored_values import StoredValues, changed_values, shapes_of
+from statefun.runtime.stored.stored_state import StoredState, stored_state
+from statefun.runtime.stored.undelivered import undelivered
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 
 logger = logging.getLogger("statefun")
-
-FUNCTIONS_FILE = "functions.json"
-
-
-@attrs.frozen
-class KnownFunctions:
-    """The functions that have been registered with a checkpoint or have left state in it."""
-
-    registered: frozenset[str]
-    """The typenames of functions that were registered, or had waiting messages, at the last start."""
-    with_state: dict[str, int]
-    """The number of addresses with state, by the typename of functions that are not registered. Some of the
-    state may have expired since it was counted."""
-    counted: str
-    """The day on which the addresses with state were counted; empty if the day is unknown."""
-    shapes: Shapes
-    """The newest declaration of each value that a function has declared at any start until now."""
 
 
 def check_functions(
@@ -151,18 +122,6 @@ def _named(values: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name} of function {typename}" for typename, name in values)
 
 
-def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
-    """Write the known functions into a checkpoint's file ``functions.json`` if they have changed."""
-    if functions != known_functions(checkpoint):
-        content = {
-            "registered": sorted(functions.registered),
-            "left": functions.with_state,
-            "counted": functions.counted,
-            "values": functions.shapes,
-        }
-        write_framed(checkpoint, FUNCTIONS_FILE, json.dumps(content).encode())
-
-
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
     """Return the number of messages that wait in a checkpoint, by the function type of their targets.
 
@@ -198,31 +157,6 @@ def described_state(
     )
 
 
-def undelivered(checkpoint: Folder) -> Iterator[str]:
-    """Yield the target's function type of each message that no micro-batch has delivered."""
-    outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
-    newest_delivered = feedback_offset(log, log.newest()).batch
-    target, typename, value = (
-        MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
-    )
-    for batch in outbox.batches():
-        manifest = outbox.manifest(batch) if newest_delivered < batch <= log.newest() else None
-        for segment in manifest.segments if manifest is not None else ():
-            if not segment.messages.records:
-                continue
-            with outbox.open(batch, segment.messages) as file:
-                for rows in read_batches(file):
-                    columns = (
-                        rows.column(index).to_pylist() for index in (target, typename, value)
-                    )
-                    for receiver, name, content in zip(*columns, strict=True):
-                        if not (is_wake_up(name, content) or chunks.is_own(name, content)):
-                            yield typename_of(receiver)
-                        yield from chunks.kept_for(receiver, name, content)
-                        for message in delayed_messages(name, content):
-                            yield typename_of(message.target)
-
-
 def _refusal(
     checkpoint: Folder, waiting_counts: dict[str, int], functions: StatefulFunctions
 ) -> str:
@@ -235,19 +169,3 @@ def _refusal(
         f"registered:\n{lines}\n  register these functions until their messages are delivered, or give up the "
         "messages with spark.statefun.on-unregistered=dead-letter or skip"
     )
-
-
-def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return the functions that a checkpoint knows; None if no run has stored them in it yet."""
-    try:
-        content = json.loads(read_framed(checkpoint, FUNCTIONS_FILE))
-        return KnownFunctions(
-            frozenset(content["registered"]),
-            dict(content["left"]),
-            content.get("counted", ""),
-            content.get("values", {}),
-        )
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(checkpoint, FUNCTIONS_FILE, error) from error

@@ -11,7 +11,7 @@ follows, and then a line for each source, in the order of the query.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -92,9 +92,18 @@ class BatchOffsets:
     def state_partitions(self) -> int | None:
         """Into how many partitions the state is divided; None if the file does not say so."""
         try:
-            return int(json.loads(self.head[1])["conf"]["spark.sql.shuffle.partitions"])
-        except (IndexError, ValueError, KeyError, TypeError):
+            return int(self.settings["spark.sql.shuffle.partitions"])
+        except (ValueError, KeyError, TypeError):
             return None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the query that a checkpoint fixes, by their keys; empty if the file has none."""
+        try:
+            conf = json.loads(self.head[1])["conf"]
+        except (IndexError, ValueError, KeyError, TypeError):
+            return {}
+        return conf if isinstance(conf, dict) else {}
 
     def encode(self) -> bytes:
         """Encode the offsets in Spark's form."""

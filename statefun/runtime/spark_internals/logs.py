@@ -69,6 +69,20 @@ def quieten_jvm() -> None:
 
 
 @contextmanager
+def silent_queries() -> Iterator[None]:
+    """In the ``with`` block, keep PySpark from logging the errors of queries, which it raises as well.
+
+    The logger's name is in ``pyspark/errors/exceptions/base.py``.
+    """
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
 def silent_connections() -> Iterator[None]:
     """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
 

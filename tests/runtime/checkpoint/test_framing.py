@@ -22,6 +22,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_changes import in_order
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, source_name
+from statefun.runtime.checkpoint.known_functions import FUNCTIONS_FILE, known_functions
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -29,7 +30,6 @@ from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.preflight.recovery import check_logs
-from statefun.runtime.preflight.unregistered import FUNCTIONS_FILE, known_functions
 from statefun.sdk.address import TypeName
 
 INGRESS = KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))

@@ -35,14 +35,11 @@ from statefun.engine.groups import Columns, Group
 from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.checkpoint.known_functions import FUNCTIONS_FILE, write_functions
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.preflight.unregistered import (
-    FUNCTIONS_FILE,
-    check_functions,
-    undelivered,
-    write_functions,
-)
+from statefun.runtime.preflight.unregistered import check_functions
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
+from statefun.runtime.stored.undelivered import undelivered
 
 
 def functions(*names: str) -> StatefulFunctions:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,9 +43,28 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
         with _readable(checkpoint) as location:
             yield StoredState(read_states(session, location, "target", "state"))
     except (PySparkException, JvmError) as error:
-        raise CheckpointError(
-            f"the state in checkpoint {checkpoint.shown} cannot be read: {first_words(error)}"
-        ) from error
+        raise _unreadable(checkpoint, error) from error
+
+
+def state_rows(session: SparkSession, checkpoint: Folder, batch: int) -> DataFrame:
+    """Return the key and the state of each address after a micro-batch, in the columns ``target`` and ``state``.
+
+    Raises:
+        CheckpointError: if the state cannot be read.
+    """
+    folder = ExitStack()
+    atexit.register(folder.close)  # the state is read when rows are asked for
+    try:
+        location = folder.enter_context(_readable(checkpoint))
+        return read_states(session, location, "target", "state", batch)
+    except (PySparkException, JvmError) as error:
+        raise _unreadable(checkpoint, error) from error
+
+
+def _unreadable(checkpoint: Folder, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"the state in checkpoint {checkpoint.shown} cannot be read: {first_words(error)}"
+    )
 
 
 @contextmanager

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun state``: shows the state in a checkpoint, also while its application runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from statefun.engine.clock import SystemClock
+from statefun.inspect.state_listing import (
+    Listing,
+    addresses_by_type,
+    listing,
+    parsed_address,
+    unknown_address,
+)
+from statefun.inspect.state_texts import report_json, sections, values_json, values_line
+from statefun.module.user_program import load_program
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.stored.address_report import AddressReport, address_report
+from statefun.runtime.stored.committed_state import CommittedState, with_state
+from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.terminal.table import counted, print_table
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.printable import printable
+
+_LISTED = 50
+_ROWS = 1000
+
+
+def add_command(commands: Any) -> None:
+    """Add the command ``state`` with its actions to the parser of the command line."""
+    state = commands.add_parser(
+        "state", help="show the state in a checkpoint, also while the application runs"
+    )
+    actions = state.add_subparsers(dest="action", metavar="action", required=True)
+    ls = actions.add_parser("ls", help="list addresses with state, and their values")
+    show = actions.add_parser(
+        "show", help="print everything about an address: values, timers, messages on their way"
+    )
+    count = actions.add_parser("count", help="count the addresses with state, by function")
+    sql = actions.add_parser(
+        "sql",
+        help="query the state with Spark: each function is a table, as in "
+        '"select id, visits from `com.example/greeter`"',
+    )
+    for action in (ls, count):
+        action.add_argument(
+            "type", nargs="?", help="the typename of a function (default: all functions)"
+        )
+    show.add_argument("address", help="<namespace>/<name>/<id>, such as com.example/card/c1")
+    sql.add_argument("query", help="a query of Spark SQL")
+    for action, default, what in ((ls, _LISTED, "addresses"), (sql, _ROWS, "rows")):
+        action.add_argument(
+            "--limit",
+            type=_positive,
+            default=default,
+            help=f"how many {what} to print at most (default: {default:,})",
+        )
+    for action in (ls, show, count, sql):
+        action.add_argument(
+            "--checkpoint",
+            help="the folder of the checkpoint, or its URI (default: that of a program without settings)",
+        )
+        action.add_argument(
+            "--program",
+            type=Path,
+            help="the application's program (.py), whose types decode the values; without it, only values of "
+            "primitive types are decoded",
+        )
+        action.add_argument(
+            "--at-batch",
+            type=int,
+            metavar="N",
+            help="the state after this micro-batch (default: the newest committed one)",
+        )
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun state``.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the command fails.
+    """
+    functions = None if options.program is None else load_program(options.program).functions
+    checkpoint = _checkpoint(options)
+    try:
+        if options.action == "sql":
+            # Only this action needs Spark, which takes long to import.
+            from statefun.inspect.state_query import run_query  # noqa: PLC0415 - see above
+
+            run_query(checkpoint, functions, options)
+        else:
+            _read(checkpoint, functions, options)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
+
+
+def _checkpoint(options: argparse.Namespace) -> Folder:
+    """Return the checkpoint that the options name, or the default one of the program."""
+    if options.checkpoint:
+        return Folder.at(options.checkpoint)
+    if options.program is None:
+        raise ConfigurationError(
+            "give the checkpoint with --checkpoint, or a program with --program"
+        )
+    return Folder.at(options.program.absolute().parent / ".statefun" / options.program.stem)
+
+
+def _read(
+    checkpoint: Folder, functions: StatefulFunctions | None, options: argparse.Namespace
+) -> None:
+    """Run an action that needs no Spark."""
+
+    def known() -> KnownValues:
+        return KnownValues.of(checkpoint, functions)
+
+    def listed(state: CommittedState) -> Listing:
+        return listing(state, known(), options.type, options.limit)
+
+    def counts(state: CommittedState) -> tuple[int, Counter[str]]:
+        return state.batch, addresses_by_type(state)
+
+    def report(state: CommittedState) -> AddressReport:
+        address = parsed_address(options.address, known())
+        newest = options.at_batch is None or options.at_batch == CommitLog(checkpoint).newest()
+        found = address_report(state, address, known(), is_newest=newest)
+        if found.is_empty:
+            raise ConfigurationError(unknown_address(state, address, known()))
+        return found
+
+    if options.action == "ls":
+        _print_listing(with_state(checkpoint, options.at_batch, listed), known(), options)
+    elif options.action == "count":
+        _print_counts(*with_state(checkpoint, options.at_batch, counts), known(), options)
+    else:
+        _print_report(with_state(checkpoint, options.at_batch, report), options)
+
+
+def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespace) -> None:
+    if not found.total:
+        _check_type(options.type, known)
+    if options.json:
+        rows = [
+            {
+                "address": str(each.address),
+                "type": each.address.typename,
+                "id": each.address.id,
+                "values": values_json(each.values),
+                "waiting": each.waiting,
+            }
+            for each in found.addresses
+        ]
+        _print_json({"batch": found.batch, "total": found.total, "addresses": rows})
+        return
+    if found.addresses:
+        print_table(
+            [
+                ("address", "waiting", "values"),
+                *(
+                    (
+                        printable(str(each.address)),
+                        str(each.waiting or "-"),
+                        values_line(each.values),
+                    )
+                    for each in found.addresses
+                ),
+            ]
+        )
+    rest = found.total - len(found.addresses)
+    listed = f", of which {len(found.addresses):,} are listed" if rest else ""
+    print(f"{counted(found.total, 'address', 'es')} with state in batch {found.batch}{listed}")
+
+
+def _print_counts(
+    batch: int, counts: Counter[str], known: KnownValues, options: argparse.Namespace
+) -> None:
+    if options.type is not None:
+        if options.type not in counts:
+            _check_type(options.type, known)
+        counts = Counter({options.type: counts[options.type]})
+    total = sum(counts.values())
+    if options.json:
+        _print_json({"batch": batch, "total": total, "counts": dict(counts.most_common())})
+        return
+    if counts:
+        rows = [(printable(name), f"{count:,}") for name, count in counts.most_common()]
+        print_table([("type", "addresses"), *rows])
+    print(f"{counted(total, 'address', 'es')} with state in batch {batch}")
+
+
+def _check_type(typename: str | None, known: KnownValues) -> None:
+    """Check that a function without state is known.
+
+    Raises:
+        ConfigurationError: if it is not.
+    """
+    if typename is not None and typename not in known.typenames:
+        raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")
+
+
+def _print_report(report: AddressReport, options: argparse.Namespace) -> None:
+    if options.json:
+        _print_json(report_json(report))
+        return
+    print(f"{printable(str(report.address))} in batch {report.batch}")
+    for heading, rows in sections(report, SystemClock().now()):
+        print(f"\n{heading}")
+        print_table(rows)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
+    print()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun state sql``: queries the state in a checkpoint with Spark SQL."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from pyspark.errors import PySparkException
+
+from statefun.inspect.state_texts import shown
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JvmError
+from statefun.runtime.spark_internals.logs import silent_queries
+from statefun.runtime.stored.columns_of_classes import plain_json
+from statefun.runtime.stored.committed_state import readable_batch
+from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.state_frame import state
+from statefun.runtime.stored.typed_values import Decoded
+from statefun.runtime.terminal.table import counted, print_table
+from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.functions import StatefulFunctions
+
+
+def run_query(
+    checkpoint: Folder, functions: StatefulFunctions | None, options: argparse.Namespace
+) -> None:
+    """Run a query and print its rows.
+
+    Args:
+        checkpoint: the checkpoint.
+        functions: the program's functions; None if no program was given.
+        options: the parsed options of the command line.
+
+    Raises:
+        ConfigurationError: if the query cannot be run.
+        CheckpointError: if the state cannot be read.
+    """
+    batch = readable_batch(checkpoint, options.at_batch)
+    known = KnownValues.of(checkpoint, functions)
+    session = open_session(debug=False, state_partitions=None, kafka=False)
+    for typename in known.typenames:
+        if typename in options.query:
+            frame = state(
+                session,
+                checkpoint.location,
+                typename,
+                at_batch=batch,
+                functions=functions or StatefulFunctions(),
+            )
+            frame.createOrReplaceTempView(f"`{typename}`")
+    try:
+        with silent_queries():
+            found = session.sql(options.query)
+            rows = found.limit(options.limit + 1).collect()
+    except (PySparkException, JvmError) as error:
+        raise ConfigurationError(
+            f"the query cannot be run: {first_words(error)} (tables of checkpoint {checkpoint.shown}: "
+            f"{', '.join(f'`{each}`' for each in known.typenames) or 'none'})"
+        ) from error
+    printed = rows[: options.limit]
+    if options.json:
+        values = [plain_json(row.asDict(recursive=True)) for row in printed]
+        json.dump({"batch": batch, "rows": values}, sys.stdout, indent=1, ensure_ascii=False)
+        print()
+        return
+    print_table(
+        [found.columns, *([shown(Decoded(_plain(cell))) for cell in row] for row in printed)]
+    )
+    more = (
+        f"; there are more, which --limit={options.limit} leaves out"
+        if len(rows) > len(printed)
+        else ""
+    )
+    print(f"{counted(len(printed), 'row')} from batch {batch}{more}")
+
+
+def _plain(cell: object) -> object:
+    """Return a cell with structs as dicts."""
+    if hasattr(cell, "asDict"):
+        return cell.asDict(recursive=True)
+    if isinstance(cell, list):
+        return [_plain(each) for each in cell]
+    if isinstance(cell, dict):
+        return {name: _plain(each) for name, each in cell.items()}
+    return bytes(cell) if isinstance(cell, bytearray) else cell

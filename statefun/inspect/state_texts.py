@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows what a checkpoint says about addresses, as tables for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
+from statefun.runtime.stored.columns_of_classes import plain_json
+from statefun.runtime.stored.typed_values import Decoded
+from statefun.runtime.terminal.table import counted
+from statefun.sdk.printable import printable
+from statefun.sdk.times import from_epoch_millis
+
+_WIDEST = 100
+"""How many characters of a value a table shows at most."""
+_SHORT = 40
+"""How many characters of a value the list of addresses shows at most."""
+
+Section = tuple[str, Sequence[Sequence[str]]]
+"""A heading, and the rows of a table; the first row has the names of the columns."""
+
+
+def shown(decoded: Decoded, limit: int = _WIDEST) -> str:
+    """Return a value as text of one line: a text as it is, bytes as Python shows them, other values as JSON.
+
+    >>> shown(Decoded(7)), shown(Decoded("Ada")), shown(Decoded(b"x", "it does not decode as a/b: ..."))
+    ('7', 'Ada', "b'x' (it does not decode as a/b: ...)")
+    """
+    value = decoded.value
+    if value is None:
+        text = "-"
+    elif isinstance(value, bytes):
+        text = repr(value)
+    else:
+        text = (
+            value if isinstance(value, str) else json.dumps(plain_json(value), ensure_ascii=False)
+        )
+    reason = "" if decoded.problem is None else f" ({printable(decoded.problem)})"
+    return printable(text, limit) + reason
+
+
+def values_line(values: Sequence[StoredValue]) -> str:
+    """Return the values of an address in one line."""
+    return ", ".join(f"{each.name}={shown(each.decoded, _SHORT)}" for each in values) or "-"
+
+
+def moment(millis: int) -> str:
+    """Return a time in milliseconds since the epoch as text, in UTC; ``-`` for 0.
+
+    >>> moment(1_000_000_000_000)
+    '2001-09-09 01:46:40'
+    """
+    return f"{from_epoch_millis(millis):%Y-%m-%d %H:%M:%S}" if millis else "-"
+
+
+def sections(report: AddressReport, now: int) -> Iterator[Section]:
+    """Yield the parts of a report that are not empty, each as a heading and a table.
+
+    Args:
+        report: the report.
+        now: the present time in milliseconds since the epoch, which tells what has expired.
+    """
+    if report.values:
+        rows: list[Sequence[str]] = [("name", "type", "bytes", "expires (UTC)", "value")]
+        for value in report.values:
+            is_over = " expired" if 0 < value.expires <= now else ""
+            expires = f"{moment(value.expires)}{is_over}"
+            size = f"{value.size:,}"
+            rows.append(
+                (value.name, printable(value.typename), size, expires, shown(value.decoded))
+            )
+        yield "values", rows
+    if report.call is not None:
+        heading = (
+            f"call under way since {moment(report.call.since)} UTC, attempt {report.call.attempt}"
+        )
+        yield heading, _messages(report.call.messages)
+    if report.waiting:
+        until = f", until {moment(report.waiting_until)} UTC" if report.waiting_until else ""
+        yield f"{counted(len(report.waiting), 'waiting message')}{until}", _messages(report.waiting)
+    if report.timers:
+        rows = [("due (UTC)", "from", "type", "bytes", "token", "value")]
+        rows += [
+            (moment(each.due), *_head(each), printable(each.token) or "-", shown(each.decoded))
+            for each in report.timers
+        ]
+        yield counted(len(report.timers), "pending timer"), rows
+    if report.undelivered:
+        count = counted(len(report.undelivered), "message")
+        yield f"{count} on the way", _messages(report.undelivered)
+
+
+def _messages(messages: Sequence[PendingMessage]) -> Sequence[Sequence[str]]:
+    rows = [(*_head(each), str(each.attempts), shown(each.decoded)) for each in messages]
+    return [("from", "type", "bytes", "attempts", "value"), *rows]
+
+
+def _head(message: PendingMessage) -> tuple[str, str, str]:
+    """Return the cells for the sender, the type and the size of a message."""
+    caller = "an ingress" if message.caller is None else printable(str(message.caller))
+    size = "-" if message.size is None else f"{message.size:,}"
+    return caller, printable(message.typename), size
+
+
+def report_json(report: AddressReport) -> dict[str, Any]:
+    """Return a report for JSON; times are in ISO 8601, and bytes that are not UTF-8 in base64."""
+    call = report.call
+    return {
+        "address": str(report.address),
+        "type": report.address.typename,
+        "id": report.address.id,
+        "batch": report.batch,
+        "values": values_json(report.values),
+        "call": None
+        if call is None
+        else {
+            "since": _iso(call.since),
+            "attempt": call.attempt,
+            "messages": [_message_json(each) for each in call.messages],
+        },
+        "waiting": [_message_json(each) for each in report.waiting],
+        "waiting_until": _iso(report.waiting_until),
+        "timers": [_message_json(each) for each in report.timers],
+        "undelivered": [_message_json(each) for each in report.undelivered],
+    }
+
+
+def values_json(values: Sequence[StoredValue]) -> Mapping[str, Any]:
+    """Return values for JSON, by name."""
+    return {
+        each.name: {
+            "typename": each.typename,
+            "bytes": each.size,
+            "expires": _iso(each.expires),
+            **_decoded_json(each.decoded),
+        }
+        for each in values
+    }
+
+
+def _message_json(message: PendingMessage) -> dict[str, Any]:
+    return {
+        "caller": None if message.caller is None else str(message.caller),
+        "typename": message.typename,
+        "bytes": message.size,
+        "due": _iso(message.due),
+        "token": message.token or None,
+        "attempts": message.attempts,
+        **_decoded_json(message.decoded),
+    }
+
+
+def _decoded_json(decoded: Decoded) -> dict[str, Any]:
+    return {"value": plain_json(decoded.value), "problem": decoded.problem}
+
+
+def _iso(millis: int) -> str | None:
+    return from_epoch_millis(millis).isoformat().replace("+00:00", "Z") if millis else None

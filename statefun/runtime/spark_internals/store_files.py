@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names and forms of the files of a RocksDB state store in checkpoint format 2, besides its changelogs.
+
+Based on ``RocksDBFileManager.scala``, ``RocksDBCheckpointMetadata``, ``CommitLog.scala`` and ``StateStoreConf.scala`` of
+Spark 4.2.0. The state after micro-batch N is version N + 1 of each partition's store. ``commits/N`` names the task of
+each partition whose version counts: its files in ``state/0/<partition>`` are ``<version>_<id>.changelog`` and, if
+that version has a snapshot, ``<version>_<id>.zip``. The archive has the small files of a RocksDB database, and a file
+``metadata`` that names the database's tables in the folder ``SSTs``, which snapshots share.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import attrs
+
+from statefun.runtime.spark_internals.changelogs import Version
+
+TABLES = "SSTs"
+"""The folder of a partition with the tables of its snapshots."""
+_OPERATOR = "0"
+_METADATA = "metadata"
+_READABLE = {
+    "spark.sql.streaming.stateStore.compression.codec": "lz4",
+    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
+}
+"""Settings that decide about the form of the files, with the values that this package reads."""
+
+
+def partition_folder(partition: int) -> str:
+    """Return the path in a checkpoint of the folder with the files of one partition of the state."""
+    return f"state/{_OPERATOR}/{partition}"
+
+
+def state_version(batch: int) -> int:
+    """Return the number of the version of the state after a micro-batch."""
+    return batch + 1
+
+
+def changelog_name(version: Version) -> str:
+    """Return the name of the file with the changes from the previous version to this one."""
+    return f"{version[0]}_{version[1]}.changelog"
+
+
+def snapshot_name(version: Version) -> str:
+    """Return the name of the file with the snapshot of a version."""
+    return f"{version[0]}_{version[1]}.zip"
+
+
+def ids_of_commit(content: bytes) -> list[str]:
+    """Return the id of the state's version of each partition, given the content of a file ``commits/N``.
+
+    Raises:
+        ValueError: if the file does not name them.
+    """
+    try:
+        stores = json.loads(content.decode().split("\n")[1])["stateUniqueIds"][_OPERATOR]
+        return [str(ids[0]) for ids in stores]
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"it does not name the versions of the state ({error!r})") from error
+
+
+def unreadable_setting(conf: Mapping[str, Any]) -> str | None:
+    """Return a setting of a query, as ``key=value``, with which its state has another form; None if there is none.
+
+    Args:
+        conf: the settings that ``offsets/N`` has stored.
+    """
+    for key, value in _READABLE.items():
+        if conf.get(key, value) != value:
+            return f"{key}={conf[key]}"
+    return None
+
+
+@attrs.frozen
+class Snapshot:
+    """A snapshot of one partition of the state: a database of RocksDB without its tables."""
+
+    files: Mapping[str, bytes] = attrs.field(repr=False)
+    """The content of the database's small files, by their names."""
+    tables: Sequence[tuple[str, str]]
+    """The name of each table in the database, and its name in the folder ``SSTs``."""
+
+    @classmethod
+    def decode(cls, content: bytes) -> Snapshot:
+        """Decode the content of a snapshot's archive.
+
+        Raises:
+            ValueError: if it is damaged or in another form.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                files = {name: archive.read(name) for name in archive.namelist()}
+            metadata = json.loads(files.pop(_METADATA).decode().split("\n", 1)[1])
+            tables = [
+                (str(each["localFileName"]), str(each["dfsSstFileName"]))
+                for each in metadata["sstFiles"]
+            ]
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            raise ValueError(f"its archive is damaged: {error}") from error
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"its list of tables is malformed: {error!r}") from error
+        if metadata.get("logFiles") or metadata.get("columnFamilyMapping"):
+            raise ValueError("it has logs or column families, which statefun's state never has")
+        for name in (*files, *(name for pair in tables for name in pair)):
+            if PurePath(name).name != name or name in {"", ".", ".."}:
+                raise ValueError(f"it has a file with the name {name!r}")
+        return cls(files, tables)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects everything that a checkpoint says about one address: its values, and the messages on their way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+from google.protobuf.message import DecodeError
+
+from statefun.engine.address_keys import SEPARATOR, address_key, address_of
+from statefun.engine.buckets import RELEASED
+from statefun.engine.chunks import KEPT, chunk_key, is_own
+from statefun.engine.delays import delayed_messages, is_wake_up, released_tokens, token_of
+from statefun.engine.row import Row
+from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, tick_of
+from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
+from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
+from statefun.runtime.checkpoint.timer_log import TimerLog
+from statefun.runtime.stored.committed_state import CommittedState
+from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.typed_values import Decoded, ValueDecoder, primitive_type
+from statefun.runtime.stored.undelivered import undelivered_rows
+from statefun.sdk.address import Address
+from statefun.sdk.errors import CheckpointError
+from statefun.sdk.types import default_types
+
+_TIMERS = SEPARATOR + TIMERS_NAMESPACE.encode() + b"/"
+
+
+@attrs.frozen
+class StoredValue:
+    """A value in the state of an address."""
+
+    name: str
+    typename: str
+    size: int
+    """The size of the encoded value, in bytes."""
+    decoded: Decoded
+    expires: int
+    """When the value expires, in milliseconds since the epoch; 0 for never."""
+
+
+@attrs.frozen
+class PendingMessage:
+    """A message that the address has not handled yet."""
+
+    typename: str
+    size: int | None
+    """The size of the value in bytes; None for a record without a value."""
+    caller: Address | None
+    """The address that has sent the message; None for a record of an ingress."""
+    decoded: Decoded
+    due: int = 0
+    """When a delayed message is due, in milliseconds since the epoch; 0 for a message that is not delayed."""
+    token: str = ""
+    """The token by which the message can be cancelled; may be empty."""
+    attempts: int = 0
+    """How often the message was tried."""
+
+
+@attrs.frozen
+class CallUnderWay:
+    """A call of the address that goes on while micro-batches are committed."""
+
+    since: int
+    """When the call has left its micro-batch, in milliseconds since the epoch."""
+    attempt: str
+    """The name of the call."""
+    messages: Sequence[PendingMessage]
+
+
+@attrs.frozen
+class AddressReport:
+    """Everything that a checkpoint says about one address, as of a micro-batch."""
+
+    address: Address
+    batch: int
+    values: Sequence[StoredValue]
+    call: CallUnderWay | None
+    waiting: Sequence[PendingMessage]
+    """The messages that wait until the function can be called, in order."""
+    waiting_until: int
+    """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
+    timers: Sequence[PendingMessage]
+    """The delayed messages to the address, by due time."""
+    undelivered: Sequence[PendingMessage]
+    """The messages that other addresses have sent and that the next micro-batches deliver, in order."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known about the address: it has no state, and no messages are on their way to it."""
+        parts = (self.values, self.waiting, self.timers, self.undelivered)
+        return self.call is None and not any(parts)
+
+
+def address_report(
+    state: CommittedState, address: Address, known: KnownValues, *, is_newest: bool
+) -> AddressReport:
+    """Collect what a checkpoint says about an address.
+
+    Args:
+        state: the state as of a micro-batch.
+        address: the address.
+        known: the types of values.
+        is_newest: whether the micro-batch is the newest one: then the log of timers names the buckets with delayed
+            messages, and the outbox has the undelivered messages. Otherwise the whole state is read for the delayed
+            messages, and messages that were undelivered then are not known.
+
+    Raises:
+        CheckpointError: if a file of the checkpoint is damaged.
+    """
+    key = address_key(address)
+    try:
+        stored = AddressState.FromString(state.get(key) or b"")
+    except DecodeError as error:
+        raise CheckpointError(
+            f"the stored state of {address} in checkpoint {state.checkpoint.shown} is damaged ({error}); restore "
+            "the checkpoint from a copy"
+        ) from error
+    chunk_keys = (
+        chunk_key(key, number) for number in range(stored.stored.first, stored.stored.end)
+    )
+    rows = list(undelivered_rows(state.checkpoint, state.batch)) if is_newest else []
+    delayed = [pair for row in rows for pair in _delayed(row.typename, row.value)]
+    delayed += _scheduled(state) if is_newest else _all_scheduled(state)
+    messages = _Messages(known)
+    return AddressReport(
+        address,
+        state.batch,
+        [stored_value(value, address, known) for value in stored.values],
+        CallUnderWay(
+            stored.under_way.since,
+            stored.under_way.attempt,
+            [messages.of_retry(each) for each in stored.under_way.messages],
+        )
+        if stored.HasField("under_way")
+        else None,
+        [messages.of_retry(each) for each in (*stored.waiting, *_kept(state, chunk_keys))],
+        stored.waiting_until,
+        sorted(
+            (messages.of_entry(entry, token) for entry, token in delayed if entry.target == key),
+            key=lambda message: message.due,
+        ),
+        [message for row in rows if row.target == key for message in messages.of_row(row)],
+    )
+
+
+class _Messages:
+    """Makes messages for a report from the forms in which they are stored."""
+
+    def __init__(self, known: KnownValues) -> None:
+        self._known = known
+
+    def of_retry(self, content: bytes) -> PendingMessage:
+        """Return a message that waits in the state of its target."""
+        retry = Retry.FromString(content)
+        value = retry.value if retry.HasField("value") else None
+        return self._message(retry.typename, value, retry.caller, attempts=retry.attempts)
+
+    def of_entry(self, entry: Entry, token: str) -> PendingMessage:
+        """Return a delayed message."""
+        return self._message(entry.typename, entry.value, entry.caller, due=entry.due, token=token)
+
+    def of_row(self, row: Row) -> Iterator[PendingMessage]:
+        """Yield the message of a user in a message of the outbox, if it is one."""
+        if is_wake_up(row.typename, row.value) or is_own(row.typename, row.value):
+            return
+        if row.typename == RELEASED:
+            yield self.of_entry(Entry.FromString(row.value), "")
+        else:
+            yield self._message(row.typename, row.value, row.caller)
+
+    def _message(
+        self, typename: str, value: bytes | None, caller: bytes, **facts: Any
+    ) -> PendingMessage:
+        type_ = primitive_type(typename) or default_types.find(typename)
+        decoded = Decoded(None) if value is None else ValueDecoder(type_).decode(typename, value)
+        size = None if value is None else len(value)
+        sender = address_of(caller) if caller else None
+        return PendingMessage(typename, size, sender, decoded, **facts)
+
+
+def stored_value(value: AddressState.Value, address: Address, known: KnownValues) -> StoredValue:
+    """Return a value of an address, decoded."""
+    decoder = known.decoder(address.typename, value.name, value.typename)
+    decoded = decoder.decode(value.typename, value.value)
+    return StoredValue(value.name, value.typename, len(value.value), decoded, value.expires)
+
+
+def _kept(state: CommittedState, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the messages in chunks, given the chunks' keys; each message is a serialized ``Retry``."""
+    for key in keys:
+        for value in AddressState.FromString(state.get(key) or b"").values:
+            if value.typename == KEPT:
+                yield from Waiting.FromString(value.value).messages
+
+
+def _scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
+    """Return the delayed messages in the buckets that the log of timers names, each with its token."""
+    buckets = TimerLog(state.checkpoint).load().due(tick_of(LATEST) + 1)
+    found: list[tuple[Entry, str]] = []
+    tokens: set[bytes] = set()
+    for bucket in buckets:
+        for value in AddressState.FromString(state.get(bucket_key(bucket)) or b"").values:
+            found += _delayed(value.typename, value.value)
+            tokens.update(released_tokens(value.typename, value.value))
+    for key in sorted(tokens):
+        for value in AddressState.FromString(state.get(key) or b"").values:
+            found += _delayed(value.typename, value.value)
+    return found
+
+
+def _all_scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
+    """Return all delayed messages in the state, each with its token; the whole state is read."""
+    return [
+        pair
+        for key, content in state
+        if _TIMERS in key
+        for value in AddressState.FromString(content).values
+        for pair in _delayed(value.typename, value.value)
+    ]
+
+
+def _delayed(typename: str, value: bytes) -> Iterator[tuple[Entry, str]]:
+    """Yield the users' delayed messages in a value, each with its token, which is empty if it has none."""
+    token = token_of(typename, value)
+    for entry in delayed_messages(typename, value):
+        yield entry, token

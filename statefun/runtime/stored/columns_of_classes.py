@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns for values that an annotation describes: classes with fields, lists, dicts and single values."""
+
+from __future__ import annotations
+
+import enum
+import json
+import types
+from collections import abc
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
+from uuid import UUID
+
+import attrs
+import pyarrow as pa
+
+from statefun.sdk.fields import class_hints, has_fields, is_class
+from statefun.sdk.printable import json_content
+
+_LONGS = range(-(1 << 63), 1 << 63)
+_LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Set, abc.Collection)
+_DICTS = (dict, abc.Mapping, abc.MutableMapping)
+MOMENT = pa.timestamp("us", tz="UTC")
+
+
+class Column(NamedTuple):
+    """The type of a column, and the function that converts a value of a program to one of the column."""
+
+    type: pa.DataType
+    convert: Callable[[Any], Any]
+
+
+def as_it_is(value: Any) -> Any:
+    """Return the value."""
+    return value
+
+
+def json_text(value: Any) -> str:
+    """Return any value as JSON text: for values that no column of Spark can have."""
+    if hasattr(value, "model_dump_json"):
+        return str(value.model_dump_json())
+    import msgspec  # noqa: PLC0415 - only needed for such values
+
+    return msgspec.json.encode(value, enc_hook=_plain, order="deterministic").decode()
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+JSON = Column(pa.string(), json_text)
+
+
+def _long(value: Any) -> int:
+    if value not in _LONGS:
+        raise ValueError(f"the number {value} has more than 64 bits")
+    return int(value)
+
+
+def utc(value: Any) -> Any:
+    """Return a date and time with the time zone UTC; one without a time zone is taken as UTC."""
+    return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value
+
+
+_SINGLE: Mapping[Any, Column] = {
+    bool: Column(pa.bool_(), as_it_is),
+    int: Column(pa.int64(), _long),
+    float: Column(pa.float64(), float),
+    str: Column(pa.string(), str),
+    bytes: Column(pa.binary(), bytes),
+    bytearray: Column(pa.binary(), bytes),
+    datetime: Column(MOMENT, utc),
+    date: Column(pa.date32(), as_it_is),
+    Decimal: Column(pa.string(), str),
+    UUID: Column(pa.string(), str),
+}
+
+
+def column_of_annotation(  # noqa: PLR0911 - one for each kind of annotations
+    annotation: Any, within: tuple[Any, ...] = ()
+) -> Column:
+    """Return the column for the values of an annotation; the values are JSON text if nothing else fits.
+
+    Args:
+        annotation: the annotation.
+        within: the classes that contain it, to find classes that contain themselves.
+
+    >>> column_of_annotation(list[int]).type
+    ListType(list<item: int64>)
+    >>> column_of_annotation(int | None).convert(None) is None
+    True
+    """
+    if annotation in within:
+        return JSON
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if hasattr(annotation, "__supertype__"):  # a NewType
+        return column_of_annotation(annotation.__supertype__, within)
+    if hasattr(annotation, "__metadata__"):  # Annotated
+        return column_of_annotation(arguments[0], within)
+    if annotation in _SINGLE:
+        return _SINGLE[annotation]
+    for origins, make in _GENERIC:
+        if origin in origins:
+            return make(origin, arguments, within)
+    if is_class(annotation) and issubclass(annotation, enum.Enum):
+        return Column(pa.string(), lambda value: str(value.value))
+    return _of_fields(annotation, within)
+
+
+def optional(column: Column) -> Column:
+    """Return a column that also takes None."""
+    return Column(column.type, lambda value: None if value is None else column.convert(value))
+
+
+def struct_column(columns: Mapping[str, Column], get: Callable[[Any, str], Any]) -> Column:
+    """Return a column of structs.
+
+    Args:
+        columns: the fields' columns, by their names.
+        get: returns a field of a value, given its name.
+    """
+    fields = {name: optional(column) for name, column in columns.items()}
+    return Column(
+        pa.struct([pa.field(name, column.type) for name, column in fields.items()]),
+        lambda value: {name: column.convert(get(value, name)) for name, column in fields.items()},
+    )
+
+
+def list_column(item: Column) -> Column:
+    """Return a column of lists."""
+    item = optional(item)
+    return Column(pa.list_(item.type), lambda value: [item.convert(each) for each in value])
+
+
+def map_column(key: Column, value: Column) -> Column:
+    """Return a column of maps."""
+    value = optional(value)
+    return Column(
+        pa.map_(key.type, value.type),
+        lambda values: [
+            (key.convert(name), value.convert(each)) for name, each in dict(values).items()
+        ],
+    )
+
+
+def _of_union(_: Any, members: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+    others = [each for each in members if each not in {None, type(None)}]
+    column = column_of_annotation(others[0], within) if len(others) == 1 else JSON
+    return optional(column)
+
+
+def _of_list(origin: Any, arguments: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+    items = [each for each in arguments if each is not Ellipsis]
+    if not items or (origin is tuple and len(set(items)) > 1):
+        return JSON
+    return list_column(column_of_annotation(items[0], within))
+
+
+def _of_literal(_: Any, values: tuple[Any, ...], _within: tuple[Any, ...]) -> Column:
+    kinds = {type(each) for each in values}
+    return _SINGLE.get(next(iter(kinds)), JSON) if len(kinds) == 1 else JSON
+
+
+def _of_dict(_: Any, arguments: tuple[Any, ...], within: tuple[Any, ...]) -> Column:
+    if len(arguments) != 2:  # noqa: PLR2004 - of keys and values
+        return JSON
+    key = column_of_annotation(arguments[0], within)
+    if key.type not in {pa.string(), pa.int64()}:
+        return JSON
+    return map_column(key, column_of_annotation(arguments[1], within))
+
+
+_GENERIC: Sequence[tuple[Collection[Any], Callable[..., Column]]] = (
+    ((Union, types.UnionType), _of_union),
+    ((Literal,), _of_literal),
+    (_LISTS, _of_list),
+    (_DICTS, _of_dict),
+)
+"""By the origins of annotations with arguments, such as ``list[int]``: the function that makes the column."""
+
+
+def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
+    if not (has_fields(class_) or is_typeddict(class_)):
+        return JSON
+    try:
+        hints = class_hints(class_)
+    except Exception:  # noqa: BLE001 - evaluating annotations may run any code
+        return JSON
+    names = _field_names(class_, hints)
+    if not names:
+        return JSON
+    columns = {
+        name: column_of_annotation(hints.get(name, Any), (*within, class_)) for name in names
+    }
+    return struct_column(columns, _field)
+
+
+def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:
+    """Return the names of a class's fields: an attrs class has a list of them, other classes name them."""
+    if attrs.has(class_):
+        return [field.name for field in attrs.fields(class_)]
+    for names in ("model_fields", "__dataclass_fields__", "__struct_fields__", "_fields"):
+        if hasattr(class_, names):
+            return list(getattr(class_, names))
+    return list(hints)  # of a TypedDict
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value of a column in a form that JSON has: maps with texts as keys, bytes in base64 or as text.
+
+    >>> plain_json({"seen": datetime(2026, 1, 1), "raw": b"Ada"})
+    {'seen': '2026-01-01T00:00:00', 'raw': 'Ada'}
+    """
+    if isinstance(value, dict):
+        return {str(name): plain_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(each) for each in value]
+    if isinstance(value, bytes):
+        return json_content(value)
+    if isinstance(value, date):
+        return value.isoformat().replace("+00:00", "Z")
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value

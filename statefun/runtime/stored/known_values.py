@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about the functions with state in a checkpoint: their names, and the types of their values."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.known_functions import known_functions
+from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
+from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.types import Type
+
+
+@attrs.frozen
+class KnownValues:
+    """The functions of a checkpoint's application, and how they declare their values."""
+
+    typenames: Sequence[str]
+    """The typenames of all functions that are known, sorted."""
+    _declared: Mapping[str, Mapping[str, str]]
+    """The typename of each value that was declared at a start, by function type and value name."""
+    _functions: StatefulFunctions | None
+
+    @classmethod
+    def of(cls, checkpoint: Folder, functions: StatefulFunctions | None) -> KnownValues:
+        """Return what a checkpoint and the functions of a program say.
+
+        Args:
+            checkpoint: the checkpoint.
+            functions: the functions; None if no program was given.
+
+        Raises:
+            ConfigurationError: if the program and the checkpoint have no function in common.
+            CheckpointError: if the checkpoint's list of functions is damaged.
+        """
+        known = known_functions(checkpoint)
+        stored = {} if known is None else known.shapes
+        names = set() if known is None else {*known.registered, *known.with_state, *stored}
+        own = {str(function.typename) for function in functions or ()}
+        if own and names and not own & names:
+            raise ConfigurationError(
+                f"the program's functions ({', '.join(sorted(own))}) are not those of the application of "
+                f"checkpoint {checkpoint.shown} ({', '.join(sorted(names))}); give its own program"
+            )
+        declared = {
+            typename: {name: shape.partition(" ")[0] for name, shape in shapes.items()}
+            for typename, shapes in stored.items()
+        }
+        return cls(sorted(names | own), declared, functions)
+
+    def types(self, typename: str) -> dict[str, Type[Any] | None]:
+        """Return the type of each value that a function is known to have, by name; None for an unknown type."""
+        found: dict[str, Type[Any] | None] = {
+            name: primitive_type(value_type)
+            for name, value_type in self._declared.get(typename, {}).items()
+        }
+        function = self._functions.find(typename) if self._functions is not None else None
+        if function is not None:
+            found |= {name: spec.type for name, spec in function.specs.items()}
+        return found
+
+    def decoder(self, typename: str, name: str, value_type: str) -> ValueDecoder:
+        """Return the decoder for a stored value.
+
+        Args:
+            typename: the typename of the function.
+            name: the name of the value.
+            value_type: the typename with which the value is stored.
+        """
+        return ValueDecoder(self.types(typename).get(name) or primitive_type(value_type))
+
+    def hint(self, typename: str) -> str:
+        """Return the end of an error text about an unknown function: the most similar name, or all names."""
+        return nearest(typename, self.typenames, "known functions")
+
+
+def nearest(name: str, names: Iterable[str], what: str) -> str:
+    """Return a hint for an error text: the name most similar to ``name``, or the first names.
+
+    >>> nearest("com.example/gretter", ["com.example/greeter"], "functions")
+    '; did you mean com.example/greeter?'
+    >>> nearest("x", ["com.example/greeter"], "functions")
+    ' (functions: com.example/greeter)'
+    """
+    candidates = list(names)
+    near = difflib.get_close_matches(name, candidates, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    listed = ", ".join(candidates[:10]) + (", ..." if len(candidates) > 10 else "")  # noqa: PLR2004
+    return f" ({what}: {listed or 'none'})"

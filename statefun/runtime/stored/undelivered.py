@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the messages in the outbox that no micro-batch has delivered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statefun.engine import chunks
+from statefun.engine.address_keys import typename_of
+from statefun.engine.delays import delayed_messages, is_wake_up
+from statefun.engine.row import Row
+from statefun.protocol.runtime_pb2 import EffectStream
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, read_batches
+from statefun.sdk.errors import CheckpointError
+
+_COLUMNS = [MESSAGE_SCHEMA.get_field_index(name) for name in Row._fields]
+
+
+def undelivered_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
+    """Yield each message that micro-batches up to ``batch`` have sent and not delivered, in order.
+
+    Messages that the application delivers while they are read may be left out.
+
+    Raises:
+        CheckpointError: if a file of the outbox is damaged.
+    """
+    outbox = Outbox(checkpoint)
+    delivered = feedback_offset(CommitLog(checkpoint), batch).batch
+    for each in outbox.batches():
+        manifest = outbox.manifest(each) if delivered < each <= batch else None
+        for segment in manifest.segments if manifest is not None else ():
+            if segment.messages.records:
+                yield from _rows(outbox, each, segment.messages)
+
+
+def undelivered(checkpoint: Folder) -> Iterator[str]:
+    """Yield the target's function type of each message that no micro-batch has delivered."""
+    for row in undelivered_rows(checkpoint, CommitLog(checkpoint).newest()):
+        if not (is_wake_up(row.typename, row.value) or chunks.is_own(row.typename, row.value)):
+            yield typename_of(row.target)
+        yield from chunks.kept_for(row.target, row.typename, row.value)
+        for message in delayed_messages(row.typename, row.value):
+            yield typename_of(message.target)
+
+
+def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:
+    try:
+        with outbox.open(batch, stream) as file:
+            for rows in read_batches(file):
+                yield from map(Row, *(rows.column(index).to_pylist() for index in _COLUMNS))
+    except CheckpointError:
+        if outbox.manifest(batch) is not None:
+            raise

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun state``, as people use it, on a stored checkpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_checkpoint import CHECKPOINTS
+
+from statefun.cli import main
+from statefun.module.user_program import forget_loaded
+from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+
+STORED = str(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
+PROGRAM = """
+import statefun
+from statefun import ValueSpec, function
+
+specs = [ValueSpec("total", {type}), ValueSpec("note", statefun.StringType)]
+
+
+@function("test.fns/account", specs=specs)
+def account(context, message):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forget the functions of a program that a test has loaded."""
+    yield
+    forget_loaded()
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    """Run the command, and return what it prints: its output, or its error if it has failed."""
+    assert main(["state", *arguments, "--checkpoint", STORED]) == status
+    output = capsys.readouterr()
+    return output.err if status else output.out
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Run the command, and return the JSON document that it prints."""
+    return json.loads(printed(capsys, *arguments, "--json"))
+
+
+def test_show_prints_values_and_timers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part has a heading and a table; parts without entries are left out."""
+    shown = printed(capsys, "show", "test.fns/account/Ada").replace(" expired", "")
+
+    assert shown.splitlines() == [
+        "test.fns/account/Ada in batch 2",
+        "",
+        "values",
+        "name   type                      bytes  expires (UTC)        value",
+        "total  io.statefun.types/int     5      -                    2",
+        "note   io.statefun.types/string  10     2027-01-01 00:00:00  reminded",
+        "",
+        "2 pending timers",
+        "due (UTC)            from                  type                   bytes  token  value",
+        "2026-01-01 01:00:00  test.fns/account/Ada  io.statefun.types/int  5      -      10",
+        "2026-01-01 01:00:00  test.fns/account/Ada  io.statefun.types/int  5      token  100",
+    ]
+
+
+def test_show_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """All names are there, whether there is something or not; times are in ISO 8601."""
+    assert document(capsys, "show", "test.fns/ledger/Ada") == {
+        "address": "test.fns/ledger/Ada",
+        "type": "test.fns/ledger",
+        "id": "Ada",
+        "batch": 2,
+        "values": {},
+        "call": None,
+        "waiting": [],
+        "waiting_until": None,
+        "timers": [],
+        "undelivered": [
+            {
+                "caller": "test.fns/account/Ada",
+                "typename": "io.statefun.types/int",
+                "bytes": 5,
+                "due": None,
+                "token": None,
+                "attempts": 0,
+                "value": 1000,
+                "problem": None,
+            }
+        ],
+    }
+    note = document(capsys, "show", "test.fns/account/Ada")["values"]["note"]
+    assert (note["value"], note["expires"]) == ("reminded", "2027-01-01T00:00:00Z")
+
+
+def test_addresses_are_listed_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them, or those of one function, also of an older batch."""
+    assert printed(capsys, "ls").splitlines() == [
+        "address               waiting  values",
+        "test.fns/account/Ada  -        total=2, note=reminded",
+        "1 address with state in batch 2",
+    ]
+    assert printed(capsys, "count").splitlines() == [
+        "type              addresses",
+        "test.fns/account  1",
+        "1 address with state in batch 2",
+    ]
+    assert document(capsys, "count", "test.fns/account", "--at-batch", "0") == {
+        "batch": 0,
+        "total": 1,
+        "counts": {"test.fns/account": 1},
+    }
+    (listed,) = document(capsys, "ls", "test.fns/account")["addresses"]
+    assert (listed["address"], listed["values"]["total"]["value"]) == ("test.fns/account/Ada", 2)
+    assert printed(capsys, "ls", "test.fns/ledger") == "0 addresses with state in batch 2\n"
+
+
+def test_a_program_decodes_the_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A value that does not decode with the program's types is shown as bytes, with the reason."""
+    program = tmp_path / "app.py"
+    program.write_text(PROGRAM.replace("{type}", "statefun.StringType"))
+
+    shown = printed(capsys, "show", "test.fns/account/Ada", "--program", str(program))
+
+    reason = "it is stored as io.statefun.types/int, and declared as io.statefun.types/string"
+    assert f"b'\\r\\x02\\x00\\x00\\x00' ({reason})" in shown
+
+
+def test_a_program_of_another_application_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The error names the functions of both."""
+    program = tmp_path / "app.py"
+    text = PROGRAM.replace("{type}", "statefun.IntType")
+    program.write_text(text.replace("test.fns/account", "other.fns/account"))
+
+    refused = printed(capsys, "ls", "--program", str(program), status=1)
+
+    # Other tests may have registered functions, too.
+    assert re.search(
+        r"the program's functions \(.*other\.fns/account.*\) are not those of", refused
+    )
+    assert "(test.fns/account, test.fns/ledger)" in refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("show", "test.fns/account/Adam"),
+            "about test.fns/account/Adam in batch 2; did you mean Ada?",
+        ),
+        (
+            ("show", "test.fns/acount/Ada"),
+            "no function test.fns/acount; did you mean test.fns/account?",
+        ),
+        (("show", "account"), "an address must be <namespace>/<name>/<id>"),
+        (
+            ("ls", "test.fns/acount"),
+            "is no function test.fns/acount; did you mean test.fns/account?",
+        ),
+        (("count", "test.fns/acount"), "there is no function test.fns/acount; did you mean"),
+        (("count", "--at-batch", "9"), "batch 9 is not committed yet"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    """An unknown address or function names the most similar one; a batch names those that there are."""
+    error = printed(capsys, *arguments, status=1)
+
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_the_checkpoint_of_a_program_is_the_default(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It is the folder that the program uses without settings; without a program, one must be given."""
+    program = tmp_path / "app.py"
+    program.write_text(PROGRAM.replace("{type}", "statefun.IntType"))
+
+    assert main(["state", "count", "--program", str(program)]) == 1
+    assert f"there is no checkpoint at {tmp_path}/.statefun/app" in capsys.readouterr().err
+    assert main(["state", "count"]) == 1
+    assert "give the checkpoint with --checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_queries_run_with_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each function is a table; a query that fails is one sentence with the names of the tables."""
+    query = "select id, total from `test.fns/account` order by total desc limit 10"
+
+    assert printed(capsys, "sql", query).splitlines() == [
+        "id   total",
+        "Ada  2",
+        "1 row from batch 2",
+    ]
+    assert document(capsys, "sql", query) == {"batch": 2, "rows": [{"id": "Ada", "total": 2}]}
+    error = printed(capsys, "sql", "select 1 from `test.fns/acount`", status=1)
+    assert "the query cannot be run: [TABLE_OR_VIEW_NOT_FOUND]" in error
+    assert "`test.fns/account`" in error
+    assert "SQLQueryContextLogger" not in error
