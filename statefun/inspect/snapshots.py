@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 @attrs.frozen
-class Snapshot:
+class SnapshotFacts:
     """What a snapshot is of."""
 
     batch: int
@@ -58,7 +58,7 @@ class Snapshot:
     created: datetime
 
     @classmethod
-    def read(cls, folder: Folder) -> Snapshot:
+    def read(cls, folder: Folder) -> SnapshotFacts:
         """Read the file of a snapshot.
 
         Raises:
@@ -87,7 +87,7 @@ class Snapshot:
 
 def take_snapshot(
     checkpoint: Folder, target: Folder, progress: Progress = lambda *_: None
-) -> Snapshot:
+) -> SnapshotFacts:
     """Copy the newest committed micro-batch of a checkpoint to a folder; the application may run meanwhile.
 
     Args:
@@ -115,7 +115,7 @@ def take_snapshot(
     for path in target.sizes().keys() - kept - copied:
         folder, name = _place(target, path)
         folder.remove(name)
-    snapshot = Snapshot(batch, query_id, datetime.now(timezone.utc))
+    snapshot = SnapshotFacts(batch, query_id, datetime.now(timezone.utc))
     snapshot.write(target)
     return snapshot
 
@@ -126,7 +126,7 @@ def restore_snapshot(
     progress: Progress = lambda *_: None,
     *,
     may_repeat: bool = False,
-) -> Snapshot:
+) -> SnapshotFacts:
     """Make a new checkpoint from a snapshot.
 
     Args:
@@ -140,7 +140,7 @@ def restore_snapshot(
         CheckpointError: if the snapshot is not complete, or damaged.
         ConfigurationError: if the folder of the checkpoint has files.
     """
-    facts = Snapshot.read(snapshot)
+    facts = SnapshotFacts.read(snapshot)
     check_format(snapshot)
     check_logs(snapshot)
     if checkpoint.names():
@@ -296,7 +296,7 @@ def _check_target(checkpoint: Folder, target: Folder, query_id: str) -> None:
     if not target.names():
         return
     if target.has(SNAPSHOT):
-        former = Snapshot.read(target).query_id
+        former = SnapshotFacts.read(target).query_id
     else:  # an earlier snapshot that was not completed
         former = CommitLog(target).query_id()
     if former != query_id:

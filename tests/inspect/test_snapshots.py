@@ -14,7 +14,7 @@ from harness import KafkaHarness, run
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.cli import main
-from statefun.inspect.snapshots import SNAPSHOT, Snapshot, restore_snapshot, take_snapshot
+from statefun.inspect.snapshots import SNAPSHOT, SnapshotFacts, restore_snapshot, take_snapshot
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -135,7 +135,7 @@ def test_a_person_decides_whether_records_may_repeat(
     assert main(["restore", "--records-may-repeat", str(snapshot), str(tmp_path / "c")]) == 0
     run(declared(kafka, topic), functions(out), tmp_path / "c")
 
-    batch = Snapshot.read(Folder.at(snapshot)).batch
+    batch = SnapshotFacts.read(Folder.at(snapshot)).batch
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{snapshot} has the checkpoint as of micro-batch {batch}"
     assert said[1].startswith(f"{tmp_path / 'refused'} goes on after micro-batch {batch} (20")
