@@ -5,20 +5,29 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import attrs
 
-from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.connector_folder import connector_folder, rename_connector_folder
+from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
+from statefun.runtime.checkpoint.connector_folder import (
+    clear_connector_folder,
+    rename_connector_folder,
+)
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_changes import finish_change, replace_order
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset, check_format
+from statefun.runtime.checkpoint.ingress_changes import all_ends, finish_change, replace_order
+from statefun.runtime.checkpoint.ingress_order import (
+    INGRESSES,
+    IngressOrder,
+    SourceOffset,
+    check_format,
+)
 from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.checkpoint.renamed_ingresses import forget_command
 from statefun.runtime.ingress.identities import rename_identity
-from statefun.runtime.ingress.stopping import rewrite_read_offsets
+from statefun.runtime.ingress.stopping import STOPS, rewrite_read_offsets, stops_of_last_run
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ConfigurationError
 
@@ -64,14 +73,21 @@ def ingress_positions(checkpoint: Folder) -> list[IngressPosition]:
     Raises:
         CheckpointError: if the checkpoint was not made by statefun, or is damaged.
     """
+    if not (checkpoint.has(INGRESSES) or CommitLog(checkpoint).query_id()):
+        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
     check_format(checkpoint)
-    order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
-    ends = order.rewriting.get(log.newest())
-    if ends is None:
-        ends = log.end_offsets(log.newest()) if log.newest() >= 0 else [None] * len(order.names)
+    if CommitLog(checkpoint).newest() < 0:
+        names = IngressOrder.read(checkpoint).names
+        return [IngressPosition(name, is_read=True, offset=None) for name in names]
+    ends, removed = all_ends(checkpoint)
+    stops = stops_of_last_run(checkpoint)
     return [
-        *(IngressPosition(name, True, end) for name, end in zip(order.names, ends, strict=False)),
-        *(IngressPosition(name, False, end) for name, end in sorted(order.removed.items())),
+        IngressPosition(
+            name,
+            name not in removed,
+            end if end is None or name not in stops else within_stops(end, stops[name]),
+        )
+        for name, end in sorted(ends.items(), key=lambda each: each[0] in removed)
     ]
 
 
@@ -89,30 +105,33 @@ def rename_ingress(checkpoint: Folder, former: str, name: str, *, has_lock: bool
         CheckpointError: if an application runs with the checkpoint, or a file is damaged.
     """
     position = _position(checkpoint, former)
-    _id(name)
+    id_, _, kind = name.partition(" ")
+    name = " ".join(filter(None, (str(TypeName.parse(id_)), kind.strip())))
     if name in {each.name for each in ingress_positions(checkpoint)}:
         raise ConfigurationError(
             f"checkpoint {checkpoint.shown} already has offsets of ingress {name}; if they are not needed, "
-            f"delete them first: statefun ingress forget {checkpoint.shown} '{name}'"
+            f"delete them first: {forget_command(checkpoint, name)}"
         )
     if _kind(name) != _kind(former):
         raise ConfigurationError(
             f"ingress {former} cannot become {name}: offsets of different kinds of ingresses have different "
-            "forms; give the id of a connector's ingress with its kind, as 'statefun ingress list' prints it"
+            "forms; an ingress of a connector keeps its kind, as 'statefun ingress list' prints it"
         )
-    with _locked(checkpoint, has_lock=has_lock):
-        finish_change(checkpoint)
-        rewrite_read_offsets(
-            checkpoint
-        )  # while the stop offsets of the last run have the former name
+    with _prepared(checkpoint, has_lock=has_lock):
         # In this order: if a crash comes between two steps, the same command does the rest.
         if position.is_of_connector:
             rename_connector_folder(checkpoint, _id(former), _id(name))
         rename_identity(checkpoint, former, name)
         order = IngressOrder.read(checkpoint)
-        removed = {name if each == former else each: end for each, end in order.removed.items()}
-        names = [name if each == former else each for each in order.names]
-        IngressOrder(names, removed).write(checkpoint)
+
+        def renamed(each: str) -> str:
+            return name if each == former else each
+
+        IngressOrder(
+            [renamed(each) for each in order.names],
+            {renamed(each): end for each, end in order.removed.items()},
+            {renamed(each): topics for each, topics in order.topics.items()},
+        ).write(checkpoint)
 
 
 def forget_ingress(checkpoint: Folder, name: str, *, has_lock: bool = True) -> None:
@@ -133,16 +152,18 @@ def forget_ingress(checkpoint: Folder, name: str, *, has_lock: bool = True) -> N
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so no offsets can be deleted: use a "
             "new checkpoint"
         )
-    with _locked(checkpoint, has_lock=has_lock):
-        finish_change(checkpoint)
-        rewrite_read_offsets(checkpoint)
+    with _prepared(checkpoint, has_lock=has_lock):
         order = IngressOrder.read(checkpoint)
-        removed = {each: end for each, end in order.removed.items() if each != name}
-        replace_order(checkpoint, [each for each in order.names if each != name], removed)
-        # Only now: a crash between these steps leaves files that nobody needs, and loses nothing.
+        names = [each for each in order.names if each != name]
+        removed = {**order.removed, name: None}
+        # As long as it is listed as removed, the command can be repeated after a crash.
+        replace_order(checkpoint, IngressOrder(names, removed, order.topics))
         rename_identity(checkpoint, name, None)
         if position.is_of_connector:
-            connector_folder(checkpoint, _id(name)).remove_all()
+            clear_connector_folder(checkpoint, _id(name))
+        del removed[name]
+        topics = {each: topics for each, topics in order.topics.items() if each != name}
+        IngressOrder(names, removed, topics).write(checkpoint)
 
 
 def _position(checkpoint: Folder, name: str) -> IngressPosition:
@@ -154,8 +175,16 @@ def _position(checkpoint: Folder, name: str) -> IngressPosition:
     return positions[name]
 
 
-def _locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[None]:
-    return checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext()
+@contextmanager
+def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[None]:
+    """Lock the checkpoint during the block, and finish before it what the last run has left to the next one."""
+    with checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext():
+        finish_change(checkpoint)
+        rewrite_read_offsets(checkpoint)
+        checkpoint.remove(
+            STOPS
+        )  # they are in the log now, and would count for another ingress of the name
+        yield
 
 
 def _enumerated(names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from statefun.cli import main
+from statefun.inspect import ingress_positions
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
@@ -84,7 +85,73 @@ def test_a_forgotten_ingress_leaves_nothing(folder: Folder, name: str) -> None:
     assert name not in {*order.names, *order.removed, *identities(folder)}
     assert [*order.names] == [each for each in ends if each != name]
     assert CommitLog(folder).end_offsets(0)[:-1] == [ends[each] for each in order.names]
-    assert folder.child("connectors").has("t%2Ffiles") == (name != CONNECTOR)
+    files = connector_folder(folder, TypeName("t", "files"))
+    assert bool(files.sizes()) == (name != CONNECTOR)
+
+
+def test_positions_are_those_at_which_a_bounded_run_has_stopped(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark may have planned further, and the next start lowers its offsets."""
+    write_framed(folder, "stops.json", b'{"t/users": {"users": {"0": 4, "1": 9}}}')
+
+    assert main(["ingress", "list", folder.location]) == 0
+
+    assert "users/0: 4, users/1: 3" in capsys.readouterr().out
+
+
+def test_stop_positions_do_not_count_for_another_ingress_of_the_name(folder: Folder) -> None:
+    """They are in the offsets before a name can be given to another ingress."""
+    write_framed(folder, "stops.json", b'{"t/users": {"users": {"0": 4, "1": 9}}}')
+
+    assert main(["ingress", "rename", folder.location, "t/users", "t/persons"]) == 0
+    assert main(["ingress", "rename", folder.location, "t/old", "t/users"]) == 0
+
+    assert CommitLog(folder).end_offsets(0)[0] == {"users": {"1": 3, "0": 4}}
+    assert not folder.has("stops.json")
+
+
+@pytest.mark.parametrize("action", ["forget", "rename"])
+def test_an_egress_of_the_same_id_keeps_its_files(folder: Folder, action: str) -> None:
+    """Its lanes have their progress in the same folder."""
+    files = connector_folder(folder, TypeName("t", "files"))
+    for name in ("lanes", "lane.0"):
+        files.write(name, b"progress")
+
+    more = ["t/logs (example/ingress)"] if action == "rename" else ["--yes"]
+    assert main(["ingress", action, folder.location, CONNECTOR, *more]) == 0
+
+    assert set(files.sizes()) == {"lanes", "lane.0"}
+
+
+def test_files_of_another_ingress_are_not_mixed(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may be left by an ingress that nobody declares any more."""
+    connector_folder(folder, TypeName("t", "logs")).write("1", b"another log")
+
+    command = ["ingress", "rename", folder.location, CONNECTOR, "t/logs (example/ingress)"]
+    assert main(command) == 1
+
+    assert "t%2Flogs has files already, which belong to another" in capsys.readouterr().err
+    assert IngressOrder.read(folder).names == ["t/users", CONNECTOR]
+
+
+def test_a_command_that_was_interrupted_can_be_repeated(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ingress is listed until nothing of it is left."""
+
+    def crash(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingress_positions, "clear_connector_folder", crash)
+        assert main(["ingress", "forget", "--yes", folder.location, CONNECTOR]) == 1
+    assert main(["ingress", "forget", "--yes", folder.location, CONNECTOR]) == 0
+
+    assert connector_folder(folder, TypeName("t", "files")).sizes() == {}
+    assert IngressOrder.read(folder).removed == {"t/old": {"old": {"0": 9}}}
 
 
 def test_nothing_is_forgotten_by_accident(
@@ -133,6 +200,15 @@ def test_nothing_is_changed_under_an_application(
         assert main(["ingress", "list", folder.location]) == 0
 
     assert "is in use" in capsys.readouterr().err
+
+
+def test_a_mistyped_path_is_no_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence says so."""
+    assert main(["ingress", "list", str(tmp_path / "missing")]) == 1
+
+    assert f"there is no checkpoint at {tmp_path / 'missing'}" in capsys.readouterr().err
 
 
 def test_other_file_systems_have_no_lock(capsys: pytest.CaptureFixture[str]) -> None:

@@ -364,8 +364,8 @@ def test_a_checkpoint_is_compared(
         ),
     ]
     assert renamed[0].startswith(
-        f"error: [SF600] ingress test/other is new to checkpoint {checkpoint}, and reads what ingress "
-        "test/in has read"
+        "error: [SF600] ingress test/other is declared to read what ingress test/in has read in "
+        f"checkpoint {checkpoint}"
     )
     assert [text.partition(" declared")[0] for text in other[:2]] == [
         "warning: ingress test/other is new to the checkpoint, and begins at its startup position",

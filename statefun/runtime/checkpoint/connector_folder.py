@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.address import TypeName
+from statefun.sdk.errors import CheckpointError
 
 _CONNECTORS = "connectors"
 
@@ -21,10 +22,32 @@ def connector_folder(checkpoint: Folder, id_: TypeName) -> Folder:
 
 
 def rename_connector_folder(checkpoint: Folder, former: TypeName, id_: TypeName) -> None:
-    """Rename the folder of an ingress or egress that gets another id; do nothing if that is done already."""
+    """Move the files of an ingress that gets another id; do nothing if that is done already.
+
+    Raises:
+        CheckpointError: if the other id has such files already.
+    """
     folders = checkpoint.child(_CONNECTORS)
-    if folders.has(_name(former)) and not folders.has(_name(id_)):
-        folders.move(_name(former), _name(id_))
+    paths, present = (_files_of_ingress(checkpoint, each) for each in (former, id_))
+    if paths & present:
+        raise CheckpointError(
+            f"{connector_folder(checkpoint, id_).shown} has files already, which belong to another ingress; move "
+            "them away if nobody needs them"
+        )
+    for path in sorted(paths):
+        folders.move(f"{_name(former)}/{path}", f"{_name(id_)}/{path}")
+
+
+def clear_connector_folder(checkpoint: Folder, id_: TypeName) -> None:
+    """Delete the files of an ingress in its folder, but not those of an egress with the same id."""
+    for path in sorted(_files_of_ingress(checkpoint, id_)):
+        connector_folder(checkpoint, id_).remove(path)
+
+
+def _files_of_ingress(checkpoint: Folder, id_: TypeName) -> set[str]:
+    """Return the paths of the files in a folder that do not have the progress of an egress's lanes."""
+    sizes = connector_folder(checkpoint, id_).sizes()
+    return {path for path in sizes if path != "lanes" and not path.startswith("lane.")}
 
 
 def _name(id_: TypeName) -> str:

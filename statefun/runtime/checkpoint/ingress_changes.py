@@ -9,7 +9,7 @@ ingress was read: the offsets of removed ingresses are kept in ``ingresses.json`
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -18,7 +18,17 @@ from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset, source_name
+from statefun.runtime.checkpoint.ingress_order import (
+    IngressOrder,
+    SourceOffset,
+    source_name,
+    topics_of_ingress,
+)
+from statefun.runtime.checkpoint.renamed_ingresses import (
+    check_changes,
+    check_committed,
+    forget_command,
+)
 from statefun.sdk.errors import CheckpointError
 
 logger = logging.getLogger("statefun")
@@ -42,10 +52,10 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
     log = CommitLog(checkpoint)
     if log.is_fresh():
         return list(ingresses)
-    order = IngressOrder.read(checkpoint)
+    order, ends = _read(checkpoint)
     if not order.rewriting:
         log.check_sources(len(order.names) + 1)
-    _check_changes(checkpoint, order, ingresses)
+    check_changes(checkpoint, order, ends, ingresses)
     numbers = {name: number for number, name in enumerate(order.names)}
 
     def place(ingress: Ingress) -> tuple[bool, int]:
@@ -67,8 +77,26 @@ def committed_ends(
     Raises:
         CheckpointError: if a file of the checkpoint is missing or damaged.
     """
-    ends = _ends_by_name(checkpoint, IngressOrder.read(checkpoint))
+    _, ends = _read(checkpoint)
     return [ends.get(source_name(ingress)) for ingress in ingresses]
+
+
+def all_ends(checkpoint: Folder) -> tuple[dict[str, SourceOffset | None], set[str]]:
+    """Return the committed end offsets of all ingresses by name, and the names of those that were removed.
+
+    Raises:
+        CheckpointError: if a file of the checkpoint is missing or damaged.
+    """
+    order, ends = _read(checkpoint)
+    return ends, {*order.removed}
+
+
+def former_topics(
+    checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]
+) -> list[Sequence[str] | None]:
+    """Return for each ingress the topics and patterns that it declared before; None for a new ingress."""
+    topics = IngressOrder.read(checkpoint).topics
+    return [topics.get(source_name(ingress)) for ingress in ingresses]
 
 
 def described_changes(
@@ -97,43 +125,53 @@ def change_order(
         starts: for each ingress, the starting offsets of what the checkpoint has not read yet: of a new
             ingress, or of new topics. None if there is nothing new, or if the source itself decides where to start.
     """
-    order = IngressOrder.read(checkpoint)
+    order, ends = _read(checkpoint)
     names = [source_name(ingress) for ingress in ingresses]
+    topics = {**order.topics, **{source_name(each): topics_of_ingress(each) for each in ingresses}}
     if names == [*order.names] and not any(starts):
+        if topics != order.topics:
+            attrs.evolve(order, topics=topics).write(checkpoint)
         return
-    removed = {
-        name: end
-        for name, end in _ends_by_name(checkpoint, order).items()
-        if end is not None and name not in names
-    }
+    check_committed(checkpoint)
+    removed = {name: end for name, end in ends.items() if name not in names}
     for level, text in _changes(checkpoint, order, names):
         logger.log(level, "%s", text)
-    replace_order(checkpoint, names, removed, dict(zip(names, starts, strict=True)))
+    for name, start in zip(names, starts, strict=True):
+        if name in order.names and start:
+            logger.info("ingress %s: new topics begin at its startup position: %s", name, [*start])
+    replace_order(
+        checkpoint, IngressOrder(names, removed, topics), dict(zip(names, starts, strict=True))
+    )
 
 
 def replace_order(
     checkpoint: Folder,
-    names: Sequence[str],
-    removed: Mapping[str, SourceOffset],
+    order: IngressOrder,
     starts: Mapping[str, SourceOffset | None] | None = None,
 ) -> None:
     """Replace the order of a checkpoint's sources, in Spark's log of offsets and in ``ingresses.json``.
 
     Args:
         checkpoint: a checkpoint that is not fresh, and that no query uses.
-        names: the names of the ingresses in their new order. An ingress that is a source already, or was
-            removed, keeps its offsets.
-        removed: the offsets of removed ingresses that the checkpoint keeps.
+        order: the new order. An ingress that is a source already, or was removed, keeps its offsets.
         starts: the starting offsets of what the checkpoint has not read yet, by the names of the ingresses.
+
+    Raises:
+        CheckpointError: if a file of Spark's log is damaged.
     """
-    order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
+    former, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
     rewriting: dict[int, Sequence[SourceOffset | None]] = {}
     for batch in log.planned_batches():
         *ends, feedback = log.end_offsets(batch)
-        by_name = {**order.removed, **dict(zip(order.names, ends, strict=True))}
-        sources = [_merged(by_name.get(name), (starts or {}).get(name)) for name in names]
+        if len(ends) != len(former.names):
+            raise CheckpointError(
+                f"{log.offsets_file(batch)} has the offsets of {len(ends)} ingresses, and must have the offsets of "
+                f"{len(former.names)}; restore the checkpoint from a copy"
+            )
+        by_name = {**former.removed, **dict(zip(former.names, ends, strict=True))}
+        sources = [_merged(by_name.get(name), (starts or {}).get(name)) for name in order.names]
         rewriting[batch] = [*sources, feedback]
-    IngressOrder(names, removed, rewriting).write(checkpoint)
+    attrs.evolve(order, rewriting=rewriting).write(checkpoint)
     finish_change(checkpoint)
 
 
@@ -148,67 +186,18 @@ def finish_change(checkpoint: Folder) -> None:
         attrs.evolve(order, rewriting={}).write(checkpoint)
 
 
-def _ends_by_name(checkpoint: Folder, order: IngressOrder) -> dict[str, SourceOffset | None]:
-    """Return the committed end offsets of all ingresses by name, also of those that were removed."""
-    log = CommitLog(checkpoint)
-    newest = max(log.newest(), 0)
-    ends = order.rewriting.get(newest) or log.end_offsets(newest)
-    return {**order.removed, **dict(zip(order.names, ends, strict=False))}
+def _read(checkpoint: Folder) -> tuple[IngressOrder, dict[str, SourceOffset | None]]:
+    """Return the order of a checkpoint, and the committed end offsets of all ingresses by name."""
+    while True:
+        order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
+        newest = max(log.newest(), 0)
+        ends = order.rewriting.get(newest) or log.end_offsets(newest)
+        if IngressOrder.read(checkpoint) == order:  # else a start has just changed both
+            return order, {**order.removed, **dict(zip(order.names, ends, strict=False))}
 
 
 def _merged(end: SourceOffset | None, start: SourceOffset | None) -> SourceOffset | None:
     return end if start is None else {**(end or {}), **start}
-
-
-def _check_changes(
-    checkpoint: Folder,
-    order: IngressOrder,
-    ingresses: Sequence[KafkaIngress | ConnectorIngress],
-) -> None:
-    """Check that the sources of a checkpoint can be changed to ``ingresses`` without a person's decision.
-
-    Raises:
-        CheckpointError: if a new ingress reads what a removed one has read, or if no micro-batch is committed.
-    """
-    declared = {source_name(ingress): ingress for ingress in ingresses}
-    if set(declared) != set(order.names) and CommitLog(checkpoint).newest() < 0:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.shown} has planned its first micro-batch with {_enumerated(order.names)}, "
-            f"and the module files declare {_enumerated(declared)}; ingresses can be added and removed after the "
-            "first micro-batch: start once with the same ingresses, or with a new checkpoint"
-        )
-    ends = _ends_by_name(checkpoint, order)
-    missing = {name: end or {} for name, end in ends.items() if name not in declared}
-    for name, ingress in declared.items():
-        former = None if name in ends else _former_name(ingress, missing)
-        if former is not None:
-            raise CheckpointError(
-                f"{ingress.label} is new to checkpoint {checkpoint.shown}, and reads what ingress {former} has "
-                "read, which the module files no longer declare; if it is the same ingress under another name, "
-                f"let it go on there: statefun ingress rename {checkpoint.shown} '{former}' '{name}'; if not, "
-                f"delete the offsets of the former one: statefun ingress forget {checkpoint.shown} '{former}'"
-            )
-
-
-def _former_name(
-    ingress: KafkaIngress | ConnectorIngress, missing: Mapping[str, SourceOffset]
-) -> str | None:
-    """Return the name of a missing ingress that a new ingress may be, or whose files it would use; else None.
-
-    Args:
-        ingress: the new ingress.
-        missing: the ingresses that are no longer declared: their offsets by their names.
-    """
-    for name, end in sorted(missing.items()):
-        if isinstance(ingress, ConnectorIngress):
-            id_, _, kind = name.partition(" ")
-            if kind and (id_ == str(ingress.id) or kind == f"({ingress.kind})"):
-                return name
-        elif " " not in name and any(
-            route.takes(topic) for topic in end for route in ingress.topics
-        ):
-            return name
-    return None
 
 
 def _changes(
@@ -226,11 +215,6 @@ def _changes(
         if name not in names:
             text = (
                 f"ingress {name} is no longer declared; the checkpoint keeps its offsets, and if the ingress is "
-                f"declared again, it goes on there; to delete them: statefun ingress forget {checkpoint.shown} "
-                f"'{name}'"
+                f"declared again, it goes on there; to delete them: {forget_command(checkpoint, name)}"
             )
             yield logging.WARNING, text
-
-
-def _enumerated(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "no ingress"

@@ -60,8 +60,12 @@ class IngressOrder:
 
     names: Sequence[str]
     """The names of the ingresses, as of :func:`source_name`, in the order of the query's sources."""
-    removed: Mapping[str, SourceOffset] = attrs.field(factory=dict)
-    """The offsets of ingresses that were removed from the module files: if one comes back, it goes on there."""
+    removed: Mapping[str, SourceOffset | None] = attrs.field(factory=dict)
+    """The offsets of ingresses that were removed from the module files: if one comes back, it goes on there.
+
+    None: nothing was read."""
+    topics: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
+    """The topics that each ingress declared when it was declared last: names and patterns, or a connector's sources."""
     rewriting: Mapping[int, Sequence[SourceOffset | None]] = attrs.field(factory=dict)
     """While the order changes: the new offsets of all sources by micro-batch, for Spark's log. Else empty."""
 
@@ -78,7 +82,8 @@ class IngressOrder:
             rewriting = {
                 int(batch): [*ends] for batch, ends in content.get("rewriting", {}).items()
             }
-            return cls(names, dict(content.get("removed", {})), rewriting)
+            topics = {name: [*each] for name, each in content.get("topics", {}).items()}
+            return cls(names, dict(content.get("removed", {})), topics, rewriting)
         except FileNotFoundError:
             raise CheckpointError(
                 f"checkpoint {checkpoint.shown} was not made by statefun, or its file {INGRESSES} is lost; "
@@ -89,12 +94,21 @@ class IngressOrder:
 
     def write(self, checkpoint: Folder) -> None:
         """Write the file, with the format of the checkpoint."""
-        content: dict[str, Any] = {"format": CHECKPOINT_FORMAT, "ingresses": [*self.names]}
+        content: dict[str, Any] = {
+            "format": CHECKPOINT_FORMAT,
+            "ingresses": [*self.names],
+            "topics": {name: [*topics] for name, topics in self.topics.items()},
+        }
         if self.removed:
             content["removed"] = self.removed
         if self.rewriting:
             content["rewriting"] = self.rewriting
         write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
+
+
+def topics_of_ingress(ingress: KafkaIngress | ConnectorIngress) -> list[str]:
+    """Return the topics that an ingress declares: names and patterns, or the sources of a connector."""
+    return [route.topic for route in ingress.topics]
 
 
 def source_name(ingress: KafkaIngress | ConnectorIngress) -> str:

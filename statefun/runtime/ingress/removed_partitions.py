@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from statefun.module.model import KafkaIngress, OnDataLoss
 from statefun.module.topic_routes import TopicRoute
+from statefun.runtime.ingress.declared import REPLAYS
 from statefun.sdk.errors import CheckpointError
 
 
@@ -34,6 +35,11 @@ def removed_partitions(
     places = ", ".join(
         f"{topic}/{number} from {offset}" for topic, number, offset in sorted(unread_partitions)
     )
+    if ingress.id == REPLAYS:
+        return CheckpointError(
+            f"the replayTopic has changed, and unread records of the former one would be lost ({places}); declare it "
+            f"until they are read, or delete their offsets with 'statefun ingress forget' and {REPLAYS}"
+        )
     return CheckpointError(
         f"{ingress.label} no longer reads partitions that the checkpoint has read; their unread "
         f"records would be lost ({places}); let the ingress read these partitions until the records are read, or set "

@@ -8,6 +8,7 @@ other startup positions, with a client that joins no consumer group.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -26,7 +27,7 @@ from statefun.module.model import (
     KafkaIngress,
     TopicPartition,
 )
-from statefun.runtime.ingress.subscription import may_be_missing, partitions_to_read
+from statefun.runtime.ingress.subscription import partitions_to_read
 from statefun.runtime.kafka.client import (
     cluster_metadata,
     committed_offsets,
@@ -119,6 +120,7 @@ def later_starts(
     ingress: KafkaIngress,
     partitions: Mapping[str, Sequence[int]],
     read: Mapping[str, Mapping[str, int]] | None,
+    former_topics: Sequence[str] | None,
     timeout: timedelta,
 ) -> dict[str, dict[str, int]]:
     """Return the starting offsets of what an ingress did not read before, on a checkpoint that is not fresh.
@@ -128,22 +130,31 @@ def later_starts(
         partitions: its partitions by topic.
         read: the offsets up to which the checkpoint has read the ingress, by topic and partition; None if the
             ingress is new.
+        former_topics: the names and patterns of topics that the ingress declared at the last start; None if
+            they are not known.
         timeout: how long the cluster may take to answer.
 
     Returns:
         The offsets by topic and partition, all as numbers of records: of all topics of a new ingress, and of
-        the topics that the ingress names and did not read before. Topics that match a pattern, or need not
-        exist, are read from their first record: they may have been created while no run was there to notice.
+        the topics that the ingress names now and did not declare before. Other topics, such as those that match
+        a pattern, are read from their first record: they may have been created while no run was there to notice.
 
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.
     """
-    named_topics = {route.topic for route in ingress.topics if not route.is_pattern}
-    begins_later = () if may_be_missing(ingress) else named_topics
+    former = None if former_topics is None else "|".join(f"(?:{each})" for each in former_topics)
+    names = {
+        route.topic
+        for route in ingress.topics
+        if not route.is_pattern
+        and former_topics is not None
+        and route.topic not in former_topics
+        and not re.fullmatch(former or "", route.topic)
+    }
     new_topics = {
         topic: numbers
         for topic, numbers in partitions.items()
-        if read is None or (topic not in read and topic in begins_later)
+        if read is None or (topic not in read and topic in names)
     }
     if not new_topics:
         return {}

@@ -27,7 +27,7 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     if any(route.partitions for route in routes):
         return "assign", json.dumps({route.topic: route.partitions for route in routes})
     # With names instead of a pattern, Spark insists that all topics exist.
-    if may_be_missing(ingress) or any(route.is_pattern for route in routes):
+    if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
         # Each in a separate group, so that the flags of one expression do not apply to the others;
         # anchored, since Spark takes topics that have a match anywhere in their names.
@@ -46,7 +46,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
     for route in ingress.topics:
         if route.is_pattern:
             continue
-        if route.topic not in metadata.topics and may_be_missing(ingress):
+        if route.topic not in metadata.topics and _may_be_missing(ingress):
             logger.warning(
                 "%s: topic %s does not exist; if it is created later, it will be read",
                 owner,
@@ -68,7 +68,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
     return partitions
 
 
-def may_be_missing(ingress: KafkaIngress) -> bool:
+def _may_be_missing(ingress: KafkaIngress) -> bool:
     """Return whether an ingress may start although topics that it names do not exist."""
     has_partitions = any(route.partitions for route in ingress.topics)
     return ingress.on_data_loss is OnDataLoss.GO_ON and not has_partitions

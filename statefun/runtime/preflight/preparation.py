@@ -17,9 +17,15 @@ from statefun.runtime.checkpoint.ingress_changes import (
     change_order,
     committed_ends,
     finish_change,
+    former_topics,
     in_order,
 )
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, check_format, source_name
+from statefun.runtime.checkpoint.ingress_order import (
+    IngressOrder,
+    check_format,
+    source_name,
+    topics_of_ingress,
+)
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
@@ -83,7 +89,8 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     is_fresh = commit_log.is_fresh()
     _warn_of_partitions(settings.state_partitions, commit_log.state_partitions())
     if is_fresh:
-        IngressOrder([source_name(ingress) for ingress in ordered]).write(checkpoint)
+        topics = {source_name(ingress): topics_of_ingress(ingress) for ingress in ordered}
+        IngressOrder([*topics], topics=topics).write(checkpoint)
     rewrite_read_offsets(checkpoint)
     endless_ingresses = (*connectors, *module.playground_ingresses)
     bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(endless_ingresses))
@@ -147,9 +154,12 @@ def _starts(
             for ingress, topics in zip(ingresses, partitions, strict=True)
         ]
     else:
+        former = former_topics(settings.checkpoint, ingresses)
         later = [
-            later_starts(ingress, topics, end, timeout)
-            for ingress, topics, end in zip(ingresses, partitions, ends, strict=True)
+            later_starts(ingress, topics, end, declared, timeout)
+            for ingress, topics, end, declared in zip(
+                ingresses, partitions, ends, former, strict=True
+            )
         ]
         offsets_by_ingress = [
             {**old, **new} for old, new in zip(offsets_by_ingress, later, strict=True)

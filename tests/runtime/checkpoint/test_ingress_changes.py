@@ -23,7 +23,7 @@ from statefun.runtime.checkpoint.ingress_changes import (
     finish_change,
     in_order,
 )
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, source_name
+from statefun.runtime.checkpoint.ingress_order import IngressOrder, source_name, topics_of_ingress
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
 
@@ -31,25 +31,32 @@ NOWHERE = Location("module.yaml", 1, 1)
 Declared = KafkaIngress | ConnectorIngress
 
 
-def kafka(name: str, *topics: str, pattern: str = "") -> KafkaIngress:
+def kafka(
+    name: str, *topics: str, pattern: str = "", partitions: tuple[int, ...] = ()
+) -> KafkaIngress:
     """Return an ingress that reads topics; without any, it reads the topic of its own name."""
     id_ = TypeName("t", name)
-    routes = [TopicRoute(topic, id_, (), NOWHERE) for topic in topics or (name,)]
+    routes = [
+        TopicRoute(topic, id_, (), NOWHERE, partitions=partitions) for topic in topics or (name,)
+    ]
     if pattern:
         routes = [TopicRoute(pattern, id_, (), NOWHERE, is_pattern=True)]
     return KafkaIngress(id_, "kafka:9092", tuple(routes), NOWHERE)
 
 
-def connector(name: str, kind: str = "example/ingress") -> ConnectorIngress:
+def connector(name: str, kind: str = "example/ingress", source: str = "folder") -> ConnectorIngress:
     """Return an ingress that a connector reads."""
-    return ConnectorIngress(TypeName("t", name), kind, (), NOWHERE, "example:read")
+    id_ = TypeName("t", name)
+    route = TopicRoute(source, id_, (), NOWHERE)
+    return ConnectorIngress(id_, kind, (route,), NOWHERE, "example:read")
 
 
 def begin(
     folder: Folder, ingresses: Sequence[Declared], ends: Sequence[dict[str, Any] | None]
 ) -> None:
     """Let a first run read the ingresses, in one committed batch."""
-    IngressOrder([source_name(each) for each in ingresses]).write(folder)
+    topics = {source_name(each): topics_of_ingress(each) for each in ingresses}
+    IngressOrder([*topics], topics=topics).write(folder)
     plan(folder, 0, ends)
     folder.child("commits").write("0", b"v1\n{}")
 
@@ -98,10 +105,10 @@ def test_ingresses_do_not_change_before_the_first_commit(checkpoint: Path) -> No
     IngressOrder(["t/a"]).write(folder)
     plan(folder, 0, [{"a": {"0": 1}}])
 
-    with pytest.raises(
-        CheckpointError, match="planned its first micro-batch with t/a, and the module"
-    ):
+    with pytest.raises(CheckpointError, match="planned its first micro-batch, and has not"):
         in_order(folder, [kafka("a"), kafka("b")])
+    with pytest.raises(CheckpointError, match="planned its first micro-batch, and has not"):
+        change_order(folder, [kafka("a", "a", "more")], [{"more": {"0": 70}}])
     assert names(in_order(folder, [kafka("a")])) == ["a"]
 
 
@@ -156,7 +163,9 @@ def test_new_topics_begin_where_they_are_told(checkpoint: Path) -> None:
         (kafka("a", "users"), kafka("b", "users", "orders"), True),
         (kafka("a", "users"), kafka("b", pattern="us.*"), True),
         (kafka("a", "users"), kafka("b", "orders"), False),
+        (kafka("a", "users", partitions=(0,)), kafka("b", "users", partitions=(1,)), False),
         (connector("a"), connector("b"), True),
+        (connector("a"), connector("b", source="another"), False),
         (connector("a"), connector("a", "another/kind"), True),
         (connector("a"), connector("b", "another/kind"), False),
         (connector("a"), kafka("b", "log"), False),
@@ -175,12 +184,58 @@ def test_a_person_decides_whether_an_ingress_was_renamed(
         change_order(folder, in_order(folder, []), [])
 
     if is_refused:
-        with pytest.raises(
-            CheckpointError, match=r"statefun ingress rename .*statefun ingress forget"
-        ):
+        with pytest.raises(CheckpointError, match=r"has read in .*statefun ingress forget"):
             in_order(folder, [new])
     else:
         assert in_order(folder, [new]) == [new]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([kafka("a", "x"), kafka("b", "y")], kafka("a", "x", "y")),
+        (
+            [kafka("a", "x", partitions=(1,)), kafka("b", "x", partitions=(0,))],
+            kafka("a", "x", partitions=(0, 1)),
+        ),
+    ],
+)
+def test_a_person_decides_about_the_records_of_a_merged_ingress(
+    checkpoint: Path, before: list[KafkaIngress], after: KafkaIngress
+) -> None:
+    """If an ingress takes over what another one has read, it does not know how far that one was read."""
+    folder = Folder.at(checkpoint)
+    begin(
+        folder,
+        before,
+        [{before[0].topics[0].topic: {"1": 3}}, {before[1].topics[0].topic: {"0": 5}}],
+    )
+
+    with pytest.raises(
+        CheckpointError, match=r"what ingress t/b has read .*; declare ingress t/b again, or delete"
+    ):
+        in_order(folder, [after])
+    assert in_order(folder, [after, before[1]]) == [after, before[1]]
+
+
+def test_an_ingress_that_has_read_nothing_is_remembered(checkpoint: Path) -> None:
+    """A connector may have files for it, which a person has to be able to delete."""
+    folder = Folder.at(checkpoint)
+    begin(folder, [connector("k")], [None])
+
+    change_order(folder, [], [])
+
+    assert IngressOrder.read(folder).removed == {"t/k (example/ingress)": None}
+
+
+def test_a_log_that_lacks_an_offset_is_an_error(checkpoint: Path) -> None:
+    """The error names the file; nothing is changed."""
+    folder = Folder.at(checkpoint)
+    begin(folder, [kafka("a"), kafka("b")], [{"a": {"0": 3}}])
+
+    with pytest.raises(CheckpointError, match=r"offsets/0 has the offsets of 1 ingresses"):
+        change_order(folder, [kafka("a")], [None])
+    assert IngressOrder.read(folder).names == ["t/a", "t/b"]
 
 
 def test_a_change_outlives_a_crash_at_any_moment(

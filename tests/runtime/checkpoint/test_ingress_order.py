@@ -20,7 +20,10 @@ from statefun.sdk.errors import CheckpointError
 def test_the_file_has_what_was_written(checkpoint: Path) -> None:
     """Offsets of removed ingresses, and a change that is not finished, are kept."""
     order = IngressOrder(
-        ["t/b", "t/a"], {"t/c": {"users": {"0": 7}}}, {8: [{"x": {"0": 1}}, None, {"batch": 7}]}
+        ["t/b", "t/a"],
+        {"t/c": {"users": {"0": 7}}, "t/d": None},
+        {"t/a": ["users", "logs.*"]},
+        {8: [{"x": {"0": 1}}, None, {"batch": 7}]},
     )
 
     order.write(Folder.at(checkpoint))

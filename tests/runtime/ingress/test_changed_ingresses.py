@@ -159,7 +159,7 @@ def test_a_renamed_ingress_goes_on_after_the_command(
     run(module(kafka, [("users", [topic])]), echo(out), checkpoint)
     sent(kafka, topic, "two")
 
-    with pytest.raises(CheckpointError, match="reads what ingress test/users has read"):
+    with pytest.raises(CheckpointError, match="declared to read what ingress test/users has read"):
         run(module(kafka, [("persons", [topic])]), echo(out), checkpoint)
     assert main(["ingress", "rename", str(checkpoint), "test/users", "test/persons"]) == 0
     run(module(kafka, [("persons", [topic])]), echo(out), checkpoint)

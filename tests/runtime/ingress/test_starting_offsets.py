@@ -17,6 +17,7 @@ from statefun.runtime.ingress import starting_offsets as startup
 from statefun.runtime.ingress.starting_offsets import (
     check_topics,
     client_properties,
+    later_starts,
     starting_offsets,
 )
 from statefun.sdk.errors import KafkaError, TopicError
@@ -310,4 +311,25 @@ def test_clients_neither_join_nor_commit_by_themselves(kafka: KafkaHarness) -> N
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "client.id": "me",
+    }
+
+
+def test_only_topics_that_are_newly_declared_begin_at_the_startup_position(
+    kafka: KafkaHarness,
+) -> None:
+    """Others may have been created while no run was there, and were promised to be read."""
+    names = {name: kafka.topic(name) for name in ("read", "late", "new")}
+    for topic in names.values():
+        kafka.send(topic, [("k", "v")])
+    declared = ingress(kafka, [*names.values()], "{type: latest}", group="later")
+    read = {names["read"]: {"0": 1}}
+    partitions = {topic: [0] for topic in names.values()}
+
+    def starts(*former: str) -> dict[str, dict[str, int]]:
+        return later_starts(declared, partitions, read, former, TIMEOUT)
+
+    assert starts(names["read"], names["late"]) == {names["new"]: {"0": 1}}
+    assert starts(names["read"], r".*\.(late|new)") == {}
+    assert later_starts(declared, partitions, None, None, TIMEOUT) == {
+        topic: {"0": 1} for topic in names.values()
     }
