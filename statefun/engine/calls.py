@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
@@ -30,22 +30,42 @@ _NO_ROW = -1
 _NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
 
 
-class Call(NamedTuple):
-    """A call of a function: an invocation batch, and the rows of a group that it was made from."""
+class Call:
+    """A call of a function: an invocation batch, and the rows of a group that it was made from.
 
-    group: Group
-    key: bytes
-    """The key of the called address: the group's own key, or that of the target of immediate messages."""
-    function: StatefulFunction
-    batch: InvocationBatch
-    rows: Sequence[int]
-    """The index of each message's row in the group's columns; empty if the messages are immediate ones."""
-    retried: Mapping[int, RetriedMessage] = _NONE
-    """The retry envelopes in which messages have waited, by the message's index in the batch."""
-    originals: Sequence[TypedValue] = ()
-    """The value of each message before deserializers decoded records; empty if no record was decoded."""
-    left: int = 0
-    """When the call left its micro-batch, in milliseconds since the epoch; 0 if it has not."""
+    Args:
+        group: the messages and the state of the address.
+        key: the key of the called address: the group's own key, or that of the target of immediate messages.
+        function: the function.
+        batch: the messages of the call, and the state that the function sees.
+        rows: the index of each message's row in the group's columns; empty if the messages are immediate ones.
+        retried: the retry envelopes in which messages have waited, by the message's index in the batch.
+        originals: the value of each message before deserializers decoded records; empty if no record was
+            decoded.
+        left: when the call left its micro-batch, in milliseconds since the epoch; 0 if it has not.
+    """
+
+    __slots__ = ("batch", "function", "group", "key", "left", "originals", "retried", "rows")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one object for each address: keywords would take time
+        self,
+        group: Group,
+        key: bytes,
+        function: StatefulFunction,
+        batch: InvocationBatch,
+        rows: Sequence[int],
+        retried: Mapping[int, RetriedMessage] = _NONE,
+        originals: Sequence[TypedValue] = (),
+        left: int = 0,
+    ) -> None:
+        self.group = group
+        self.key = key
+        self.function = function
+        self.batch = batch
+        self.rows = rows
+        self.retried = retried
+        self.originals = originals
+        self.left = left
 
     def record(self, index: int) -> RecordOrigin | None:
         """Return the origin of a message that was an ingress record; None for other messages."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
@@ -106,15 +106,32 @@ class Columns:
         return original(origin) if self.flags[row] & REPLAYED else origin
 
 
-class Group(NamedTuple):
-    """The messages of one address in a micro-batch, and the state of the address."""
+class Group:
+    """The messages of one address in a micro-batch, and the state of the address.
 
-    key: bytes
-    columns: Columns
-    start: int
-    """The index of the group's first row in ``columns``."""
-    end: int
-    """The index after that of the group's last row."""
-    values: AddressValues
-    last: bool = True
-    """Whether the address gets no further rows in this micro-batch."""
+    Args:
+        key: the key of the address.
+        columns: the rows of many addresses.
+        start: the index of the group's first row in ``columns``.
+        end: the index after that of the group's last row.
+        values: the state of the address.
+        last: whether the address gets no further rows in this micro-batch.
+    """
+
+    __slots__ = ("columns", "end", "key", "last", "start", "values")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one object for each address: keywords would take time
+        self,
+        key: bytes,
+        columns: Columns,
+        start: int,
+        end: int,
+        values: AddressValues,
+        last: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        self.key = key
+        self.columns = columns
+        self.start = start
+        self.end = end
+        self.values = values
+        self.last = last

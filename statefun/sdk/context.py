@@ -7,14 +7,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, overload
 
+from mypy_extensions import mypyc_attr
+
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
+from statefun.sdk.encoding import check_value
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
 from statefun.sdk.tracing import traced
-from statefun.sdk.types import Type, check_value
+from statefun.sdk.types import Type
 from statefun.sdk.values import Values
 
 _MAX_DELAY = timedelta(days=365_250)
@@ -89,6 +92,7 @@ class Sent:
         return copied
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Context:
     """The first argument of a function: its address, its values, and ways to send messages.
 

@@ -37,7 +37,7 @@ from statefun.sdk.invocation_batch import (
     InvocationResult,
     Postponed,
 )
-from statefun.sdk.message import Message, received
+from statefun.sdk.message import Message, ReceivedMessage
 from statefun.sdk.raised import class_name, line_of, text_of, traceback_of
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
@@ -185,7 +185,7 @@ class _Run:
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
         batch = self._batch
-        message = received(batch.target, argument, batch.record, index)
+        message = ReceivedMessage(batch.target, argument, batch.record, index)
         begin_message(self.context, message, caller, trace)
         if index:
             self._counts_before = self._sent.counts()

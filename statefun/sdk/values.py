@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import DefinitionError, StateDecodeError
-from statefun.sdk.types import TypedValue, encoded
+from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 UNSET = TypedValue("", b"")

@@ -42,11 +42,11 @@ from statefun import (
 )
 from statefun.protocol.types_pb2 import IntWrapper
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import message_to
 from statefun.sdk.primitives import KafkaLongType
-from statefun.sdk.types import typed
 
 FUNCTION = "test.handlers/function"
 ADDRESS = Address(FUNCTION, "Ada")
