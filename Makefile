@@ -4,15 +4,18 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## Prepare Java and .venv (every other target does this first)
+setup: ## Prepare Java and .venv, as every other target does first, and compile the engine if there is a C compiler
+	@$(PYTHON) scripts/bootstrap.py compiled
+
+ready:
 	@$(PYTHON) scripts/bootstrap.py
 
-demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
+demo: ready ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)
 
 # What is fast and finds most: the tests of what a message goes through, and of the pages that name it.
@@ -24,14 +27,14 @@ check: lint ## Check style and types, and run the fast tests, within two minutes
 
 # More than cores: tests wait for processes to end, and for brokers that do not answer.
 WORKERS ?= 5
-test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
+test: ready ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS goes to pytest
+test-quick: ready ## Run the tests that need neither a broker nor Spark; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 		-m "not broker and not spark" $(ARGS)
 
-coverage: setup coverage-tools ## Run all tests, and print which lines and branches they took; ARGS goes to pytest
+coverage: ready coverage-tools ## Run all tests, and print which lines and branches they took; ARGS goes to pytest
 	@rm -rf build/coverage
 	@$(VENV)/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 	@$(VENV)/python -m coverage combine -q
@@ -43,36 +46,36 @@ coverage-tools:
 	@$(PYTHON) scripts/bootstrap.py coverage
 
 NAME ?= dispatch growth async long_calls hop timers expiry latency sdk typed kafka flink remote publish
-bench: setup bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
+bench: ready bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 bench-tools:
 	@$(PYTHON) scripts/bootstrap.py bench
 
-simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
+simulate: ready ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
 	@PYTHONPATH=tests $(VENV)/python -m simulation $(ARGS)
 
-fuzz: setup ## Feed a million malformed values to everything that reads from outside, and change files at random
+fuzz: ready ## Feed a million malformed values to everything that reads from outside, and change files at random
 	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py tests/files/test_file_model.py $(ARGS)
 
-soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
+soak: ready ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
 
-endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
+endurance: ready bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
 	@PYTHONPATH=tests $(VENV)/python -m endurance $(ARGS)
 
-compat: setup ## Try Spark's internals with another release: make compat SPARK=4.3.0
+compat: ready ## Try Spark's internals with another release: make compat SPARK=4.3.0
 	@$(VENV)/python scripts/compat.py $(SPARK)
 
-lint: setup ## Check style and types
+lint: ready ## Check style and types
 	@$(VENV)/ruff check
 	@$(VENV)/ruff format --check
 	@$(VENV)/mypy
 
-format: setup ## Format the code
+format: ready ## Format the code
 	@$(VENV)/ruff format
 
-protocol: setup ## Generate statefun/protocol from proto/
+protocol: ready ## Generate statefun/protocol from proto/
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python scripts/generate_protocol.py
 
 changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="--yes --version 0.2.0" writes it
@@ -81,7 +84,7 @@ changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="
 changelog-tools:
 	@$(PYTHON) scripts/bootstrap.py changelog
 
-docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
+docs: ready ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py
 
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs

@@ -24,7 +24,7 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _NEVER: Final = -2
-_make_value = partial(tuple.__new__, TypedValue)
+_make_value: Final = partial(tuple.__new__, TypedValue)
 
 
 class Chunks:

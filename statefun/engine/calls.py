@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
@@ -20,14 +20,20 @@ from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
+from statefun.sdk.invocation_batch import (
+    NO_TROUBLE,
+    FailedInvocation,
+    Invocation,
+    InvocationBatch,
+)
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import TypedValue
 
-_NO_ROW = -1
-_NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
+_make_batch: Final = partial(tuple.__new__, InvocationBatch)
+_NO_ROW: Final = -1
+_NONE: Final[Mapping[int, RetriedMessage]] = MappingProxyType({})
 
 
 class Call:
@@ -135,7 +141,8 @@ def batch_of(
 ) -> InvocationBatch:
     """Return an invocation batch that can look up its messages' ingress records in rows and retry envelopes."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
-    return InvocationBatch(address, group.values.values, invocations, look_up)
+    parts = address, group.values.values, invocations, look_up, NO_TROUBLE, False, None
+    return _make_batch(parts)
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
@@ -17,12 +17,12 @@ from statefun.sdk.address import Address
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
-OWN_PREFIX = "statefun."
+OWN_PREFIX: Final = "statefun."
 """The prefix of the typenames of the engine's own messages, such as wake-ups."""
 
 _NEVER = -2
-_make_value = partial(tuple.__new__, TypedValue)
-_make_invocation = partial(tuple.__new__, Invocation)
+_make_value: Final = partial(tuple.__new__, TypedValue)
+_make_invocation: Final = partial(tuple.__new__, Invocation)
 
 
 COLUMNS = ("caller", "typename", "value", "trace", "flags")

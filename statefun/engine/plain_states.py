@@ -8,21 +8,22 @@ for each of their parts, which takes several times as long.
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from typing import Final
 
 from statefun.sdk.types import TypedValue
 
-_ENTRY = 0x0A
+_ENTRY: Final = 0x0A
 """The tag of a value in an ``AddressState``."""
-_NAME = 0x0A
+_NAME: Final = 0x0A
 """The tag of the name in a value, which comes first."""
-_TYPENAME = 0x12
-_VALUE = 0x1A
-_MORE = 0x80
+_TYPENAME: Final = 0x12
+_VALUE: Final = 0x1A
+_MORE: Final = 0x80
 """The bit of a byte of a number that says that the number has a further byte."""
-_BITS = 7
+_BITS: Final = 7
 """How many bits of a number are in a byte."""
-_BYTES = tuple(bytes((number,)) for number in range(_MORE))
-_make_value = partial(tuple.__new__, TypedValue)
+_BYTES: Final = tuple(bytes((number,)) for number in range(_MORE))
+_make_value: Final = partial(tuple.__new__, TypedValue)
 
 
 def read_values(stored: bytes, values: dict[str, TypedValue]) -> bool:

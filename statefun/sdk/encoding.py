@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 from statefun.sdk.address import RESERVED, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.types import Type, TypedValue
 
-MAX_VALUE_BYTES = 64 * 1024 * 1024
+_make_value: Final = partial(tuple.__new__, TypedValue)
+MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 """The largest value, in bytes, that a message or a state can hold."""
 
 
@@ -41,7 +42,7 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
         ) from error
-    return check_value(TypedValue(type_.typename, content))
+    return check_value(_make_value((type_.typename, content)))
 
 
 def check_value(typed_value: TypedValue) -> TypedValue:

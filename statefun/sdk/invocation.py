@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from statefun.sdk.address import Address
 from statefun.sdk.context import (
@@ -31,6 +33,7 @@ from statefun.sdk.errors import (
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.handlers import Handlers, refuse_coroutine
 from statefun.sdk.invocation_batch import (
+    NO_TROUBLE,
     FailedInvocation,
     Invocation,
     InvocationBatch,
@@ -44,7 +47,7 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
 from statefun.sdk.watchdog import Stretch, finished, finished_here
 
-_PLACED: Sequence[type[InvocationError]] = (
+_PLACED: Final[Sequence[type[InvocationError]]] = (
     FunctionError,
     InvocationError,
     UnexpectedValueError,
@@ -53,8 +56,9 @@ _PLACED: Sequence[type[InvocationError]] = (
     ValueDecodeError,
 )
 """The errors whose texts already name the address."""
-_NOTHING_SENT = Sent().counts()
-_NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
+_make_result: Final = partial(tuple.__new__, InvocationResult)
+_NOTHING_SENT: Final = Sent().counts()
+_NOTHING_CHANGED: Final[Mapping[str, TypedValue | None]] = MappingProxyType({})
 
 
 def invoke(
@@ -213,7 +217,7 @@ class _Run:
 
     def result(self, postponed: Postponed | None = None) -> InvocationResult:
         sent = self._sent
-        return InvocationResult(
+        parts = (
             self._values.changed,
             sent.messages,
             sent.delayed,
@@ -221,7 +225,9 @@ class _Run:
             self._failures,
             self._function.expiring,
             postponed,
+            NO_TROUBLE,
         )
+        return _make_result(parts)
 
 
 def _failed(

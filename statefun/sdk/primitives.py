@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from math import isfinite
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from statefun.protocol import types_pb2
 from statefun.sdk.types import SimpleType, simple_type
@@ -101,8 +101,8 @@ class _Text(_Wrapped[str]):
         return super().deserialize(value)
 
 
-_TEXT_TAG = 0x0A
-_LONG = 128
+_TEXT_TAG: Final = 0x0A
+_LONG: Final = 128
 """The smallest length that takes more than one byte in Protobuf's encoding."""
 
 

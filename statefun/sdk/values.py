@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
-UNSET = TypedValue("", b"")
+UNSET: Final = TypedValue("", b"")
 """Stands for a value that is neither stored nor changed."""
 
 
