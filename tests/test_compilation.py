@@ -11,6 +11,7 @@ import pytest
 
 import statefun
 from statefun.compilation import MODULES, compiled_folder, source_of
+from statefun.sdk.values import Values
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,4 +55,4 @@ def test_compiled_modules_exist() -> None:
 
 def test_the_package_says_in_which_form_it_runs() -> None:
     """``statefun.__compiled__`` is true if the functions on a message's way are compiled code."""
-    assert statefun.__compiled__ == (type(statefun.Context.send).__name__ != "function")
+    assert statefun.__compiled__ == (type(Values.read).__name__ != "function")

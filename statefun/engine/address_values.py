@@ -17,7 +17,7 @@ from statefun.engine.troubles import put_trouble, read_trouble
 from statefun.engine.under_way import UnderWay
 from statefun.engine.wheel import rounded_up
 from statefun.protocol.runtime_pb2 import AddressState
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, caused
 from statefun.sdk.invocation_batch import NO_TROUBLE, Trouble
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
@@ -93,10 +93,11 @@ class AddressValues:
         try:
             state = AddressState.FromString(stored)
         except DecodeError as error:
-            raise CheckpointError(
+            text = (
                 f"a stored state of {len(stored)} bytes is damaged ({error}); restore the "
                 "checkpoint from a copy"
-            ) from error
+            )
+            raise caused(CheckpointError(text), error) from error
         if state.HasField("crowded"):
             self._overflowed_in = state.crowded
         self.values = {

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
+
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.origin import headers_of, original
@@ -29,6 +31,7 @@ COLUMNS = ("caller", "typename", "value", "trace", "flags")
 """The columns that the dispatcher reads for every row; see :class:`Columns`."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a test watches it
 class Columns:
     """Messages as rows of ``envelope.ROW_SCHEMA``, column by column.
 

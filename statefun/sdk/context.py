@@ -7,8 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, overload
 
-from mypy_extensions import mypyc_attr
-
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.encoding import check_value
@@ -92,7 +90,6 @@ class Sent:
         return copied
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Context:
     """The first argument of a function: its address, its values, and ways to send messages.
 

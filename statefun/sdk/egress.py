@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from mypy_extensions import mypyc_attr
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
@@ -43,7 +42,6 @@ def topic_problem(topic: str) -> str:
     )
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class EgressMessage:
     """A typed value for the egress ``typename``; the value's type decides whether the egress accepts it.
 

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from statefun.sdk.address import RESERVED, is_reserved, is_unicode
-from statefun.sdk.errors import DefinitionError
+from statefun.sdk.errors import DefinitionError, caused
 from statefun.sdk.types import Type, TypedValue
 
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -15,7 +15,7 @@ MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 """The largest value, in bytes, that a message or a state can hold."""
 
 
-def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
+def typed(value: Any, type_: object) -> TypedValue:
     """Encode ``value`` with ``type_``.
 
     Raises:
@@ -35,13 +35,13 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         DefinitionError: if the type cannot encode the value.
     """
     try:
-        content = type_.serializer().serialize(value)
+        serializer: Any = type_.serializer()  # the user's, which may return anything
+        content = serializer.serialize(value)
         if not isinstance(content, bytes):
             raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
     except Exception as error:
-        raise DefinitionError(
-            f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
-        ) from error
+        text = f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
+        raise caused(DefinitionError(text), error) from error
     return check_value(_make_value((type_.typename, content)))
 
 
@@ -52,7 +52,8 @@ def check_value(typed_value: TypedValue) -> TypedValue:
         DefinitionError: if the value has more than 64 MiB, is not a typed value, or has a typename
             that the runtime reserves.
     """
-    typename, content = typed_value
+    parts: Any = typed_value
+    typename, content = parts
     if not (isinstance(typename, str) and isinstance(content, bytes)):
         raise DefinitionError(f"a typed value must be a typename and bytes, not {typed_value!r}")
     problem = _typename_problem(typename)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from mypy_extensions import mypyc_attr
-
 from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.annotations import type_of_value
 from statefun.sdk.encoding import typed
@@ -31,7 +29,6 @@ FindRecord = Callable[[int], IngressRecord | None]
 """A function that returns the ingress record of a message by its index in the invocation batch."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Message:
     """A typed value for a function instance, before or after its delivery.
 

@@ -82,16 +82,16 @@ class _Number(_Wrapped[T]):
         return super().deserialize(value)
 
 
-class _Text(_Wrapped[str]):
+class _Text(_Wrapped[Any]):
     """Encodes strings."""
 
-    def serialize(self, value: str) -> bytes:
+    def serialize(self, value: Any) -> bytes:
         """Encode ``value``."""
         if type(value) is str and value.isascii() and 0 < len(value) < _LONG:
             return b"%c%c%b" % (_TEXT_TAG, len(value), value.encode())
         return super().serialize(value)
 
-    def deserialize(self, value: bytes) -> str:
+    def deserialize(self, value: bytes) -> Any:
         """Decode ``value``."""
         size = len(value) - 2
         if 0 < size < _LONG and value[0] == _TEXT_TAG and value[1] == size:
@@ -138,7 +138,9 @@ DoubleType = _type_of(
 """The type of floating-point numbers of 64 bits."""
 FloatType = _type_of(_Wrapped("io.statefun.types/float", types_pb2.FloatWrapper, float), float)
 """The type of floating-point numbers of 32 bits."""
-StringType = _type_of(_Text("io.statefun.types/string", types_pb2.StringWrapper, str), str)
+StringType: SimpleType[str] = _type_of(
+    _Text("io.statefun.types/string", types_pb2.StringWrapper, str), str
+)
 """The type of strings, in UTF-8."""
 
 
@@ -162,11 +164,12 @@ class _BigEndian:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._typename, self._size)
 
-    def serialize(self, value: int) -> bytes:
+    def serialize(self, value: Any) -> bytes:
         """Encode ``value``."""
         if isinstance(value, bool):
             raise TypeError("a bool is not a number")
-        return value.to_bytes(self._size, "big", signed=True)
+        encoded: bytes = value.to_bytes(self._size, "big", signed=True)
+        return encoded
 
     def deserialize(self, value: bytes) -> int:
         """Decode ``value``."""

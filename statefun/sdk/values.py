@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from statefun.sdk.encoding import encoded
-from statefun.sdk.errors import DefinitionError, StateDecodeError
+from statefun.sdk.errors import DefinitionError, StateDecodeError, caused
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
@@ -110,7 +110,8 @@ def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
     try:
         return encoded(value, spec.type)
     except DefinitionError as error:
-        raise DefinitionError(f"value {spec.name!r}: {error.message}") from error
+        text = f"value {spec.name!r}: {error.message}"
+        raise caused(DefinitionError(text), error) from error
 
 
 def decoded(spec: ValueSpec, current: TypedValue) -> Any:
@@ -127,10 +128,11 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
         if type_.reads(typename):
             return type_.decode(typename, content)
     except Exception as error:
-        raise StateDecodeError(
+        text = (
             f"value {spec.name!r} ({len(content)} bytes) does not decode as "
             f"{typename}: {type(error).__name__}: {error}"
-        ) from error
+        )
+        raise caused(StateDecodeError(text), error) from error
     raise StateDecodeError(
         f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
         f"cannot decode it: use another name for the value, or list the type {typename} in the upgrades of "
