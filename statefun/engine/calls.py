@@ -214,7 +214,8 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
             yield again.SerializeToString()
             continue
         sender, argument, trace = call.batch.invocations[index]
-        typename, value = call.originals[index] if call.originals else argument
+        original: Any = call.originals[index] if call.originals else argument
+        typename, value = original  # None if the message has no value
         yield RetriedMessage(
             caller=address_key(sender) if sender else b"",
             typename=typename,
@@ -229,7 +230,8 @@ def waiting_row(group: Group, row: int) -> bytes:
     """Return the message in a row of a group as a retry envelope, the form in which messages wait."""
     columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
     if typename == RETRY:
-        return value
+        envelope: bytes = value
+        return envelope
     return RetriedMessage(
         caller=columns.caller[row] or b"",
         typename=typename,

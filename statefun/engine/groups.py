@@ -48,7 +48,7 @@ class Columns:
         self,
         caller: Sequence[bytes | None],
         typename: Sequence[str],
-        value: Sequence[bytes],
+        value: Sequence[Any],  # bytes, or None
         trace: Sequence[str | None],
         flags: Sequence[int],
         *,

@@ -120,8 +120,9 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
     Raises:
         StateDecodeError: naming the value, if it has another type than declared, or cannot be decoded.
     """
-    typename, content = current
-    type_ = spec.type
+    stored: Any = current
+    type_: Any = spec.type  # the user's, which may return anything
+    typename, content = stored
     try:
         if typename == type_.typename:
             return type_.serializer().deserialize(content)
