@@ -11,6 +11,11 @@ import pytest
 
 import statefun
 from statefun.compilation import MODULES, compiled_folder, source_of
+from statefun.sdk.errors import StateDecodeError
+from statefun.sdk.primitives import IntType
+from statefun.sdk.tracebacks import passes_users_code
+from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import ValueSpec, value_specs
 from statefun.sdk.values import Values
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +50,15 @@ def test_changed_sources_do_not_run_compiled(changed: str, tmp_path: Path) -> No
     with (tmp_path / "statefun" / changed).open("a") as file:
         file.write("# changed\n")
     assert compiled_folder(tmp_path) != before
+
+
+def test_frames_of_compiled_modules_are_no_users_code() -> None:
+    """An error that no code of users has caused has no traceback for users, compiled or not."""
+    with pytest.raises(StateDecodeError) as caught:
+        Values(value_specs([ValueSpec("n", IntType)]), {"n": TypedValue("a/b", b"")}).read("n")
+    frames = caught.value.__traceback__
+    assert frames is not None
+    assert not passes_users_code(caught.value.with_traceback(frames.tb_next))
 
 
 def test_compiled_modules_exist() -> None:
