@@ -4,13 +4,16 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
+.PHONY: help setup compiled demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: ## Prepare Java and .venv (every other target does this first)
 	@$(PYTHON) scripts/bootstrap.py
+
+compiled: ## Compile the modules that each message goes through, if there is a C compiler
+	@$(PYTHON) scripts/bootstrap.py compiled
 
 demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)

@@ -17,8 +17,9 @@ from statefun.module.loader import parse_module
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import transformed_id
 from statefun.module.value_types import register_types
+from statefun.sdk.encoding import encoded
 from statefun.sdk.record import EncodedRecord, KafkaRecord
-from statefun.sdk.types import default_types, encoded
+from statefun.sdk.types import default_types
 
 if TYPE_CHECKING:
     from statefun.module.topic_routes import Deserializer

@@ -3,7 +3,8 @@
 
 Needs nothing but Python itself. What is there already is left alone, and costs no time worth
 noticing: ``python3 scripts/bootstrap.py``, or ``python3 scripts/bootstrap.py docs`` for the extra of
-that name, beside what is there.
+that name, beside what is there. ``python3 scripts/bootstrap.py compiled`` also compiles the engine, if there is
+a C compiler.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -35,6 +38,9 @@ def main() -> None:
         ["-e", f"{ROOT}[dev]"],
     )
     for extra in sys.argv[1:]:
+        if extra == "compiled":
+            ensure_compiled()
+            continue
         ensure_installed(extra, f"Installing what {extra} needs", [f"statefun[{extra}]"])
 
 
@@ -121,6 +127,31 @@ def ensure_installed(extra: str, title: str, what: list[str]) -> None:
         ],
     )
     stamp.write_text(wanted)
+
+
+def ensure_compiled() -> None:
+    """Compile the engine, unless that is done, has failed before, or there is no C compiler.
+
+    Without it, the engine runs in Python.
+    """
+    facts = runpy.run_path(str(ROOT / "statefun" / "compilation.py"))
+    folder: Path = facts["compiled_folder"](ROOT)
+    failed = folder.with_suffix(".failed")
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if folder.is_dir() or failed.exists():
+        return
+    if shutil.which(compiler) is None:
+        LOG.parent.mkdir(exist_ok=True)
+        with LOG.open("a") as log:
+            log.write(f"There is no C compiler {compiler}, so the engine runs in Python\n")
+        return
+    try:
+        command = [str(VENV / "bin" / "python"), str(ROOT / "scripts" / "compile_engine.py")]
+        watch("Compiling the engine", command)
+    except SystemExit as error:
+        print(f"{error}; the engine runs in Python", file=sys.stderr)
+        failed.parent.mkdir(parents=True, exist_ok=True)
+        failed.touch()
 
 
 def watch(title: str, command: list[str]) -> None:

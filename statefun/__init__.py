@@ -11,6 +11,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statefun.compilation import is_compiled
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.address import Address as SdkAddress
 from statefun.sdk.context import Context
@@ -182,6 +183,9 @@ These modules need Spark, YAML or an optional package, which programs that only 
 ``from statefun import *`` includes neither ``run`` nor ``state``, since importing them imports Spark.
 """
 
+
+__compiled__ = is_compiled()
+"""Whether the modules that each message goes through run as compiled code."""
 
 __path__.append(f"{__path__[0]}/published")  # the module names of the published package
 

@@ -36,5 +36,5 @@ def test_there_are_examples() -> None:
         for name in MODULES
     }
 
-    assert examples["statefun.sdk.storage"] > 0
+    assert examples["statefun.sdk.message"] > 0
     assert sum(examples.values()) > 0

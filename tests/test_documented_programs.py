@@ -29,8 +29,8 @@ from statefun.dev.spark_application import FileClock
 from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import FromDate
 from statefun.module.topic_routes import AvroValues
+from statefun.sdk.encoding import typed
 from statefun.sdk.functions import default_functions
-from statefun.sdk.types import typed
 
 pytestmark = pytest.mark.takes(minutes=1.5)
 

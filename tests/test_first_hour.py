@@ -191,7 +191,7 @@ def test_the_way_of_the_readme_leads_to_a_greeting(machine: Machine, greeter: Pa
         broker.terminate()
         broker.communicate(timeout=SECONDS)
     assert said.splitlines()[-1] == STOPPED
-    assert "running 1 function; checkpoint" in said
+    assert "running 1 function, with the " in said
 
 
 @pytest.fixture(scope="module")

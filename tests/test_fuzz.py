@@ -43,7 +43,7 @@ from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, effect_stream
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream, read_egress_records
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
-from statefun.sdk.types import typed
+from statefun.sdk.encoding import typed
 
 CASES = int(os.environ.get("STATEFUN_FUZZ_CASES", "300"))
 fuzzed = settings(

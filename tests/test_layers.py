@@ -23,6 +23,7 @@ ALLOWED = {
         "msgspec",
         "pydantic",
         "typing_extensions",
+        "mypy_extensions",
     },
     "formats": {
         "statefun.formats",
@@ -72,6 +73,7 @@ ALLOWED = {
         "statefun.sdk",
         "google.protobuf",
         "attrs",
+        "mypy_extensions",
     },
     "module": {
         "statefun.module",

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Final
 
 from statefun.sdk.address import Address
 
-SEPARATOR = b"\0"
-_make_address = partial(tuple.__new__, Address)
+SEPARATOR: Final = b"\0"
+_make_address: Final = partial(tuple.__new__, Address)
 
 
 def address_key(address: Address) -> bytes:

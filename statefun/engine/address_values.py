@@ -6,27 +6,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from typing import Final
 
-import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.engine.clock import Clock
+from statefun.engine.plain_states import encoded_values, read_values
 from statefun.engine.row import Row
 from statefun.engine.troubles import put_trouble, read_trouble
 from statefun.engine.under_way import UnderWay
 from statefun.engine.wheel import rounded_up
 from statefun.protocol.runtime_pb2 import AddressState
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, caused
 from statefun.sdk.invocation_batch import NO_TROUBLE, Trouble
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
-_NEVER = -2
-_make_value = partial(tuple.__new__, TypedValue)
+_NEVER: Final = -2
+_make_value: Final = partial(tuple.__new__, TypedValue)
 
 
-@attrs.define
 class Chunks:
     """The numbers of the chunks with further waiting messages of an address; see the module ``chunks``."""
 
@@ -46,76 +46,63 @@ class Chunks:
 class AddressValues:
     """The state of one address while its messages are dispatched, and its immediate messages."""
 
-    __slots__ = (
-        "_expiries",
-        "_overflowed_in",
-        "_wake",
-        "changed",
-        "chunks",
-        "immediate",
-        "immediate_count",
-        "is_held_back",
-        "is_not_admitted",
-        "later",
-        "lost",
-        "trouble",
-        "under_way",
-        "values",
-        "waiting",
-        "waiting_size",
-        "waiting_until",
-    )
+    # Most addresses never set these attributes, so that each object gets them from its class.
+    changed: bool = False
+    """Whether the state differs from the stored one, so that it has to be stored again."""
+    immediate_count: int = 0
+    """How many immediate messages the address has sent in this micro-batch until now."""
+    is_held_back: bool = False
+    """Whether the address is not called again in this micro-batch, as messages of it have to wait."""
+    is_not_admitted: bool = False
+    """Whether messages that the address has sent itself wait until the function's transport admits a call."""
+    waiting_size: int = 0
+    """Approximate size of ``waiting``, in bytes."""
+    waiting_until: int = 0
+    """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
+    under_way: UnderWay | None = None
+    """The call that has left its micro-batch, if any; all messages of the address wait for its result."""
+    lost: int = 0
+    """How many times in a row the process of a long call of the address has ended during the call."""
+    _overflowed_in: int = _NEVER
+    """The newest micro-batch in which a message could not be immediate, and went through the outbox.
+
+    ``_NEVER`` if the outbox has delivered all such messages."""
+    _wake: int = 0
+    """The due time of the wake-up that is on its way; 0 if none is."""
 
     def __init__(self, stored: bytes | None) -> None:
         self.values: dict[str, TypedValue] = {}
         """The current values by name."""
-        self.changed = False
-        """Whether the state differs from the stored one, so that it has to be stored again."""
         self.immediate: deque[Row] = deque()
         """Messages that the address has sent and that are delivered in the same micro-batch."""
-        self.immediate_count = 0
-        """How many immediate messages the address has sent in this micro-batch until now."""
         self.waiting: list[bytes] = []
         """The first messages that wait until the function can be called; each is a serialized ``Retry``."""
         self.chunks = Chunks()
         """The chunks with the waiting messages that come after ``waiting``."""
         self.trouble = NO_TROUBLE
         """The failed attempts to call the address, if its function is behind an endpoint."""
-        self.is_held_back = False
-        """Whether the address is not called again in this micro-batch, as messages of it have to wait."""
-        self.is_not_admitted = False
-        """Whether messages that the address has sent itself wait until the function's transport admits a call."""
-        self.waiting_size = 0
-        """Approximate size of ``waiting``, in bytes."""
-        self.waiting_until = 0
-        """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
         self.later: list[bytes] = []
         """Messages for the next micro-batch, which come after the messages in ``waiting``."""
-        self.under_way: UnderWay | None = None
-        """The call that has left its micro-batch, if any; all messages of the address wait for its result."""
-        self.lost = 0
-        """How many times in a row the process of a long call of the address has ended during the call."""
-        self._overflowed_in = _NEVER
-        """The newest micro-batch in which a message could not be immediate, and went through the outbox.
-
-        ``_NEVER`` if the outbox has delivered all such messages."""
         self._expiries: dict[str, int] = {}
         """When values expire, by name, in milliseconds since the epoch."""
-        self._wake = 0
-        """The due time of the wake-up that is on its way; 0 if none is."""
-        if not stored:
-            return
+        if stored and not read_values(stored, self.values):
+            self._read(stored)
+
+    def _read(self, stored: bytes) -> None:
+        """Read a stored state that has more than values without expiry."""
         try:
             state = AddressState.FromString(stored)
         except DecodeError as error:
-            raise CheckpointError(
+            text = (
                 f"a stored state of {len(stored)} bytes is damaged ({error}); restore the "
                 "checkpoint from a copy"
-            ) from error
+            )
+            raise caused(CheckpointError(text), error) from error
         if state.HasField("crowded"):
             self._overflowed_in = state.crowded
-        for value in state.values:
-            self.values[value.name] = _make_value((value.typename, value.value))
+        self.values = {
+            value.name: _make_value((value.typename, value.value)) for value in state.values
+        }
         self.waiting_until = state.waiting_until
         if state.waiting_until or state.waiting or state.lost or state.HasField("stored"):
             self._read_waiting(state)
@@ -133,7 +120,9 @@ class AddressValues:
         self.lost = state.lost
         if state.HasField("stored"):
             numbers = state.stored
-            self.chunks = Chunks(numbers.first, numbers.asked, numbers.end, numbers.size)
+            chunks = self.chunks
+            chunks.first, chunks.asked = numbers.first, numbers.asked
+            chunks.end, chunks.size = numbers.end, numbers.size
 
     def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
         """Apply the assignments and deletions of values by an invocation batch."""
@@ -286,8 +275,16 @@ class AddressValues:
     def encoded(self) -> bytes | None:
         """Return the state in its stored form; None if there is nothing to store."""
         waits = bool(self.waiting or self.chunks or self.under_way)
-        if not (self.values or waits) and self._overflowed_in == _NEVER:
-            return None
+        if not waits and self._overflowed_in == _NEVER:
+            if not self.values:
+                return None
+            if not (self._wake or self._expiries) and self.trouble == NO_TROUBLE:
+                return encoded_values(self.values)
+        return self._encoded(waits=waits)
+
+    def _encoded(self, *, waits: bool) -> bytes:
+        """Return a state that has more than values without expiry in its stored form."""
+        chunks = self.chunks
         state = AddressState(wake=self._wake)
         if waits:
             state.waiting.extend(self.waiting)
@@ -295,9 +292,10 @@ class AddressValues:
             state.lost = self.lost
         if self.under_way is not None:
             self.under_way.put(state)
-        if self.chunks:
+        if chunks:
             numbers = state.stored
-            numbers.first, numbers.asked, numbers.end, numbers.size = attrs.astuple(self.chunks)
+            numbers.first, numbers.asked = chunks.first, chunks.asked
+            numbers.end, numbers.size = chunks.end, chunks.size
         if self.trouble != NO_TROUBLE:
             put_trouble(state.trouble, self.trouble)
         if self._overflowed_in != _NEVER:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
@@ -20,32 +20,58 @@ from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
+from statefun.sdk.invocation_batch import (
+    NO_TROUBLE,
+    FailedInvocation,
+    Invocation,
+    InvocationBatch,
+)
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import TypedValue
 
-_NO_ROW = -1
-_NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
+_make_batch: Final = partial(tuple.__new__, InvocationBatch)
+_NO_ROW: Final = -1
+_NONE: Final[Mapping[int, RetriedMessage]] = MappingProxyType({})
 
 
-class Call(NamedTuple):
-    """A call of a function: an invocation batch, and the rows of a group that it was made from."""
+class Call:
+    """A call of a function: an invocation batch, and the rows of a group that it was made from.
 
-    group: Group
-    key: bytes
-    """The key of the called address: the group's own key, or that of the target of immediate messages."""
-    function: StatefulFunction
-    batch: InvocationBatch
-    rows: Sequence[int]
-    """The index of each message's row in the group's columns; empty if the messages are immediate ones."""
-    retried: Mapping[int, RetriedMessage] = _NONE
-    """The retry envelopes in which messages have waited, by the message's index in the batch."""
-    originals: Sequence[TypedValue] = ()
-    """The value of each message before deserializers decoded records; empty if no record was decoded."""
-    left: int = 0
-    """When the call left its micro-batch, in milliseconds since the epoch; 0 if it has not."""
+    Args:
+        group: the messages and the state of the address.
+        key: the key of the called address: the group's own key, or that of the target of immediate messages.
+        function: the function.
+        batch: the messages of the call, and the state that the function sees.
+        rows: the index of each message's row in the group's columns; empty if the messages are immediate ones.
+        retried: the retry envelopes in which messages have waited, by the message's index in the batch.
+        originals: the value of each message before deserializers decoded records; empty if no record was
+            decoded.
+        left: when the call left its micro-batch, in milliseconds since the epoch; 0 if it has not.
+    """
+
+    __slots__ = ("batch", "function", "group", "key", "left", "originals", "retried", "rows")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one object for each address: keywords would take time
+        self,
+        group: Group,
+        key: bytes,
+        function: StatefulFunction,
+        batch: InvocationBatch,
+        rows: Sequence[int],
+        retried: Mapping[int, RetriedMessage] = _NONE,
+        originals: Sequence[TypedValue] = (),
+        left: int = 0,
+    ) -> None:
+        self.group = group
+        self.key = key
+        self.function = function
+        self.batch = batch
+        self.rows = rows
+        self.retried = retried
+        self.originals = originals
+        self.left = left
 
     def record(self, index: int) -> RecordOrigin | None:
         """Return the origin of a message that was an ingress record; None for other messages."""
@@ -115,7 +141,8 @@ def batch_of(
 ) -> InvocationBatch:
     """Return an invocation batch that can look up its messages' ingress records in rows and retry envelopes."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
-    return InvocationBatch(address, group.values.values, invocations, look_up)
+    parts = address, group.values.values, invocations, look_up, NO_TROUBLE, False, None
+    return _make_batch(parts)
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
@@ -187,7 +214,8 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
             yield again.SerializeToString()
             continue
         sender, argument, trace = call.batch.invocations[index]
-        typename, value = call.originals[index] if call.originals else argument
+        original: Any = call.originals[index] if call.originals else argument
+        typename, value = original  # None if the message has no value
         yield RetriedMessage(
             caller=address_key(sender) if sender else b"",
             typename=typename,
@@ -202,7 +230,8 @@ def waiting_row(group: Group, row: int) -> bytes:
     """Return the message in a row of a group as a retry envelope, the form in which messages wait."""
     columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
     if typename == RETRY:
-        return value
+        envelope: bytes = value
+        return envelope
     return RetriedMessage(
         caller=columns.caller[row] or b"",
         typename=typename,

@@ -16,11 +16,12 @@ from statefun.engine.record_routes import RecordRoutes
 from statefun.module.topic_routes import TopicRoute
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.deadline import Alarm
+from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation_batch import FailedInvocation
 from statefun.sdk.raised import class_name, deserializer_failed, traceback_of
 from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import TypedValue, encoded
+from statefun.sdk.types import TypedValue
 
 
 class Deserialized(NamedTuple):

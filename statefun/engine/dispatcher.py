@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from statefun.engine import chunks, delays
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
+from statefun.engine.awaited_calls import AwaitedCalls
 from statefun.engine.buckets import send
 from statefun.engine.calls import (
     Call,
@@ -33,7 +34,7 @@ from statefun.engine.invoker import Invoker
 from statefun.engine.left_calls import LeftCalls, Reactions
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
-from statefun.engine.running_calls import CallRunner, Left, RunningCall, WaitingRunner
+from statefun.engine.running_calls import CallRunner, Left, WaitingRunner
 from statefun.engine.sending import Sender
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.engine.wheel import TIMERS_NAMESPACE
@@ -90,6 +91,9 @@ class Dispatcher:
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate)
         self._runner = runner or WaitingRunner()
         self._left = LeftCalls(clock, run, self._runner, self._transports)
+        self._awaited = AwaitedCalls(
+            self._left, self._transports, self._invoke, self._deserialized, self._batch_for
+        )
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
         self._invocations = 0
@@ -122,7 +126,7 @@ class Dispatcher:
                 async_calls.append(call)
         while async_calls:
             results = self._runner.run(
-                [partial(self._run_async, each, effects) for each in async_calls],
+                [partial(self._awaited.run, each, effects) for each in async_calls],
                 self._concurrency,
             )
             next_calls: list[Call | PendingCall] = []
@@ -151,32 +155,7 @@ class Dispatcher:
     def _has_to_wait(self, values: AddressValues) -> bool:
         if values.under_way is not None or values.is_held_back:
             return True
-        return values.waiting_until > self._clock.now()
-
-    async def _run_async(
-        self, call: Call | PendingCall, effects: Effects, running: RunningCall
-    ) -> CallOutcome:
-        """Run a call of a coroutine function, or of a function behind an endpoint.
-
-        Messages to an endpoint are decoded only after its transport has admitted the call.
-        """
-        if isinstance(call, PendingCall):
-            postponed = await self._transports.admit(call)
-            if postponed is not None:
-                return postponed
-            if not (call.rows or call.group.values.waiting):
-                return None  # all messages are in chunks, which have not returned them yet
-            self._transports.resume(call.group)
-            ready = self._deserialized(call.decoded(), effects)
-            if ready is None:
-                return None
-            call = ready
-        run = self._left.run(call, self._batch_for(call), self._invoke, running)
-        del call, effects  # a call that has left its micro-batch would keep all rows of the task
-        return await run
-
-    async def _invoke(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
-        return await self._invoker.invoke_async(function, batch, self._sender.check)
+        return bool(values.waiting_until) and values.waiting_until > self._clock.now()
 
     def _conclude(
         self, call: Call | PendingCall, outcome: CallOutcome | Left, effects: Effects
@@ -189,6 +168,11 @@ class Dispatcher:
             self._transports.postpone(call.group, messages, outcome, effects)
         elif outcome is not None:
             self._collect_result(*outcome, effects)
+
+    def _invoke(
+        self, function: StatefulFunction, batch: InvocationBatch
+    ) -> Coroutine[Any, Any, InvocationResult]:
+        return self._invoker.invoke_async(function, batch, self._sender.check)
 
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call as its function sees it."""

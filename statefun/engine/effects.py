@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from statefun.engine.sinks import headers_size
 from statefun.sdk.egress import KafkaEgressMessage
@@ -16,7 +16,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 
 Spark reads an Arrow batch as a whole, into memory outside of its heap, and this memory is small. And a column
 of a batch holds 2 GiB at most, while one invocation may send more than that."""
-_NUMBER_BYTES = 4
+_NUMBER_BYTES: Final = 4
 """The approximate size of a number or of a null, in bytes."""
 
 

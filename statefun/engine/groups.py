@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Final
+
+from mypy_extensions import mypyc_attr
 
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
@@ -17,18 +19,19 @@ from statefun.sdk.address import Address
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
-OWN_PREFIX = "statefun."
+OWN_PREFIX: Final = "statefun."
 """The prefix of the typenames of the engine's own messages, such as wake-ups."""
 
 _NEVER = -2
-_make_value = partial(tuple.__new__, TypedValue)
-_make_invocation = partial(tuple.__new__, Invocation)
+_make_value: Final = partial(tuple.__new__, TypedValue)
+_make_invocation: Final = partial(tuple.__new__, Invocation)
 
 
 COLUMNS = ("caller", "typename", "value", "trace", "flags")
 """The columns that the dispatcher reads for every row; see :class:`Columns`."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a test watches it
 class Columns:
     """Messages as rows of ``envelope.ROW_SCHEMA``, column by column.
 
@@ -45,7 +48,7 @@ class Columns:
         self,
         caller: Sequence[bytes | None],
         typename: Sequence[str],
-        value: Sequence[bytes],
+        value: Sequence[Any],  # bytes, or None
         trace: Sequence[str | None],
         flags: Sequence[int],
         *,
@@ -106,15 +109,32 @@ class Columns:
         return original(origin) if self.flags[row] & REPLAYED else origin
 
 
-class Group(NamedTuple):
-    """The messages of one address in a micro-batch, and the state of the address."""
+class Group:
+    """The messages of one address in a micro-batch, and the state of the address.
 
-    key: bytes
-    columns: Columns
-    start: int
-    """The index of the group's first row in ``columns``."""
-    end: int
-    """The index after that of the group's last row."""
-    values: AddressValues
-    last: bool = True
-    """Whether the address gets no further rows in this micro-batch."""
+    Args:
+        key: the key of the address.
+        columns: the rows of many addresses.
+        start: the index of the group's first row in ``columns``.
+        end: the index after that of the group's last row.
+        values: the state of the address.
+        last: whether the address gets no further rows in this micro-batch.
+    """
+
+    __slots__ = ("columns", "end", "key", "last", "start", "values")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one object for each address: keywords would take time
+        self,
+        key: bytes,
+        columns: Columns,
+        start: int,
+        end: int,
+        values: AddressValues,
+        last: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        self.key = key
+        self.columns = columns
+        self.start = start
+        self.end = end
+        self.values = values
+        self.last = last

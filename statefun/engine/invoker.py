@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from statefun.sdk.context import PrepareMessage
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Invoker:
     """Calls functions with invocation batches."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
@@ -14,5 +14,6 @@ class Row(NamedTuple):
     caller: bytes
     """The key of the address that has sent the message."""
     typename: str
-    value: bytes
+    value: Any
+    """The encoded value: bytes; None for a message without a value."""
     trace: str | None = None

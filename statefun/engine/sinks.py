@@ -94,22 +94,25 @@ def egress_record(
         UnknownEgressError: if ``egresses`` has no such egress.
         DefinitionError: if the egress cannot accept the value, or the record is too large for it.
     """
-    if message.typename not in egresses:
+    sink = egresses.get(message.typename)
+    if sink is None:
         declared = ", ".join(sorted(egresses)) or "none"
         raise UnknownEgressError(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
-    sink = egresses[message.typename]
     record = sink.convert(message)
-    if not isinstance(record, KafkaEgressMessage | None):
+    if record is None:
+        return None
+    if not isinstance(record, KafkaEgressMessage):
         raise DefinitionError(
             f"the connector of egress {message.typename} has returned {record!r:.200} for a message; it must "
             "return a KafkaEgressMessage, or None to send nothing"
         )
-    if record is not None and sink.topics:
+    if sink.topics:
         record = transformed_record(record, sink.topics, now)
-    if record is not None:
-        _check_size(record, sink)
+        if record is None:
+            return None
+    _check_size(record, sink)
     return record
 
 
@@ -124,7 +127,9 @@ def _kafka_record(
 
 
 def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
-    size = len(record.value or b"") + headers_size(record.headers)
+    size = len(record.value or b"")
+    if record.headers:
+        size += headers_size(record.headers)
     if record.key is not None:
         size += len(record.key.encode())
     if size > sink.max_record_size:

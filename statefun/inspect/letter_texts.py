@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statefun.inspect.dead_letter import DeadLetter
+from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.primitives import (
     BoolType,
@@ -18,7 +19,7 @@ from statefun.sdk.primitives import (
     StringType,
 )
 from statefun.sdk.printable import json_content, printable
-from statefun.sdk.types import Type, encoded
+from statefun.sdk.types import Type
 
 LETTER_COLUMNS = ("id", "time (UTC)", "address", "from", "error")
 _WIDEST = 60

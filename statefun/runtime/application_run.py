@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.compilation import is_compiled
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServer
@@ -226,9 +227,10 @@ class Run:
     def _log_start(self, ui: str | None) -> None:
         count = len(self._definition.functions)
         logger.info(
-            "running %d function%s; checkpoint %s%s",
+            "running %d function%s, %s; checkpoint %s%s",
             count,
             "" if count == 1 else "s",
+            "with the compiled engine" if is_compiled() else "with the engine in Python",
             self._settings.checkpoint.shown,
             f"; Spark's UI {ui}" if ui else "",
         )

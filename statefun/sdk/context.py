@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, overload
 
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
+from statefun.sdk.encoding import check_value
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
 from statefun.sdk.tracing import traced
-from statefun.sdk.types import Type, check_value
+from statefun.sdk.types import Type
 from statefun.sdk.values import Values
 
 _MAX_DELAY = timedelta(days=365_250)

@@ -24,15 +24,15 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from signal import ITIMER_REAL, getitimer
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from statefun.sdk.address import Address
 
 logger = logging.getLogger("statefun")
 
-_ROUNDING = 0.001
+_ROUNDING: Final = 0.001
 """Seconds added to each timer's delay: a timer may ring early, and a timer of 0 seconds never rings."""
-_LONGEST = 1e8
+_LONGEST: Final = 1e8
 """The longest timer in seconds (three years). For a longer timeout, the timer is set repeatedly."""
 
 
@@ -161,9 +161,9 @@ class Alarm:
             _warn(self._target, self.seconds or 0.0)
 
 
-_alarms: list[Alarm] = []
+_alarms: Final[list[Alarm]] = []
 """The alarms that are switched on, outermost first; the signal handler rings the last one."""
-_holders: list[int] = []
+_holders: Final[list[int]] = []
 """The main thread's identifier while a :class:`HeldTimer` has installed the timer; otherwise empty."""
 _Hook = Callable[["sys.UnraisableHookArgs"], Any]
 _hooks: list[_Hook] = []

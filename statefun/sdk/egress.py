@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
+from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.kafka_parts import Headers, check_placement, header_bytes, value_bytes
 from statefun.sdk.shortening import shortened
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
-from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
+from statefun.sdk.types import Type, TypedValue, as_typed_value
 
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SHOWN = 300
@@ -54,6 +55,9 @@ class EgressMessage:
     def __init__(self, typename: str, typed_value: TypedValue) -> None:
         self.typename = checked_typename(typename)
         self._typed_value = as_typed_value(typed_value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EgressMessage, (self.typename, self.typed_value)
 
     @property
     def typed_value(self) -> TypedValue:
@@ -155,6 +159,17 @@ class KafkaEgressMessage(EgressMessage):
                 f"a record for egress {typename}, topic {topic}: "
                 f"its key, value or a header is not valid Unicode: {error}"
             ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts: dict[str, Any] = {
+            "topic": self.topic,
+            "value": self.value,
+            "key": self.key,
+            "headers": self.headers,
+            "partition": self.partition,
+            "timestamp": self.timestamp,
+        }
+        return partial(KafkaEgressMessage, self.typename, **parts), ()
 
     @property
     def typed_value(self) -> TypedValue:

@@ -32,7 +32,7 @@ reasons, so that programs which catch those exceptions still work.
 from __future__ import annotations
 
 from json import JSONDecodeError
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import attrs
 from google.protobuf.message import DecodeError
@@ -224,6 +224,15 @@ class EngineError(StatefunError):
     """Spark itself failed."""
 
     code = "SF900"
+
+
+E = TypeVar("E", bound=StatefunError)
+
+
+def caused(error: E, cause: BaseException) -> E:
+    """Return ``error`` with its cause, which compiled code leaves out of ``raise ... from``."""
+    error.__cause__ = cause
+    return error
 
 
 def by_code(code: str) -> type[StatefunError]:

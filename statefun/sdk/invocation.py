@@ -6,11 +6,13 @@ The engine, the server of the request-reply protocol and the test kit use it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
+from typing import Final
 
-from statefun.sdk.address import Address
+from statefun.sdk.call_failures import failed_invocation, timeout_error
 from statefun.sdk.context import (
     Context,
     PrepareMessage,
@@ -19,42 +21,25 @@ from statefun.sdk.context import (
 )
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
-from statefun.sdk.errors import (
-    FunctionError,
-    InvocationError,
-    StateDecodeError,
-    UnexpectedValueError,
-    UnknownEgressError,
-    UnknownFunctionError,
-    ValueDecodeError,
-)
 from statefun.sdk.failure import OnFailure
-from statefun.sdk.handlers import Handlers, refuse_coroutine
+from statefun.sdk.handlers import refuse_coroutine
 from statefun.sdk.invocation_batch import (
+    NO_TROUBLE,
     FailedInvocation,
     Invocation,
     InvocationBatch,
     InvocationResult,
     Postponed,
 )
-from statefun.sdk.message import Message, received
-from statefun.sdk.raised import class_name, line_of, text_of, traceback_of
+from statefun.sdk.message import Message, ReceivedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
 from statefun.sdk.watchdog import Stretch, finished, finished_here
 
-_PLACED: Sequence[type[InvocationError]] = (
-    FunctionError,
-    InvocationError,
-    UnexpectedValueError,
-    UnknownEgressError,
-    UnknownFunctionError,
-    ValueDecodeError,
-)
-"""The errors whose texts already name the address."""
-_NOTHING_SENT = Sent().counts()
-_NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
+_make_result: Final = partial(tuple.__new__, InvocationResult)
+_NOTHING_SENT: Final = Sent().counts()
+_NOTHING_CHANGED: Final[Mapping[str, TypedValue | None]] = MappingProxyType({})
 
 
 def invoke(
@@ -185,7 +170,7 @@ class _Run:
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
         batch = self._batch
-        message = received(batch.target, argument, batch.record, index)
+        message = ReceivedMessage(batch.target, argument, batch.record, index)
         begin_message(self.context, message, caller, trace)
         if index:
             self._counts_before = self._sent.counts()
@@ -204,16 +189,16 @@ class _Run:
     def take_back(self, index: int, error: BaseException) -> None:
         if self._served:
             if type(error) is CallTimeoutError:
-                error = _timeout_error(self._function)
+                error = timeout_error(self._function)
             if self._function.on_failure is not OnFailure.SKIP or not isinstance(error, Exception):
                 raise error
         self._sent.take_back(self._counts_before)
         self._values.restore(self._changes_before)
-        self._failures.append(_failed(self._function, self._batch.target, index, error))
+        self._failures.append(failed_invocation(self._function, self._batch.target, index, error))
 
     def result(self, postponed: Postponed | None = None) -> InvocationResult:
         sent = self._sent
-        return InvocationResult(
+        parts = (
             self._values.changed,
             sent.messages,
             sent.delayed,
@@ -221,26 +206,6 @@ class _Run:
             self._failures,
             self._function.expiring,
             postponed,
+            NO_TROUBLE,
         )
-
-
-def _failed(
-    function: StatefulFunction, target: Address, index: int, error: BaseException
-) -> FailedInvocation:
-    # The first frames are those of this module and of the dispatch to handlers.
-    text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))
-    if type(error) is CallTimeoutError:  # isinstance would ask users' classes
-        error = _timeout_error(function)
-    if type(error) is StateDecodeError:  # its text names the value, but not the address
-        where = f"function {target.typename} at address {target}: {text_of(error.message)}"
-        return FailedInvocation(index, StateDecodeError(where), StateDecodeError.__name__, text)
-    for placed in _PLACED:
-        if type(error) is placed:
-            return FailedInvocation(index, placed(text_of(error.message)), placed.__name__, text)
-    place = f"function {target.typename} failed at address {target}"
-    failure = FunctionError(f"{place}: {line_of(error)}")
-    return FailedInvocation(index, failure, class_name(error), text)
-
-
-def _timeout_error(function: StatefulFunction) -> TimeoutError:
-    return TimeoutError(f"the call took longer than its timeout of {function.timeout}")
+        return _make_result(parts)

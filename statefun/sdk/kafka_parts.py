@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.times import EPOCH
-from statefun.sdk.types import Type, typed
+from statefun.sdk.types import Type
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
 """Headers as a mapping from names to values, or as pairs, of which several may have the same name."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -10,8 +11,9 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.kinesis_egress_pb2 import KinesisEgressRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.egress import EgressMessage
+from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.types import Type, TypedValue, typed
+from statefun.sdk.types import Type, TypedValue
 
 KINESIS_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord"
 
@@ -73,6 +75,15 @@ class KinesisEgressMessage(EgressMessage):
                 f"a record for egress {typename}, stream {stream}: its key or value is not valid "
                 f"Unicode: {error}"
             ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts: dict[str, Any] = {
+            "stream": self.stream,
+            "partition_key": self.partition_key,
+            "value": self.value,
+            "explicit_hash_key": self.explicit_hash_key,
+        }
+        return partial(KinesisEgressMessage, self.typename, **parts), ()
 
     @property
     def typed_value(self) -> TypedValue:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.annotations import type_of_value
+from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.primitives import (
     BoolType,
@@ -19,13 +20,7 @@ from statefun.sdk.primitives import (
     StringType,
 )
 from statefun.sdk.record import IngressRecord
-from statefun.sdk.types import (
-    Type,
-    TypedValue,
-    as_typed_value,
-    default_types,
-    typed,
-)
+from statefun.sdk.types import Type, TypedValue, as_typed_value, default_types
 
 T = TypeVar("T")
 
@@ -72,6 +67,13 @@ class Message:
         self._record: FindRecord | None = None
         self._index = 0
         self._type: Type[Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = self.target_typename, self.target_id, self.typed_value
+        return Message, parts, (self.trace, self._record, self._index, self._type)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.trace, self._record, self._index, self._type = state
 
     @property
     def record(self) -> IngressRecord | None:
@@ -198,10 +200,8 @@ def does_not_decode(message: Message, typename: str, error: Exception) -> ValueD
     )
 
 
-def received(
-    target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
-) -> Message:
-    """Make a message as its target receives it; nothing is checked, as the sender has done so.
+class ReceivedMessage(Message):
+    """A message as its target receives it; nothing is checked, as the sender has done so.
 
     Args:
         target: the address that receives the message.
@@ -209,18 +209,19 @@ def received(
         find_record: returns the ingress record of a message by its index; None if a function sent it.
         index: the index of the message, with which ``find_record`` is called.
     """
-    message = _new(Message)
-    message.target_typename = target.typename
-    message.target_id = target.id
-    message.typed_value = typed_value
-    message.trace = None
-    message._record = find_record  # noqa: SLF001 - in place of the constructor
-    message._index = index  # noqa: SLF001 - as above
-    message._type = None  # noqa: SLF001 - as above
-    return message
 
+    __slots__ = ()
 
-_new = object.__new__
+    def __init__(
+        self, target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
+    ) -> None:
+        self.target_typename = target.typename
+        self.target_id = target.id
+        self.typed_value = typed_value
+        self.trace = None
+        self._record = find_record
+        self._index = index
+        self._type = None
 
 
 def type_of(message: Message) -> Type[Any] | None:

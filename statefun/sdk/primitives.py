@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import struct
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from statefun.protocol import types_pb2
 from statefun.sdk.types import SimpleType, simple_type
@@ -12,23 +13,103 @@ from statefun.sdk.types import SimpleType, simple_type
 T = TypeVar("T")
 
 
-def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleType[T]:
-    """Make a primitive type, encoded as the Protobuf ``wrapper`` with one field ``value``."""
+class _Wrapped(Generic[T]):
+    """Encodes values of a primitive type as the Protobuf ``wrapper`` with one field ``value``."""
 
-    def serialize(value: T) -> bytes:
+    def __init__(self, typename: str, wrapper: Any, python_type: type[T]) -> None:
+        self._typename = typename
+        self._wrapper = wrapper
+        self._python_type = python_type
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._typename, self._wrapper, self._python_type)
+
+    def serialize(self, value: T) -> bytes:
+        """Encode ``value``."""
         if value is None:  # Protobuf takes it for "not set", and so for zero
             raise TypeError("None cannot be encoded")
-        message = wrapper(value=value)
-        if type(value) is not python_type or message.value != value:
-            _check_same(value, message.value, python_type)
+        message = self._wrapper(value=value)
+        if type(value) is not self._python_type or message.value != value:
+            _check_same(value, message.value, self._python_type)
         encoded: bytes = message.SerializeToString()
         return encoded
 
-    def deserialize(value: bytes) -> T:
-        return python_type(wrapper.FromString(value).value)  # type: ignore[call-arg]
+    def deserialize(self, value: bytes) -> T:
+        """Decode ``value``."""
+        return self._python_type(self._wrapper.FromString(value).value)  # type: ignore[call-arg]
 
-    serialize.__qualname__ = deserialize.__qualname__ = typename
-    return simple_type(typename, serialize, deserialize, python_type=python_type)
+    def __repr__(self) -> str:
+        return self._typename
+
+
+# The usual values take a short way; Protobuf takes all others, with the same results.
+
+
+class _Number(_Wrapped[T]):
+    """Encodes numbers of a fixed size.
+
+    Args:
+        layout: the layout of the encoded number: a byte for Protobuf's tag, and the number.
+        tag: the tag.
+    """
+
+    def __init__(
+        self, typename: str, wrapper: Any, python_type: type[T], layout: str, tag: int
+    ) -> None:
+        super().__init__(typename, wrapper, python_type)
+        self._layout = layout
+        self._tag = tag
+        self._struct = struct.Struct(layout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = self._typename, self._wrapper, self._python_type, self._layout, self._tag
+        return type(self), parts
+
+    def serialize(self, value: T) -> bytes:
+        """Encode ``value``."""
+        if type(value) is self._python_type and value:  # Protobuf omits zero
+            try:
+                return self._struct.pack(self._tag, value)
+            except struct.error:
+                return super().serialize(value)
+        return super().serialize(value)
+
+    def deserialize(self, value: bytes) -> T:
+        """Decode ``value``."""
+        if len(value) == self._struct.size and value[0] == self._tag:
+            number: T = self._struct.unpack(value)[1]
+            return number
+        return super().deserialize(value)
+
+
+class _Text(_Wrapped[Any]):
+    """Encodes strings."""
+
+    def serialize(self, value: Any) -> bytes:
+        """Encode ``value``."""
+        if type(value) is str and value.isascii() and 0 < len(value) < _LONG:
+            return b"%c%c%b" % (_TEXT_TAG, len(value), value.encode())
+        return super().serialize(value)
+
+    def deserialize(self, value: bytes) -> Any:
+        """Decode ``value``."""
+        size = len(value) - 2
+        if 0 < size < _LONG and value[0] == _TEXT_TAG and value[1] == size:
+            text = value[2:]
+            if text.isascii():
+                return text.decode()
+        return super().deserialize(value)
+
+
+_TEXT_TAG: Final = 0x0A
+_LONG: Final = 128
+"""The smallest length that takes more than one byte in Protobuf's encoding."""
+
+
+def _type_of(wrapped: _Wrapped[T], python_type: type[T]) -> SimpleType[T]:
+    return simple_type(
+        repr(wrapped), wrapped.serialize, wrapped.deserialize, python_type=python_type
+    )
 
 
 def _check_same(value: Any, again: Any, python_type: type) -> None:
@@ -44,18 +125,22 @@ def _check_same(value: Any, again: Any, python_type: type) -> None:
         raise TypeError(f"decoding would return another value, {again!r}")
 
 
-BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
+BoolType = _type_of(_Wrapped("io.statefun.types/bool", types_pb2.BooleanWrapper, bool), bool)
 """The type of the values True and False."""
 # If several types have one class, its values are sent as the type that is registered first.
-LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
+LongType = _type_of(_Number("io.statefun.types/long", types_pb2.LongWrapper, int, "<Bq", 0x09), int)
 """The type of signed whole numbers of 64 bits."""
-IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)
+IntType = _type_of(_Number("io.statefun.types/int", types_pb2.IntWrapper, int, "<Bi", 0x0D), int)
 """The type of signed whole numbers of 32 bits."""
-DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
+DoubleType = _type_of(
+    _Number("io.statefun.types/double", types_pb2.DoubleWrapper, float, "<Bd", 0x09), float
+)
 """The type of floating-point numbers of 64 bits."""
-FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, float)
+FloatType = _type_of(_Wrapped("io.statefun.types/float", types_pb2.FloatWrapper, float), float)
 """The type of floating-point numbers of 32 bits."""
-StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
+StringType: SimpleType[str] = _type_of(
+    _Text("io.statefun.types/string", types_pb2.StringWrapper, str), str
+)
 """The type of strings, in UTF-8."""
 
 
@@ -69,21 +154,35 @@ BytesType = simple_type("io.statefun.types/bytes", _bytes, _bytes, python_type=b
 """The type of bytes, which stay as they are."""
 
 
-def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
-    """Make a type of whole numbers in big-endian bytes, as Kafka's serializers for Java write them."""
+class _BigEndian:
+    """Encodes whole numbers in big-endian bytes, as Kafka's serializers for Java write them."""
 
-    def serialize(value: int) -> bytes:
+    def __init__(self, typename: str, size: int) -> None:
+        self._typename = typename
+        self._size = size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._typename, self._size)
+
+    def serialize(self, value: Any) -> bytes:
+        """Encode ``value``."""
         if isinstance(value, bool):
             raise TypeError("a bool is not a number")
-        return value.to_bytes(size, "big", signed=True)
+        encoded: bytes = value.to_bytes(self._size, "big", signed=True)
+        return encoded
 
-    def deserialize(value: bytes) -> int:
-        if len(value) != size:
-            raise ValueError(f"a number of {size} bytes cannot be decoded from {len(value)} bytes")
+    def deserialize(self, value: bytes) -> int:
+        """Decode ``value``."""
+        if len(value) != self._size:
+            raise ValueError(
+                f"a number of {self._size} bytes cannot be decoded from {len(value)} bytes"
+            )
         return int.from_bytes(value, "big", signed=True)
 
-    serialize.__qualname__ = deserialize.__qualname__ = typename
-    return simple_type(typename, serialize, deserialize, python_type=int)
+
+def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
+    numbers = _BigEndian(typename, size)
+    return simple_type(typename, numbers.serialize, numbers.deserialize, python_type=int)
 
 
 KafkaIntType = _big_endian_type("io.statefun.kafka/int", 4)

@@ -136,7 +136,8 @@ def _library(frame: traceback.FrameSummary) -> str | None:
     for place, part in enumerate(file.parts[:-1]):
         if part in _INSTALLED:
             return file.parts[place + 1].removesuffix(".py")
-    if file.is_relative_to(_STATEFUN):
+    # The frames of compiled modules have paths that begin with the package.
+    if file.is_relative_to(_STATEFUN) or file.is_relative_to(_STATEFUN.name):
         return _STATEFUN.name
     if file.is_relative_to(_STANDARD_LIBRARY):
         return file.relative_to(_STANDARD_LIBRARY).parts[0].removesuffix(".py")

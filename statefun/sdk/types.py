@@ -5,19 +5,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
-from statefun.sdk.address import RESERVED, TypeName, is_reserved, is_unicode
+from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
 
 T = TypeVar("T")
-
-MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""The largest value, in bytes, that a message or a state can hold."""
 
 
 class TypedValue(NamedTuple):
@@ -331,62 +327,3 @@ def as_typed_value(value: Any) -> TypedValue:
         raise DefinitionError(
             f"a typed value must be a typename and bytes, not {value!r}"
         ) from None
-
-
-def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
-    """Encode ``value`` with ``type_``.
-
-    Raises:
-        DefinitionError: if the type is missing or cannot encode the value.
-    """
-    if not isinstance(type_, Type):
-        raise DefinitionError(
-            f"value {value!r} needs a value_type, which must be a Type, not {type_!r}"
-        )
-    return encoded(value, type_)
-
-
-def encoded(value: Any, type_: Type[Any]) -> TypedValue:
-    """Encode ``value`` with ``type_``, which is not checked to be a type.
-
-    Raises:
-        DefinitionError: if the type cannot encode the value.
-    """
-    try:
-        content = type_.serializer().serialize(value)
-        if not isinstance(content, bytes):
-            raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
-    except Exception as error:
-        raise DefinitionError(
-            f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
-        ) from error
-    return check_value(TypedValue(type_.typename, content))
-
-
-def check_value(typed_value: TypedValue) -> TypedValue:
-    """Check that a value can be sent and stored, and return it.
-
-    Raises:
-        DefinitionError: if the value has more than 64 MiB, is not a typed value, or has a typename
-            that the runtime reserves.
-    """
-    typename, content = typed_value
-    if not (isinstance(typename, str) and isinstance(content, bytes)):
-        raise DefinitionError(f"a typed value must be a typename and bytes, not {typed_value!r}")
-    problem = _typename_problem(typename)
-    if problem:
-        raise DefinitionError(problem)
-    if len(content) > MAX_VALUE_BYTES:
-        raise DefinitionError(
-            f"a value of type {typename} has {len(content):,} bytes, but at most "
-            f"{MAX_VALUE_BYTES:,} can be sent or stored; store the value elsewhere, and send its location"
-        )
-    return typed_value
-
-
-@lru_cache
-def _typename_problem(typename: str) -> str:
-    """Return why a typename is not allowed for values; empty if it is allowed."""
-    if not is_unicode(typename):
-        return f"typename {typename!r} contains a lone surrogate, which UTF-8 cannot encode"
-    return f"typename {typename!r} {RESERVED}" if is_reserved(typename) else ""

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from statefun.sdk.errors import DefinitionError, StateDecodeError
-from statefun.sdk.types import TypedValue, encoded
+from statefun.sdk.encoding import encoded
+from statefun.sdk.errors import DefinitionError, StateDecodeError, caused
+from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
-UNSET = TypedValue("", b"")
+UNSET: Final = TypedValue("", b"")
 """Stands for a value that is neither stored nor changed."""
 
 
@@ -109,7 +110,8 @@ def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
     try:
         return encoded(value, spec.type)
     except DefinitionError as error:
-        raise DefinitionError(f"value {spec.name!r}: {error.message}") from error
+        text = f"value {spec.name!r}: {error.message}"
+        raise caused(DefinitionError(text), error) from error
 
 
 def decoded(spec: ValueSpec, current: TypedValue) -> Any:
@@ -118,18 +120,20 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
     Raises:
         StateDecodeError: naming the value, if it has another type than declared, or cannot be decoded.
     """
-    typename, content = current
-    type_ = spec.type
+    stored: Any = current
+    type_: Any = spec.type  # the user's, which may return anything
+    typename, content = stored
     try:
         if typename == type_.typename:
             return type_.serializer().deserialize(content)
         if type_.reads(typename):
             return type_.decode(typename, content)
     except Exception as error:
-        raise StateDecodeError(
+        text = (
             f"value {spec.name!r} ({len(content)} bytes) does not decode as "
             f"{typename}: {type(error).__name__}: {error}"
-        ) from error
+        )
+        raise caused(StateDecodeError(text), error) from error
     raise StateDecodeError(
         f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
         f"cannot decode it: use another name for the value, or list the type {typename} in the upgrades of "

@@ -42,6 +42,7 @@ from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.encoding import encoded
 from statefun.sdk.invocation_batch import (
     NO_TROUBLE,
     Invocation,
@@ -51,7 +52,6 @@ from statefun.sdk.invocation_batch import (
     Turn,
 )
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.types import encoded
 from statefun.sdk.value_spec import Expiration
 from statefun.testing.remote_calls import call_until_answered
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import isclass
 from itertools import combinations, product
 
 import pytest
@@ -13,6 +14,7 @@ from simulation.disk import Disk, MemoryFolder
 from simulation.run import simulate
 from simulation.sabotage import SABOTAGES, sabotaged
 
+from statefun.compilation import MODULES, is_compiled
 from statefun.engine.effects import EffectRows
 from statefun.engine.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import EffectStream
@@ -56,6 +58,11 @@ def test_a_seed_replays_exactly() -> None:
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_every_rule_matters(name: str) -> None:
     """A runtime that breaks one is found out."""
+    changed = {
+        change.owner.__module__ for change in SABOTAGES[name].changes if isclass(change.owner)
+    }
+    if is_compiled() and not changed.isdisjoint(MODULES):
+        pytest.skip("compiled methods call each other directly; the run in Python breaks the rule")
     assert found_out(name) is not None
 
 

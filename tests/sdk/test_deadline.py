@@ -25,9 +25,9 @@ from statefun import (
     message_builder,
 )
 from statefun.sdk.deadline import standby
+from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
-from statefun.sdk.types import typed
 
 TARGET = Address("t", "hangs", "Ada")
 SOON = timedelta(milliseconds=200)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -396,3 +397,13 @@ def test_none_is_no_primitive_value(value_type: Type[Any]) -> None:
     assert raised.value.message == (
         f"None does not encode as {value_type.typename}: TypeError: None cannot be encoded"
     )
+
+
+def test_records_can_be_pickled() -> None:
+    """A record that was pickled has all of its parts."""
+    record = KafkaEgressMessage(
+        "com.example/out", topic="t", key="k", value=b"v", headers={"h": "x"}, partition=3
+    )
+    again = pickle.loads(pickle.dumps(record))
+    assert again.typed_value == record.typed_value
+    assert again.typename == record.typename

@@ -42,11 +42,13 @@ from statefun import (
 )
 from statefun.protocol.types_pb2 import IntWrapper
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.sdk.context import Sent
+from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import message_to
 from statefun.sdk.primitives import KafkaLongType
-from statefun.sdk.types import typed
+from statefun.sdk.values import Values
 
 FUNCTION = "test.handlers/function"
 ADDRESS = Address(FUNCTION, "Ada")
@@ -174,7 +176,7 @@ def test_a_message_without_a_value_is_none_where_that_is_allowed(
     with pytest.raises(
         UnexpectedValueError, match="takes a message without a value; they take str"
     ):
-        call(Context(ADDRESS, None, None), Message("a/b", "c", empty))  # type: ignore[arg-type] # unused
+        call(Context(ADDRESS, Values({}, {}), Sent()), Message("a/b", "c", empty))
 
 
 @pytest.mark.parametrize(

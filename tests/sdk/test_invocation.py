@@ -27,10 +27,10 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.types import typed
 
 TARGET = Address("com.example.fns", "counter", "Ada")
 CALLER = Address("com.example.fns", "greeter", "Bob")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -57,3 +58,9 @@ def test_other_values_are_no_kinesis_records(value: TypedValue, text: str) -> No
     """A value of another type, or damaged bytes, is an error."""
     with pytest.raises(DefinitionError, match=text):
         KinesisEgressMessage.from_typed_value("t/out", value)
+
+
+def test_records_can_be_pickled() -> None:
+    """A record that was pickled has all of its parts."""
+    record = KinesisEgressMessage("com.example/out", stream="s", partition_key="k", value=b"v")
+    assert pickle.loads(pickle.dumps(record)).typed_value == record.typed_value

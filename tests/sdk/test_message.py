@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ from statefun import (
     message_builder,
     simple_type,
 )
-from statefun.sdk.types import typed
+from statefun.sdk.encoding import typed
 
 TARGET = "com.example.fns/greeter"
 
@@ -265,3 +267,12 @@ def test_a_message_prints_no_content() -> None:
     assert repr(message) == (
         "Message('com.example.fns/greeter', 'Ada', 'io.statefun.types/string', 8 bytes)"
     )
+
+
+def test_messages_can_be_pickled_and_copied() -> None:
+    """A message that was pickled or copied has its target, its value and its trace."""
+    message = message_builder("com.example/f", "Ada", int_value=5)
+    message.trace = "traceparent=00-1"
+    for again in (pickle.loads(pickle.dumps(message)), copy.copy(message)):
+        assert (again.target_typename, again.target_id) == ("com.example/f", "Ada")
+        assert (again.as_int(), again.trace) == (5, "traceparent=00-1")

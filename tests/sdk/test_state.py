@@ -28,9 +28,9 @@ from statefun import (
     state_value,
 )
 from statefun.protocol.types_pb2 import IntWrapper
+from statefun.sdk.encoding import typed
 from statefun.sdk.state import attached, state_specs, write_changes
 from statefun.sdk.storage import Storage
-from statefun.sdk.types import typed
 from statefun.sdk.value_spec import value_specs
 from statefun.sdk.values import Values
 

@@ -20,8 +20,8 @@ from statefun import (
     TypedValue,
     ValueSpec,
 )
+from statefun.sdk.encoding import typed
 from statefun.sdk.storage import Storage
-from statefun.sdk.types import typed
 from statefun.sdk.value_spec import value_specs
 from statefun.sdk.values import Values
 

@@ -36,10 +36,11 @@ from statefun import (
 )
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.sdk.annotations import automatic_type, type_of_value
+from statefun.sdk.encoding import typed
 from statefun.sdk.fields import is_immutable, text_of_annotation
 from statefun.sdk.message import message_to
 from statefun.sdk.structured import StructuredType
-from statefun.sdk.types import SimpleType, typed
+from statefun.sdk.types import SimpleType
 
 V = TypeVar("V")
 

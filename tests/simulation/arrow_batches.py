@@ -44,7 +44,7 @@ def arrow_batches(
         batch, following = rows[start : start + most], rows[start + most : start + most + 1]
         groups = [*_groups(batch, state, continued)]
         if following and following[0].target == groups[-1].key:
-            groups[-1] = groups[-1]._replace(last=False)
+            groups[-1].last = False
             continued = {groups[-1].key: groups[-1].values}
         yield groups
 

@@ -11,17 +11,18 @@ UTF-8. In the other direction, Spark accepts any pickle of a tuple from a worker
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 import pyspark
 
 from statefun.sdk.errors import CheckpointError
 
-_TEXT = b"c__builtin__\nbytearray\nX"
-_LENGTH = struct.Struct("<I")
-_BEFORE = len(_TEXT) + _LENGTH.size
-_SHORT = 256
+_TEXT: Final = b"c__builtin__\nbytearray\nX"
+_LENGTH: Final = struct.Struct("<I")
+_BEFORE: Final = len(_TEXT) + _LENGTH.size
+_SHORT: Final = 256
 """If a value has at least this many bytes, its length takes four bytes in a pickle, otherwise one byte."""
-_END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
+_END: Final = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
 
 
 def pickled(value: bytes) -> bytes:
