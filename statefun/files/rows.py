@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -178,7 +179,9 @@ def _is_integer(bits: int, value: object) -> bool:
 def _is_double(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         return False
-    return isfinite(float(value))
+    # Arrow refuses a larger exponent even of zero.
+    exponent = Decimal(value).as_tuple().exponent
+    return isfinite(float(value)) and int(exponent) <= sys.float_info.max_10_exp
 
 
 def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:

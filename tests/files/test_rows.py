@@ -150,6 +150,7 @@ def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
         (pa.int64(), "9223372036854775807", 2**63 - 1),
         (pa.float64(), "12345678901234567.89", 12345678901234567.89),
         (pa.float64(), "3", 3.0),
+        (pa.float64(), "0E308", 0.0),
         (pa.decimal128(20, 2), "12345678901234567.89", Decimal("12345678901234567.89")),
         (pa.decimal128(20, 2), '"-1.5"', Decimal("-1.50")),
         (pa.date32(), '"2026-01-31"', date(2026, 1, 31)),
@@ -182,6 +183,7 @@ def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
         (pa.int64(), "1.0", "column c must have values of type bigint, not 1.0"),
         (pa.int64(), "true", "column c must have values of type bigint, not True"),
         (pa.float64(), "1e400", r"column c must have values of type double, not 1E\+400"),
+        (pa.float64(), "0E309", r"column c must have values of type double, not 0E\+309"),
         (pa.float64(), "NaN", "NaN is not a number of JSON"),
         (
             pa.decimal128(4, 2),

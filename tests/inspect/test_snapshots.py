@@ -98,9 +98,9 @@ def test_snapshots_of_a_running_application_lose_and_repeat_nothing(
             target = tmp_path / f"snapshot-{min(number, 2)}"  # the last one replaces the third
             taken.append(take_snapshot(Folder.at(checkpoint), Folder.at(target)))
     batches = [snapshot.batch for snapshot in taken]
-    everything = {f"{key} {count + 1}" for key in keys for count in range(4 * 5 * 2)}
+    kafka.send(topic, [(key, "last") for key in keys])  # so that the counts of all others show
+    everything = {f"{key} {count + 1}" for key in keys for count in range((4 * 5 + 1) * 2)}
     before = set(written(kafka, out))
-    assert everything - before  # the application was stopped in the middle
 
     for number in (0, 2):
         copy, later = tmp_path / f"copy-{number}", kafka.topic(f"later-{number}")

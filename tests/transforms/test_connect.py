@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -134,6 +135,9 @@ OPTIONS = {
         )
     ),
 }
+_GREGORIAN = -12_219_292_800
+"""When the Gregorian calendar began, in seconds since the epoch."""
+_NEGATIVE = re.compile(r"-\d+")
 FOR_PARTS = set(OPTIONS) - {"ValueToKey", "TimestampRouter", "RegexRouter"}
 
 
@@ -162,6 +166,9 @@ def test_transforms_give_the_results_of_connect(
         "key": _json(record.key),
         "value": _json(record.value),
     }
+    # Java's dates before that are Julian ones.
+    old = [number for number in _NEGATIVE.findall(str(asked)) if int(number) < _GREGORIAN]
+    assume(not (name == "TimestampConverter" and old))
     transforms = [(name + part, options)]
     if name == "TimestampConverter" and drawn.draw(st.booleans()):
         # Connect does not write dates without a schema: numbers have to follow them.
