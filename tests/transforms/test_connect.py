@@ -181,6 +181,9 @@ def test_transforms_give_the_results_of_connect(
         # Connect gives a field that has the new name of another one the other's value.
         assume(not (each.schema is not None and _new_names(options) & {*dict(each.schema.fields)}))
     if isinstance(ours, str):
+        # Java knows more years, and takes a sign for a part of a number in a text without separators.
+        assume("the year must be from 1 to 9999" not in ours)
+        assume("does not match the pattern yyyyMMdd" not in ours)
         assert "error" in theirs, ours
         return
     assume(not _has_infinity(ours.key.value) and not _has_infinity(ours.value.value))
