@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the form of the hot modules: compiled, or Python.
 
-A wheel has the compiled modules beside those in Python. A checkout has them in ``build/compiled``, in a folder
+A wheel has each compiled module next to its source. A checkout has them in ``build/compiled``, in a folder
 that is named by a digest of the sources and of Python: if a source is changed, or another
 commit checked out, the folder has another name, and Python's modules are used. With ``STATEFUN_PURE=1`` in
 the environment, they are used in any case.

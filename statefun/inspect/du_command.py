@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from statefun.inspect.checkpoint_options import add_checkpoint
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import INGRESSES
 from statefun.runtime.terminal.table import counted, print_table
@@ -24,40 +25,40 @@ class Part(NamedTuple):
     holds: str
     """What the files hold, and with what their size grows."""
     patterns: tuple[str, ...]
-    """Patterns of the files' paths; the first part with a matching pattern counts."""
+    """Patterns of the files' paths, in which ``*`` also stands for folders; the first part that matches counts."""
 
 
 PARTS = (
     Part(
         "state: tables",
         "the states of all addresses: grows with their number and size",
-        ("state/**/*.sst",),
+        ("state/*.sst",),
     ),
     Part(
         "state: changes",
         "the changes of the last hundred micro-batches: grows with their number of messages",
-        ("state/**/*.changelog", "state/**/*.delta"),
+        ("state/*.changelog", "state/*.delta"),
     ),
     Part(
         "state: snapshots",
         "lists of the tables of earlier versions, and small tables: grows with the tables",
-        ("state/**",),
+        ("state/*",),
     ),
     Part(
         "outbox",
         "effects that are not published and delivered yet: grows while an egress is down",
-        ("outbox/**",),
+        ("outbox/*",),
     ),
     Part(
         "connectors",
         "the progress of connectors: grows with the number of files that are read and kept",
-        ("connectors/**",),
+        ("connectors/*",),
     ),
-    Part("timers", "which seconds have pending timers: grows with their number", ("timers/**",)),
+    Part("timers", "which seconds have pending timers: grows with their number", ("timers/*",)),
     Part(
         "Spark's logs",
         "the offsets and commits of the last hundred micro-batches",
-        ("offsets/**", "commits/**", "sources/**", "metadata"),
+        ("offsets/*", "commits/*", "sources/*", "metadata"),
     ),
     Part(
         "playground",
@@ -67,7 +68,7 @@ PARTS = (
     Part(
         "other",
         "what the next start has to know: ingresses, clusters, functions, runs",
-        ("**",),
+        ("*",),
     ),
 )
 """The parts of a checkpoint, in the order in which they are printed."""
@@ -102,7 +103,7 @@ def usage(sizes: Mapping[str, int]) -> list[Usage]:
 def add_command(commands: Any) -> None:
     """Add the command ``du`` to the parser of the command line."""
     du = commands.add_parser("du", help="print what of a checkpoint takes how much space")
-    du.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+    add_checkpoint(du)
     du.add_argument("--json", action="store_true", help="print the sizes as JSON")
 
 
@@ -144,11 +145,4 @@ def _document(each: Usage) -> dict[str, object]:
 
 
 def _part_of(path: str) -> Part:
-    return next(part for part in PARTS if any(_matches(path, pattern) for pattern in part.patterns))
-
-
-def _matches(path: str, pattern: str) -> bool:
-    folder, is_deep, name = pattern.partition("**")
-    if not is_deep:
-        return PurePosixPath(path).match(pattern)
-    return path.startswith(folder) and (not name or PurePosixPath(path).match(name.lstrip("/")))
+    return next(part for part in PARTS if any(fnmatchcase(path, each) for each in part.patterns))

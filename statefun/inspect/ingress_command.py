@@ -7,11 +7,16 @@ import argparse
 import json
 from typing import Any
 
+from statefun.inspect.checkpoint_options import (
+    add_checkpoint,
+    add_no_lock,
+    check_lock,
+    usable,
+)
 from statefun.inspect.ingress_positions import forget_ingress, ingress_positions, rename_ingress
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lock import shows_runs
 from statefun.runtime.terminal.table import print_table
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shortening import shortened
 
 _HEAD = ("ingress", "state", "next offset")
@@ -38,7 +43,7 @@ def add_command(commands: Any) -> None:
         "again, it begins at its startup position",
     )
     for action in (list_, rename, forget):
-        action.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+        add_checkpoint(action)
     for action in (rename, forget):
         action.add_argument("ingress", help="the ingress, as 'list' prints it")
     rename.add_argument("name", help="its new id; for an ingress of a connector, with the kind")
@@ -48,12 +53,7 @@ def add_command(commands: Any) -> None:
         help="delete the offsets; without it, the command only prints what it would delete",
     )
     for action in (rename, forget):
-        action.add_argument(
-            "--no-lock",
-            action="store_true",
-            help="for a checkpoint that is not on a local file system, or that a run with "
-            "checkpoint-lock=none has used: you make sure that no application runs with it",
-        )
+        add_no_lock(action)
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -66,20 +66,16 @@ def run_command(options: argparse.Namespace) -> None:
         StatefunError: if the command fails.
     """
     checkpoint = Folder.at(options.checkpoint)
-    try:
+    with usable(checkpoint):
         if options.action == "list":
             _list(checkpoint, as_json=options.json)
             return
-        _check_lock(checkpoint, has_lock=not options.no_lock)
+        check_lock(checkpoint, no_lock=options.no_lock)
         if options.action == "rename":
             rename_ingress(checkpoint, options.ingress, options.name, has_lock=checkpoint.is_local)
             print(f"ingress {options.name} goes on where ingress {options.ingress} has stopped")
         else:
             _forget(checkpoint, options.ingress, is_sure=options.yes)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
 
 
 def _list(checkpoint: Folder, *, as_json: bool) -> None:
@@ -109,16 +105,3 @@ def _forget(checkpoint: Folder, name: str, *, is_sure: bool) -> None:
     print(
         f"the offsets of ingress {name} are deleted; if declared, it begins at its startup position"
     )
-
-
-def _check_lock(checkpoint: Folder, *, has_lock: bool) -> None:
-    if has_lock and not checkpoint.is_local:
-        raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: make sure that "
-            "no application runs with it, then add --no-lock"
-        )
-    if has_lock and not shows_runs(checkpoint):
-        raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may still run, "
-            "as it has not recorded its end: make sure that the run has ended, and add --no-lock"
-        )

@@ -6,11 +6,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from datetime import timedelta
+from contextlib import contextmanager
 
 import attrs
 
+from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.connector_folder import (
     clear_connector_folder,
@@ -24,14 +24,11 @@ from statefun.runtime.checkpoint.ingress_order import (
     SourceOffset,
     check_format,
 )
-from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.renamed_ingresses import forget_command
 from statefun.runtime.ingress.identities import rename_identity
 from statefun.runtime.ingress.stopping import STOPS, rewrite_read_offsets, stops_of_last_run
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ConfigurationError
-
-_AT_ONCE = timedelta(0)
 
 
 @attrs.frozen
@@ -178,7 +175,7 @@ def _position(checkpoint: Folder, name: str) -> IngressPosition:
 @contextmanager
 def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[None]:
     """Lock the checkpoint during the block, and finish before it what the last run has left to the next one."""
-    with checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext():
+    with locked(checkpoint, has_lock=has_lock):
         finish_change(checkpoint)
         rewrite_read_offsets(checkpoint)
         checkpoint.remove(

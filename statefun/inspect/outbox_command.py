@@ -12,6 +12,12 @@ from typing import Any
 
 from statefun.engine.effects import row_size
 from statefun.engine.sinks import EgressRecord
+from statefun.inspect.checkpoint_options import (
+    add_checkpoint,
+    add_no_lock,
+    check_lock,
+    usable,
+)
 from statefun.inspect.unpublished import (
     UnpublishedRecords,
     records_to_skip,
@@ -19,9 +25,8 @@ from statefun.inspect.unpublished import (
     unpublished_records,
 )
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lock import shows_runs
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import printable
 
 _ORIGIN = ("batch", "state", "egress", "lane")
@@ -47,7 +52,7 @@ def add_command(commands: Any) -> None:
         "next start publishes all other records",
     )
     for action in (list_, skip_):
-        action.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+        add_checkpoint(action)
     skip_.add_argument(
         "--batch",
         type=int,
@@ -74,12 +79,7 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="remove the records; without it, the command only prints how many it would remove",
     )
-    skip_.add_argument(
-        "--no-lock",
-        action="store_true",
-        help="for a checkpoint that is not on a local file system, or that a run with "
-        "checkpoint-lock=none has used: you make sure that no application runs with it",
-    )
+    add_no_lock(skip_)
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -92,15 +92,11 @@ def run_command(options: argparse.Namespace) -> None:
         StatefunError: if the command fails.
     """
     checkpoint = Folder.at(options.checkpoint)
-    try:
+    with usable(checkpoint):
         if options.action == "list":
             _list(checkpoint, with_records=options.records)
         else:
             _skip(checkpoint, options)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
 
 
 def _list(checkpoint: Folder, *, with_records: bool) -> None:
@@ -157,17 +153,10 @@ def _described(record: EgressRecord) -> tuple[str, ...]:
 
 def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     batch, egress, numbers = options.batch, options.egress, options.record
-    if not (checkpoint.is_local or (options.no_lock and options.save)):
-        raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: "
-            "make sure that no application runs with it, then add --no-lock, and --save with a local "
-            "file for the removed records"
-        )
-    if not (shows_runs(checkpoint) or options.no_lock):
-        raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
-            "still run, as it has not recorded its end: make sure that the run has ended, and add --no-lock"
-        )
+    # The default file for the removed records is next to the checkpoint.
+    no_lock = options.no_lock and (checkpoint.is_local or options.save is not None)
+    further = ", and --save with a local file for the removed records"
+    check_lock(checkpoint, no_lock=no_lock, further=further)
     count = len(records_to_skip(checkpoint, batch, egress, numbers))
     chosen = f"{counted(count, 'record')} of batch {batch} for egress {egress}"
     if not options.yes:

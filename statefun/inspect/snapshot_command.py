@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from statefun.inspect.checkpoint_options import add_checkpoint
 from statefun.inspect.snapshots import Progress, restore_snapshot, take_snapshot
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.terminal.status_line import StatusLine, renews_lines
@@ -20,7 +21,7 @@ def add_commands(commands: Any) -> None:
     snapshot = commands.add_parser(
         "snapshot", help="copy a checkpoint, also while its application runs"
     )
-    snapshot.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+    add_checkpoint(snapshot)
     snapshot.add_argument(
         "target",
         help="an empty folder, or one with an earlier snapshot of the checkpoint: then only new "

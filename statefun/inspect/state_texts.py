@@ -61,7 +61,7 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
 
     Args:
         report: the report.
-        now: the present time in milliseconds since the epoch, which tells what has expired.
+        now: the present time in milliseconds since the epoch: values that expire before it have expired.
     """
     if report.values:
         rows: list[Sequence[str]] = [("name", "type", "bytes", "expires (UTC)", "value")]

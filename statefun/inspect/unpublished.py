@@ -13,23 +13,19 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from statefun.engine.sinks import EgressRecord
+from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, sync_path
-from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.outbox import Outbox, Share, Staged
 from statefun.runtime.checkpoint.skips import write_skips
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError, ConfigurationError
-
-_AT_ONCE = timedelta(0)
 
 
 @attrs.frozen
@@ -129,7 +125,7 @@ def skip(  # noqa: PLR0913 - it names one set of records, and where to keep them
     """
     # Checked before the lock creates a file in the folder, which may not be a checkpoint.
     records_to_skip(checkpoint, batch, egress, numbers)
-    with checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext():
+    with locked(checkpoint, has_lock=has_lock):
         staged = _staged(checkpoint, batch, egress)
         chosen = _chosen(checkpoint, staged, egress, numbers)
         _save(save, checkpoint, staged, egress, chosen)

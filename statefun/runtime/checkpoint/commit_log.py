@@ -16,6 +16,7 @@ from statefun.runtime.spark_internals.log_files import (
     METADATA,
     OFFSETS_FOLDER,
     BatchOffsets,
+    batches_in,
     check_commit,
     newest_batch,
     query_id,
@@ -38,7 +39,7 @@ class CommitLog:
 
     def committed(self) -> list[int]:
         """Return the numbers of the committed batches whose files are still there, in order."""
-        return sorted(int(name) for name in self._commits.names() if name.isdecimal())
+        return batches_in(self._commits.names())
 
     def planned(self) -> int:
         """Return the number of the newest planned batch; -1 if no batch is planned."""
@@ -46,7 +47,7 @@ class CommitLog:
 
     def planned_batches(self) -> list[int]:
         """Return the numbers of the planned batches whose offsets Spark has not deleted yet."""
-        return sorted(int(name) for name in self._offsets.names() if name.isdecimal())
+        return batches_in(self._offsets.names())
 
     def has(self, batch: int) -> bool:
         """Return whether ``batch`` is committed.

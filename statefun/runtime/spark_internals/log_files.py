@@ -30,7 +30,12 @@ _NO_OFFSET = "-"
 
 def newest_batch(names: Iterable[str]) -> int:
     """Return the newest batch in a log, given the names of its files; -1 if the log has no batch."""
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
+    return max(batches_in(names), default=-1)
+
+
+def batches_in(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the batches in a log, in order, given the names of its files."""
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def query_id(content: bytes, file: str) -> str:

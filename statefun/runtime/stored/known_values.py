@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about the functions with state in a checkpoint: their names, and the types of their values."""
+"""The functions with state that a checkpoint names, and the types of their values."""
 
 from __future__ import annotations
 

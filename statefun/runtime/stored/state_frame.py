@@ -50,7 +50,7 @@ def state(
         typename: the typename of the function.
         at_batch: the number of the micro-batch whose state is read; the newest committed one if not given.
         functions: the functions of the application, which declare the types of their values. Without the function,
-            the checkpoint tells the names of the values, and which of them are of primitive types.
+            the checkpoint has the names of the values, and says which of them are of primitive types.
 
     Returns:
         The column ``id``, a column for each value, and a column ``undecoded``: a map, by name, of values that do not

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands that work on a checkpoint have in common: their arguments, the lock, and errors of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+_AT_ONCE = timedelta(0)
+
+
+def add_checkpoint(command: Any) -> None:
+    """Add the argument for the checkpoint to a command."""
+    command.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+
+
+def add_no_lock(command: Any) -> None:
+    """Add the option ``--no-lock`` to a command that changes a checkpoint."""
+    command.add_argument(
+        "--no-lock",
+        action="store_true",
+        help="for a checkpoint that is not on a local file system, or that a run with "
+        "checkpoint-lock=none has used: you make sure that no application runs with it",
+    )
+
+
+@contextmanager
+def usable(checkpoint: Folder) -> Iterator[None]:
+    """During the block, raise errors of the file system as a CheckpointError that names the checkpoint."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
+
+
+def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
+    """Check that a lock shows whether an application runs with a checkpoint, or that the user makes sure of that.
+
+    Args:
+        checkpoint: the checkpoint.
+        no_lock: whether the user makes sure.
+        further: what the user has to do besides, for the error.
+
+    Raises:
+        ConfigurationError: if neither is so.
+    """
+    if no_lock:
+        return
+    if not checkpoint.is_local:
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: "
+            f"make sure that no application runs with it, then add --no-lock{further}"
+        )
+    if not shows_runs(checkpoint):
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
+            "still run, as it has not recorded its end: make sure that the run has ended, and add --no-lock"
+        )
+
+
+def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[None]:
+    """Return a context manager that locks a checkpoint, if ``has_lock``, so that no application can run with it.
+
+    Entering it raises a CheckpointError if an application runs with the checkpoint.
+    """
+    return checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext()
