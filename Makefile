@@ -4,18 +4,18 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## Prepare Java and .venv (every other target does this first)
-	@$(PYTHON) scripts/bootstrap.py
-
-compiled: ## Compile the modules that each message goes through, if there is a C compiler
+setup: ## Prepare Java and .venv, and compile the engine if there is a C compiler
 	@$(PYTHON) scripts/bootstrap.py compiled
 
-demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
+ready: # Python and Java, for what does not run for long
+	@$(PYTHON) scripts/bootstrap.py
+
+demo: ready ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)
 
 # What is fast and finds most: the tests of what a message goes through, and of the pages that name it.
@@ -34,9 +34,10 @@ test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS go
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 		-m "not broker and not spark" $(ARGS)
 
-coverage: setup coverage-tools ## Run all tests, and print which lines and branches they took; ARGS goes to pytest
+coverage: ready coverage-tools ## Run all tests, and print which lines and branches they took; ARGS goes to pytest
 	@rm -rf build/coverage
-	@$(VENV)/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	@# It sees Python's lines, not those of compiled code.
+	@STATEFUN_PURE=1 $(VENV)/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 	@$(VENV)/python -m coverage combine -q
 	@$(VENV)/python -m coverage html -q
 	@$(VENV)/python -m coverage json -q
@@ -64,18 +65,18 @@ soak: setup ## Kill and freeze a real application's processes, and check every r
 endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
 	@PYTHONPATH=tests $(VENV)/python -m endurance $(ARGS)
 
-compat: setup ## Try Spark's internals with another release: make compat SPARK=4.3.0
+compat: ready ## Try Spark's internals with another release: make compat SPARK=4.3.0
 	@$(VENV)/python scripts/compat.py $(SPARK)
 
-lint: setup ## Check style and types
+lint: ready ## Check style and types
 	@$(VENV)/ruff check
 	@$(VENV)/ruff format --check
 	@$(VENV)/mypy
 
-format: setup ## Format the code
+format: ready ## Format the code
 	@$(VENV)/ruff format
 
-protocol: setup ## Generate statefun/protocol from proto/
+protocol: ready ## Generate statefun/protocol from proto/
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python scripts/generate_protocol.py
 
 changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="--yes --version 0.2.0" writes it
@@ -84,7 +85,7 @@ changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="
 changelog-tools:
 	@$(PYTHON) scripts/bootstrap.py changelog
 
-docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
+docs: ready ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py
 
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs

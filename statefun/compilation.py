@@ -47,6 +47,8 @@ MODULES = (
 GROUP = "statefun_compiled"
 """The name of the compiled code of all modules, from which mypyc makes the name of its library."""
 LIBRARY = f"{GROUP}__mypyc"
+_USED = ("engine", "module", "runtime", "runtime/dispatch", "runtime/spark_internals", "sdk")
+"""The packages of these modules and of what they import: compiled code relies on the types of both."""
 _PURE = "STATEFUN_PURE"
 _PARENT = Path(__file__).parent.parent
 _DIGITS = 16
@@ -60,10 +62,9 @@ def source_of(module: str, root: Path = _PARENT) -> Path:
 def compiled_folder(root: Path = _PARENT) -> Path:
     """Return the folder for the compiled modules of a checkout, by the present content of their sources."""
     digest = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
-    # Compiled code relies on the types of what it uses, and these packages have most of that.
-    sources = {source_of(module, root) for module in MODULES}
-    sources.update(*((root / "statefun" / name).glob("*.py") for name in ("engine", "sdk")))
-    for source in sorted(sources):
+    for source in sorted(
+        source for name in _USED for source in root.joinpath("statefun", name).glob("*.py")
+    ):
         digest.update(source.read_bytes())
     return root / "build" / "compiled" / digest.hexdigest()[:_DIGITS]
 
