@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from soak_elsewhere import Elsewhere
 from soak_functions import FUNCTIONS, LEDGERS, ORDERED, SEMANTICS, SLOW
 from soak_processes import PATIENCE, Driver
-from soak_verdict import PARTITIONS, Output, verdict
+from soak_verdict import PARTITIONS, Ends, Output, verdict
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -60,8 +61,15 @@ class Soak:
     """How many entries each address with slow calls was sent."""
     done: Counter[str] = attrs.Factory(Counter)
     drivers: list[Driver] = attrs.Factory(list)
+    restores: dict[str, list[Ends]] = attrs.Factory(lambda: {name: [] for name in SEMANTICS})
+    """By the egresses' semantics, the ends of their topics each time when a snapshot replaced the checkpoint."""
     elsewhere: Elsewhere = attrs.field(init=False)
     """The server of the ledgers, which does not run yet."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.folder / "checkpoint"
 
     def __attrs_post_init__(self) -> None:
         self.elsewhere = Elsewhere(self.prefix, self.folder / "elsewhere.log")
@@ -98,7 +106,7 @@ class Soak:
     def waiting(self) -> int:
         """Return how many bytes of entries wait for the server of the ledgers."""
         try:
-            content = read_framed(Folder.at(str(self.folder / "checkpoint")), WAITING)
+            content = read_framed(Folder.at(str(self.checkpoint)), WAITING)
         except FileNotFoundError:
             return 0
         return int(json.loads(content)["after"])
@@ -152,6 +160,17 @@ class Soak:
         self.drivers.append(driver)
         return driver
 
+    def snapshot(self, name: str) -> None:
+        """Copy the checkpoint, whatever the application does meanwhile; a further time, copy what is new."""
+        self._statefun("snapshot", self.checkpoint, self.folder / name)
+
+    def lose_checkpoint(self, snapshot: str) -> None:
+        """Go on with a snapshot in the place of the checkpoint; the application does not run."""
+        shutil.rmtree(self.checkpoint)
+        self._statefun("restore", self.folder / snapshot, self.checkpoint, "--records-may-repeat")
+        for semantic, restores in self.restores.items():
+            restores.append(self._ends(f"{self.prefix}{semantic}"))
+
     def crash_at(self, point: str) -> None:
         """Let the driver die at a named point."""
         driver = self.start(point=point, number=self.random.randrange(1, 4))
@@ -170,7 +189,8 @@ class Soak:
         """
         driver = self.start(records=10_000)
         self.elsewhere.start()
-        exact = Output(self.address, f"{self.prefix}exactly-once")
+        topic = f"{self.prefix}exactly-once"
+        exact = Output(self.address, topic, self.restores["exactly-once"])
         self.wait_for(driver, lambda: exact.read() >= self.sent)
         names = [*(f"f{number}" for number in range(FUNCTIONS)), *ORDERED]
         self._produce([(name, "audit") for name in names])
@@ -185,7 +205,7 @@ class Soak:
         if self.waiting():
             return f"{self.waiting()} bytes are counted as waiting, and all entries are received"
         counted = {name: chain[0] for name, chain in audits.chains.items()}
-        return verdict(self.address, self.prefix, counted, self.sent)
+        return verdict(self.address, self.prefix, counted, self.sent, self.restores)
 
     def close(self) -> None:
         """End all processes of the application."""
@@ -209,11 +229,16 @@ class Soak:
 
     def commits(self) -> int:
         """Return the newest batch that is committed; -1 if none is."""
-        numbers = [path.name for path in (self.folder / "checkpoint" / "commits").glob("[0-9]*")]
+        numbers = [path.name for path in (self.checkpoint / "commits").glob("[0-9]*")]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
     def check_group_offsets(self) -> None:
         """Check that the consumer group is nowhere ahead of the last committed batch."""
+        if ahead := self.group_ahead():
+            raise AssertionError(ahead)
+
+    def group_ahead(self) -> str:
+        """Describe where the consumer group is ahead of the last committed batch; empty if nowhere."""
         consumer = Consumer(
             {"bootstrap.servers": self.address, "group.id": f"{self.prefix}soak"},
         )
@@ -221,14 +246,33 @@ class Soak:
         asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         # In this order: the remains of a driver may still commit batches.
         committed = _answer(partial(consumer.committed, asked))
-        log = CommitLog(Folder.at(str(self.folder / "checkpoint")))
+        log = CommitLog(Folder.at(str(self.checkpoint)))
         batch = log.newest()
         ends = (log.end_offsets(batch)[0] if batch >= 0 else None) or {}
         read = ends.get(topic, {})
+        consumer.close()
         for found in committed:
             if found.offset > read.get(str(found.partition), 0):
-                raise AssertionError(f"{found} is ahead of batch {batch}, which has read {read}")
+                return f"{found} is ahead of batch {batch}, which has read {read}"
+        return ""
+
+    def _statefun(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "statefun.cli", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise AssertionError(f"{command} ended with {done.returncode}: {done.stderr}")
+
+    def _ends(self, topic: str) -> Ends:
+        """Return the ends of a topic when nothing comes any more: a broker may have got more than it has taken."""
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends"})
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        before, ends = None, None
+        while before is None or before != ends:
+            before = ends
+            ends = {each.partition: consumer.get_watermark_offsets(each)[1] for each in partitions}
+            time.sleep(1)
         consumer.close()
+        return ends or {}
 
     def _produce(self, records: list[tuple[str, str]]) -> None:
         producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})

@@ -172,6 +172,25 @@ def _take_server_away(soak: Soak, driver: Driver) -> Driver:
     return driver
 
 
+def _lose_disk(soak: Soak, driver: Driver) -> Driver:
+    """Restore the application from a snapshot, which was made while it ran, after its disk is lost."""
+    number = len(soak.restores["none"])
+    soak.snapshot(f"snapshot-{number}")
+    _let_work(soak, driver)
+    soak.snapshot(f"snapshot-{number}")
+    _let_work(soak, driver)
+    driver.kill()
+    driver.wait_for_all()
+    soak.lose_checkpoint(f"snapshot-{number}")
+    successor = _living(soak)
+    while soak.group_ahead():  # until it has committed its offsets for the first time
+        soak.wait_for(successor, lambda: not soak.group_ahead())
+        if not successor.is_running:
+            successor = _living(soak)
+    soak.done["disks lost, and snapshots restored"] += 1
+    return successor
+
+
 def toggle_server(soak: Soak) -> None:
     """Start, kill or freeze the server of the ledgers, and send entries to them."""
     soak.random.choice([soak.elsewhere.start, soak.elsewhere.kill, soak.elsewhere.freeze])()
@@ -256,8 +275,9 @@ TROUBLES: tuple[Trouble, ...] = (
     _freeze_jvm,
     _start_rival,
     _take_server_away,
+    _lose_disk,
 )
-"""The troubles that a driver may survive."""
+"""The troubles that a driver may survive, or from which a successor goes on."""
 ENDINGS: tuple[Ending, ...] = (
     kill_all,
     kill_program,

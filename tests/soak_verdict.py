@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 from soak_functions import ORDERED, SEMANTICS, chained
@@ -12,14 +13,42 @@ from soak_functions import ORDERED, SEMANTICS, chained
 PARTITIONS = 2
 Chains = dict[str, list[tuple[int, str]]]
 """Counts and tokens, in order, by the function that has sent them."""
+Ends = Mapping[int, int]
+"""By partition of a topic, the offset behind its last record."""
+
+
+class Surviving:
+    """The records that count of a topic: after a restore from a snapshot, functions begin anew with some."""
+
+    def __init__(self) -> None:
+        self.chains: Chains = {}
+        self.records = 0
+        self._restored: Counter[str] = Counter()
+
+    def add(self, restores: int, name: str, count: int, text: str) -> None:
+        """Add a function's record, which was published after so many restores."""
+        chain = self.chains.setdefault(name, [])
+        if restores > self._restored[name]:
+            self._restored[name] = restores
+            known = [entry for entry in chain if entry[0] < count]
+            self.records -= len(chain) - len(known)
+            chain[:] = known
+        chain.append((count, text))
+        self.records += 1
 
 
 class Output:
-    """The records of a topic of a soak, as far as they are read."""
+    """The records of a topic of a soak, as far as they are read.
 
-    def __init__(self, address: str, topic: str) -> None:
-        self.chains: Chains = {}
-        self._records = 0
+    Args:
+        address: of the broker.
+        topic: its name.
+        restores: the ends of the topic at each restore of the application's checkpoint from a snapshot.
+    """
+
+    def __init__(self, address: str, topic: str, restores: Sequence[Ends] = ()) -> None:
+        self._surviving = Surviving()
+        self._restores = restores
         self._ended: set[int] = set()
         self._consumer = Consumer(
             {
@@ -31,18 +60,23 @@ class Output:
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
 
+    @property
+    def chains(self) -> Chains:
+        """What counts of the records that were read."""
+        return self._surviving.chains
+
     def read(self) -> int:
-        """Read on; return how many records there were so far."""
+        """Read on; return how many records there were so far that count."""
         for message in self._consumer.consume(10_000, timeout=0.5):
             partition = message.partition() or 0
             if message.error() is not None:
                 self._ended.add(partition)
                 continue
             self._ended.discard(partition)
-            name, count, text = json.loads(message.value() or b"")
-            self.chains.setdefault(name, []).append((count, text))
-            self._records += 1
-        return self._records
+            offset = message.offset() or 0
+            restores = sum(offset >= ends[partition] for ends in self._restores)
+            self._surviving.add(restores, *json.loads(message.value() or b""))
+        return self._surviving.records
 
     def read_all(self) -> Chains:
         """Read to the end."""
@@ -51,7 +85,13 @@ class Output:
         return self.chains
 
 
-def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], sent: int) -> str:
+def verdict(
+    address: str,
+    prefix: str,
+    counted: Mapping[str, tuple[int, str]],
+    sent: int,
+    restores: Mapping[str, Sequence[Ends]],
+) -> str:
     """Compare the egresses' topics with the counts and digests of all functions.
 
     Args:
@@ -59,6 +99,7 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
         prefix: of the names of topics.
         counted: the answers of all functions to an audit.
         sent: how many messages there were for the functions.
+        restores: the ends of the egresses' topics at each restore of the checkpoint.
 
     Returns:
         A text for each difference; empty if all is well.
@@ -67,7 +108,7 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
     if handled != sent:
         return f"{sent} messages were sent, and {handled} were handled"
     for semantic in SEMANTICS:
-        chains = Output(address, prefix + semantic).read_all()
+        chains = Output(address, prefix + semantic, restores[semantic]).read_all()
         for name, (count, digest) in sorted(counted.items()):
             problem = found_wrong(semantic, chains.get(name, []), count, digest)
             if name in ORDERED:

@@ -17,7 +17,7 @@ from soak_app import INSIDE, OF_PUBLISHING, POINTS
 from soak_functions import chained
 from soak_run import Soak
 from soak_troubles import ENDINGS, TROUBLES, harass, kill_all, kill_program
-from soak_verdict import disorder, found_wrong
+from soak_verdict import Surviving, disorder, found_wrong
 
 from statefun.dev import EmbeddedKafka
 
@@ -122,3 +122,15 @@ def test_the_verdict_finds_entries_in_another_order() -> None:
     assert not disorder(chain)
     assert not disorder(chain[1:])
     assert "{2: 3, 3: 2}" in disorder([(1, "1 a"), (2, "3 c"), (3, "2 b")])
+
+
+def test_after_a_restore_only_what_the_snapshot_knows_counts() -> None:
+    """A function's later records are replaced by those of the restored application; no others are."""
+    surviving = Surviving()
+    for restores, entry in [(0, (1, "a")), (0, (2, "b")), (0, (3, "lost")), (1, (3, "c"))]:
+        surviving.add(restores, "f", *entry)
+    surviving.add(1, "f", 3, "c")  # twice in one life of a checkpoint
+    surviving.add(0, "g", 1, "x")
+
+    assert surviving.chains == {"f": [*CHAIN, CHAIN[-1]], "g": [(1, "x")]}
+    assert surviving.records == 5
