@@ -29,6 +29,7 @@ from statefun.inspect import (
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.endpoint_checks import endpoint_findings
+from statefun.inspect.published_markers import marker_findings
 from statefun.inspect.stored_findings import checkpoint_findings
 from statefun.inspect.validation import Validation, declared_module, validate
 from statefun.module.model import Module
@@ -168,6 +169,7 @@ def _validate(options: argparse.Namespace) -> int:
         )
         if options.connect:
             validation.findings += position_findings(checkpoint, validation.module, _PATIENCE)
+            validation.findings += marker_findings(checkpoint, validation.module, _PATIENCE)
     if options.json:
         findings = [
             {"severity": finding.severity, **attrs.asdict(finding.problem)}

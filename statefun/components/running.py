@@ -8,7 +8,8 @@ from statefun.engine.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import FileFacts, Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_lanes import Writing
-from statefun.runtime.egress.lane import Cluster, Marker, UncertainError, UndeliveredError
+from statefun.runtime.egress.lane import Cluster, UncertainError, UndeliveredError
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.ingress.connector_source import RECORDS, RECORDS_ARROW, Reading
 from statefun.runtime.spark_internals.driver_source import Offset, Source
 

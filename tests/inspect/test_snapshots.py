@@ -119,7 +119,10 @@ def test_snapshots_of_a_running_application_lose_and_repeat_nothing(
 def test_a_person_decides_whether_records_may_repeat(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the option, a start with an exactly-once egress is refused if it has published further batches."""
+    """Without the option, a start with an exactly-once egress is refused if it has published further batches.
+
+    ``statefun validate`` says so before the start.
+    """
     topic, out, snapshot = kafka.topic("in"), kafka.topic("out"), tmp_path / "snapshot"
     kafka.send(topic, [("Ada", "one")])
     run(declared(kafka, topic), functions(out), checkpoint)
@@ -132,14 +135,26 @@ def test_a_person_decides_whether_records_may_repeat(
         CheckpointError, match=r"older copy .*statefun restore --records-may-repeat"
     ):
         run(declared(kafka, topic), functions(out), tmp_path / "refused")
+    module = tmp_path / "module.yaml"
+    module.write_text(declared(kafka, topic))
+    validate = ["validate", str(module), "--connect", "--checkpoint"]
+    assert main([*validate, str(tmp_path / "refused")]) == 1
+    assert main([*validate, str(checkpoint)]) == 0
     assert main(["restore", "--records-may-repeat", str(snapshot), str(tmp_path / "c")]) == 0
+    assert main([*validate, str(tmp_path / "c")]) == 0
     run(declared(kafka, topic), functions(out), tmp_path / "c")
 
     batch = SnapshotFacts.read(Folder.at(snapshot)).batch
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{snapshot} has the checkpoint as of micro-batch {batch}"
     assert said[1].startswith(f"{tmp_path / 'refused'} goes on after micro-batch {batch} (20")
-    assert said[3].startswith("records that exactly-once egresses have published since then may be")
+    assert any(
+        line.startswith("error: ") and "is published, but the newest batch of" in line
+        for line in said
+    )
+    assert said[-2].startswith(
+        "records that exactly-once egresses have published since then may be"
+    )
     first, *others = written(kafka, out)
     assert first == "Ada 1"
     assert {"Ada 2"} <= set(others)

@@ -25,7 +25,8 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import unlocked
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.skips import read_skips, write_skips
-from statefun.runtime.egress.lane import Lane, LaneBatch, Marker
+from statefun.runtime.egress.lane import Lane, LaneBatch
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 

@@ -21,8 +21,9 @@ from statefun.engine.wheel import PendingBuckets
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import MANIFEST, Leftovers, Outbox, Staged
 from statefun.runtime.checkpoint.timer_log import TimerLog
-from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.egress.lane import Lane, LaneBatch, UncertainError
 from statefun.runtime.egress.lane_set import Published
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.tasks import LaneState, LaneTask
 from statefun.runtime.ingress import feedback_tasks
 from statefun.runtime.ingress.committed_messages import CommittedMessages

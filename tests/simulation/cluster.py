@@ -11,7 +11,8 @@ import attrs
 
 from simulation.chaos import Chaos
 from statefun.engine.sinks import EgressRecord
-from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.marker import Marker
 
 
 @attrs.define

@@ -14,8 +14,9 @@ import attrs
 from simulation.cluster import AtLeastOnceModel, ExactlyOnceModel
 from simulation.world import World
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
-from statefun.runtime.egress.lane import Cluster, Lane, Marker, UndeliveredError
+from statefun.runtime.egress.lane import Cluster, Lane, UndeliveredError
 from statefun.runtime.egress.lane_set import LaneTurn
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.egress.tasks import LaneState

@@ -15,13 +15,8 @@ from statefun.engine.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.connector_failures import named_failures
-from statefun.runtime.egress.lane import (
-    Cluster,
-    GatheringCluster,
-    Marker,
-    UncertainError,
-    UndeliveredError,
-)
+from statefun.runtime.egress.lane import Cluster, GatheringCluster, UncertainError, UndeliveredError
+from statefun.runtime.egress.marker import Marker
 from statefun.sdk.errors import ConnectorError
 
 _METHODS = ("open", "write", "close")

@@ -13,8 +13,9 @@ from statefun.engine.letters import DeadLetterTopic
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.egress.lane import Cluster, Lane, Marker
+from statefun.runtime.egress.lane import Cluster, Lane
 from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic

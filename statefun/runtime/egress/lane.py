@@ -19,10 +19,10 @@ claimed all lanes, one has opened each lane after the other's claim, and sees wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import attrs
 
@@ -32,12 +32,12 @@ from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
+from statefun.runtime.egress.marker import OTHER_CHECKPOINT, Marker
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError
 
 _PORTION_BYTES = 32 * 1024 * 1024
 """The size of records, in bytes, after which a transaction ends, so that it is open only for a short time."""
-_ADVICE = "Continue with that other checkpoint, or start with a new checkpoint in another folder"
 
 
 class UncertainError(Exception):
@@ -46,35 +46,6 @@ class UncertainError(Exception):
 
 class UndeliveredError(Exception):
     """The lane was stopped before all records were published; the next run publishes the rest."""
-
-
-class Marker(NamedTuple):
-    """How far a lane is published, and which run owns the lane."""
-
-    batch: int
-    """The number of the last published batch; -1 if no batch is published."""
-    records: int
-    """How many of the lane's records in that batch are published."""
-    digest: bytes
-    """The digest of that batch's manifest."""
-    publisher: str
-    """The id of the run that has published the batch."""
-    owner: str
-    """The id of the run that has claimed the lane."""
-
-    @classmethod
-    def of_json(cls, content: Mapping[str, Any]) -> Marker:
-        """Decode a marker that :meth:`to_json` has encoded.
-
-        >>> marker = Marker(7, 0, b"digest", "this run", "this run")
-        >>> Marker.of_json(marker.to_json()) == marker
-        True
-        """
-        return cls(**{**content, "digest": bytes.fromhex(content["digest"])})
-
-    def to_json(self) -> dict[str, Any]:
-        """Encode the marker as a dict that can be written as JSON."""
-        return {**self._asdict(), "digest": self.digest.hex()}
 
 
 class Cluster(Protocol):
@@ -316,30 +287,21 @@ class Lane:
         Raises:
             CheckpointError: if this run must not publish through the lane.
         """
-        newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
                 f"{self._name}: another run has taken over the lanes, with this checkpoint or a copy of it. "
-                f"{_ADVICE}"
+                f"{OTHER_CHECKPOINT}"
             )
-        if marker.batch > newest:
-            raise CheckpointError(
-                f"{self._name}: batch {marker.batch} is published, but the newest batch of this checkpoint is "
-                f"{newest}: this checkpoint is an older copy of another checkpoint, or was copied while its "
-                f"application ran. {_ADVICE}, or publish those records once more: statefun restore "
-                "--records-may-repeat makes a checkpoint from a snapshot that does so"
-            )
-        if not marker.publisher or self._publishers is None or marker.publisher in self._publishers:
-            return marker
-        staged = self._outbox.staged(marker.batch)
-        if staged is not None and staged.digest == marker.digest:
-            # A run on a copy of the checkpoint has published this very batch. The marker gets this
-            # run's name, as later runs cannot compare the digests: the batch is deleted by then.
-            return marker._replace(publisher=self._run)
-        raise CheckpointError(
-            f"{self._name}: a run with a copy of this checkpoint has published its own batch {marker.batch}, "
-            f"which differs from the batch {marker.batch} of this checkpoint. {_ADVICE}"
-        )
+        publishers = self._publishers
+        if publishers is None:
+            publishers = {marker.publisher}
+        try:
+            is_ours = marker.is_ours(publishers, self._commit_log, self._outbox)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._name}: {error.message}") from error
+        # A run on a copy of the checkpoint may have published this very batch. The marker gets this
+        # run's name, as later runs cannot compare the digests: the batch is deleted by then.
+        return marker if is_ours else marker._replace(publisher=self._run)
 
     def _claim(self) -> None:
         cluster = self._opened()
@@ -375,7 +337,7 @@ class Lane:
         if marker.digest != batch.digest:
             raise CheckpointError(
                 f"{self._name}: another attempt at batch {batch.number} is published already: a copy of "
-                f"this checkpoint is or was used by another run. {_ADVICE}"
+                f"this checkpoint is or was used by another run. {OTHER_CHECKPOINT}"
             )
         return marker.records
 

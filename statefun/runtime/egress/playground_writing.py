@@ -10,7 +10,8 @@ from statefun.engine.sinks import EgressRecord
 from statefun.module.model import PlaygroundDoor
 from statefun.runtime.checkpoint.playground_store import OPEN
 from statefun.runtime.egress.connector_lanes import Writing
-from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.marker import Marker
 
 
 def playground_connection(writing: Writing) -> PlaygroundCluster:

@@ -15,7 +15,8 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
-from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
+from statefun.runtime.egress.lane import UncertainError, UndeliveredError
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered

@@ -31,7 +31,8 @@ from google.protobuf.message import DecodeError
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Progress
-from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed, reason_of
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
@@ -79,14 +80,13 @@ class ProgressTopic:
             TopicError: if the topic cannot be created or checked, or if its cleanup.policy deletes markers.
         """
         admin = self._admin()
-        metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        topic = metadata.topics.get(self.name)
+        existing = self.lanes(timeout)
         try:
-            if topic is None:
+            if not existing:
                 self._create(admin, lanes, timeout)
             else:
                 self._check(admin, timeout)
-                if len(topic.partitions) < lanes:
+                if existing < lanes:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
@@ -97,7 +97,18 @@ class ProgressTopic:
                     f"{self._egress.address}, which cannot be created or checked: "
                     f"{reason_of(error).str()}"
                 ) from error
-        return max(lanes, len(topic.partitions) if topic else 0)
+        return max(lanes, existing)
+
+    def lanes(self, timeout: timedelta) -> int:
+        """Return for how many lanes the topic has partitions; 0 if it does not exist.
+
+        Raises:
+            KafkaError: if no broker answers.
+        """
+        egress = self._egress
+        metadata = cluster_metadata(self._owner, egress.address, self._admin(), timeout)
+        topic = metadata.topics.get(self.name)
+        return 0 if topic is None else len(topic.partitions)
 
     def _create(self, admin: AdminClient, lanes: int, timeout: timedelta) -> None:
         """Create the progress topic; if another process has just created it, check it instead."""

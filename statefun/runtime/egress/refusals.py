@@ -24,7 +24,8 @@ from confluent_kafka import KafkaError as ClientError
 from statefun.engine.letters import DeadLetterTopic, Original
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
-from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import RecordCounter
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata

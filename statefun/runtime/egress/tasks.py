@@ -21,8 +21,9 @@ from pyspark import SparkContext
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
-from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
+from statefun.runtime.egress.lane import Lane, LaneBatch, UndeliveredError
 from statefun.runtime.egress.lane_set import LaneTurn, Published
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OutboxPlace

@@ -48,8 +48,9 @@ from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.egress import producers as kafka_module
 from statefun.runtime.egress import progress_topic
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
-from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, UncertainError
 from statefun.runtime.egress.lane_set import UntilStopped
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic

@@ -32,8 +32,9 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
-from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
+from statefun.runtime.egress.lane import UncertainError, UndeliveredError
 from statefun.runtime.egress.lane_set import UntilStopped
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.producers import ExactlyOnce
 from statefun.runtime.egress.refusals import Refusals, Refused, numbered
 from statefun.runtime.release.group_offsets import GroupOffsets
