@@ -11,6 +11,7 @@ from typing import Any, cast
 from statefun.engine import chunks, delays
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
+from statefun.engine.alarms import on_standby
 from statefun.engine.awaited_calls import AwaitedCalls
 from statefun.engine.buckets import send
 from statefun.engine.calls import (
@@ -40,7 +41,6 @@ from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
-from statefun.sdk.deadline import standby
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import (
     UnknownFunctionError,
@@ -113,8 +113,7 @@ class Dispatcher:
             DispatchError: if the failure policy of a message is to stop the application; then the
                 collected effects must not be used.
         """
-        with standby():
-            yield from self._dispatch(groups, effects)
+        return on_standby(self._dispatch(groups, effects))
 
     def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         async_calls: list[Call | PendingCall] = []

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import gc
+import signal
+
 import pytest
 
 from statefun import (
@@ -70,3 +73,28 @@ def test_immediate_messages_are_delivered_though_the_last_part_has_no_message(ta
             pass
 
     assert handled == ["first", "second"]
+
+
+def test_a_dispatch_that_is_given_up_leaves_no_timer() -> None:
+    """The timer and the handler of signals are what they were before, as at the end of a dispatch."""
+    clock = SystemClock()
+    dispatcher = Dispatcher(
+        program([], "t.fns/f"),
+        BatchClock(clock, clock.now()),
+        batch=1,
+        delivered_up_to=0,
+        concurrency=10,
+        immediate=10,
+    )
+    value = bytes(StringType.serializer().serialize("a message"))
+    keys = [b"Ada\0t.fns/f", b"Bob\0t.fns/f"]
+    columns = Columns(
+        keys, [StringType.typename] * 2, [value] * 2, [None] * 2, [0] * 2, cell=lambda *_: None
+    )
+    groups = [
+        Group(key, columns, row, row + 1, AddressValues(None), True) for row, key in enumerate(keys)
+    ]
+    next(dispatcher.dispatch(groups, Effects()))
+    gc.collect()
+
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)

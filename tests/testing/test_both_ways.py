@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 
 import attrs
 import pytest
+from pyspark import cloudpickle
 
 from statefun import (
     Address,
@@ -28,6 +30,11 @@ from statefun import (
     state_value,
 )
 from statefun.testing import PublishedRecord, TestedApplication
+
+# Workers cannot import test modules, and every application in this process has the types of this one.
+cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
+    sys.modules[__name__]
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
 both = pytest.mark.parametrize("statefun_app", ["in_process", "spark"], indirect=True)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the timer of functions' timeouts installed for all calls of a micro-batch.
+
+This module is not compiled: of a generator that nobody iterates any more, Python runs what has to be undone only
+if the generator is Python code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from statefun.sdk.deadline import standby
+
+_Item = TypeVar("_Item")
+
+
+def on_standby(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield the items of an iterator that makes calls, with the timer installed until the end.
+
+    The former timer and signal handler are restored when the items end or are given up.
+    """
+    with standby():
+        yield from items
