@@ -65,7 +65,7 @@ soak: setup ## Kill and freeze a real application's processes, and check every r
 endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
 	@PYTHONPATH=tests $(VENV)/python -m endurance $(ARGS)
 
-compat: ready ## Try Spark's internals with another release: make compat SPARK=4.3.0
+compat: ready ## Try another release of Spark: make compat SPARK=4.1.2
 	@$(VENV)/python scripts/compat.py $(SPARK)
 
 lint: ready ## Check style and types

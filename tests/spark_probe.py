@@ -44,7 +44,7 @@ from statefun.runtime.spark_internals.jvm import (
 )
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
-from statefun.runtime.spark_internals.state_reader import read_states
+from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 FAILS = "fails"
@@ -116,7 +116,7 @@ def configuration_of_context() -> str:
 def unknown_settings() -> list[str]:
     """Find the settings that this Spark does not know."""
     entries = jvm().org.apache.spark.internal.config.ConfigEntry
-    keys = [configuration.DAEMON, configuration.UNIX_SOCKETS, configuration.RETAINED]
+    keys = [configuration.DAEMON, *configuration.WORKERS, configuration.RETAINED]
     keys += [key for key in configuration.QUERY if "rocksdb" not in key]
     return [key for key in keys if entries.findEntry(key) is None]
 
@@ -262,6 +262,8 @@ def outcomes(session: SparkSession) -> list[Any]:
 @finds
 def states(session: SparkSession) -> list[Any]:
     """Read the state of the query."""
+    if not READS_IDS:
+        return []
     rows = read_states(session, str(FOLDER / CHECKPOINT), "target", "state").collect()
     return [[bytes(row.target).decode(), list(bytes(row.state))] for row in rows]
 
@@ -336,7 +338,7 @@ def main() -> None:
         **configuration.QUERY,
         **configuration.LOCAL_CHECKPOINT,
         configuration.DAEMON: "spark_probe_daemon",
-        configuration.UNIX_SOCKETS: configuration.HAS_UNIX_SOCKETS,
+        **configuration.WORKERS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",

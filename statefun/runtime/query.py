@@ -32,6 +32,7 @@ from statefun.runtime.spark.shipping import import_paths, send_modules
 from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.logs import SPARKS_LOGGERS
+from statefun.runtime.spark_internals.query_progress import learn_newest_offsets
 from statefun.runtime.staging import Staging
 
 logger = logging.getLogger("statefun")
@@ -67,13 +68,14 @@ class Query:
         self._calls = calls
         self._sources: list[Source] = []
         """The sources of connectors and the feedback source, which the run must stop."""
+        self._has_staged = False
 
     def start(self) -> StreamingQuery:
         """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""
         settings = self._settings
         writer = (
             dispatch(self._rows(), self._operator())
-            .writeStream.foreachBatch(self._staging.try_to_stage)
+            .writeStream.foreachBatch(self._stage)
             .option("checkpointLocation", settings.checkpoint.spark_uri)
             .queryName(self._session.sparkContext.appName or "statefun")
         )
@@ -95,6 +97,13 @@ class Query:
             logger.debug(
                 "the query was not stopped, since Spark has stopped already", exc_info=True
             )
+
+    def _stage(self, frame: DataFrame, batch: int) -> None:
+        """Stage a batch when Spark's ``foreachBatch`` asks for it."""
+        self._staging.try_to_stage(frame, batch)
+        if not self._has_staged:
+            self._has_staged = True
+            learn_newest_offsets(self._session)
 
     def _rows(self) -> DataFrame:
         """Return the rows of all ingresses, and of the feedback source."""

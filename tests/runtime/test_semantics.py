@@ -23,7 +23,7 @@ from statefun.dev.spark_application import FileClock
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.reporting.summary import Summary
-from statefun.runtime.spark.session import open_session
+from statefun.runtime.stored.committed_state import with_state
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3)]
 
@@ -63,10 +63,8 @@ class System:
 
     def addresses(self) -> set[str]:
         """Return the addresses that have a row in the state store."""
-        session = open_session(debug=False, state_partitions=None)
-        rows = session.read.format("statestore").load(str(self.checkpoint)).collect()
-        keys = [bytes(row.key.target).decode() for row in rows]
-        return {"/".join(key.split("\0")[::-1]) for key in keys}
+        rows = with_state(Folder.at(self.checkpoint), None, list)
+        return {"/".join(key.decode().split("\0")[::-1]) for key, _ in rows}
 
     def has_timers(self) -> bool:
         """Return whether a delayed message waits."""

@@ -30,10 +30,10 @@ from statefun.runtime.ingress.checked_reading import (
     checked_records,
 )
 from statefun.runtime.ingress.routing import route
+from statefun.runtime.spark_internals.arrow_functions import arrow_schema
 from statefun.runtime.spark_internals.driver_source import (
     Offset,
     Source,
-    arrow_schema,
     planned_tasks,
 )
 

@@ -23,7 +23,7 @@ from statefun.runtime.checkpoint.inbox import AcceptedMessage
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream, read_batches
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.spark_internals.driver_source import arrow_schema
+from statefun.runtime.spark_internals.arrow_functions import arrow_schema
 
 _ARROW_SCHEMA = arrow_schema(ROW_SCHEMA)
 _TASK_RECORDS = 50_000

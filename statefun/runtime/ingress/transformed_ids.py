@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import no_id, transformed_id
 from statefun.runtime.columns import values_of
+from statefun.runtime.spark_internals.arrow_functions import arrow_udf
 from statefun.sdk.errors import RecordError, StatefunError
 from statefun.sdk.record import EncodedRecord
 
@@ -64,8 +65,7 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
 
     reads_values = any(chain.reads_value_for_key for _, chain in changing_chains)
     value = F.col("value") if reads_values else F.lit(None)
-    # PySpark's type hints lack the function.
-    vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
+    vectorised = arrow_udf(ids_of, BinaryType())
     place = ("topic", "partition", "offset", F.unix_millis("timestamp"))
     return vectorised(number, *place, "key", value.cast("binary"))
 

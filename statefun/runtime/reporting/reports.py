@@ -19,6 +19,7 @@ from statefun.runtime.reporting.metrics import Metrics
 from statefun.runtime.reporting.problem_logs import EndpointLog, FailureLog
 from statefun.runtime.reporting.status import Status
 from statefun.runtime.reporting.summary import Summary
+from statefun.runtime.spark_internals.query_progress import newest_progress, recent_progress
 
 
 class Reports:
@@ -76,11 +77,11 @@ class Reports:
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
         self._summary.backlog = self._backlog.count()
-        progress = query.lastProgress
+        progress = newest_progress(query)
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
             # The newest progress may already be that of an idle moment.
-            self._has_begun = self._status.begin(query.recentProgress)
+            self._has_begun = self._status.begin(recent_progress(query))
         self._status.show(progress)
         self._watch.look()
         self._jumps.look()

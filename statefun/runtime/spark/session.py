@@ -137,7 +137,7 @@ def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
     conf = {
         "spark.redaction.regex": _REDACTED,
         configuration.DAEMON: daemon.MODULE,
-        configuration.UNIX_SOCKETS: configuration.HAS_UNIX_SOCKETS,
+        **configuration.WORKERS,
         **configuration.METRICS,
     }
     if script:

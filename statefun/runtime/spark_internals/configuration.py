@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of Spark that its documentation does not list, and the values that statefun gives them.
 
-Based on ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. If Spark no longer knew a key,
+Based on ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.0.2, 4.1.2 and 4.2.0. If Spark no longer knew a key,
 it would ignore the key silently.
 """
 
@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import socket
 
+from statefun.runtime.spark_internals.versions import RELEASE
+
 DAEMON = "spark.python.daemon.module"
 """The setting that names the module of the Python worker daemon."""
 SPARKS_DAEMON = "pyspark.daemon"
-UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""The setting that makes Spark and Python workers communicate through Unix sockets.
+WORKERS = (
+    {"spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower()}
+    if RELEASE >= (4, 1)
+    else {}
+)
+"""The settings that make Spark and Python workers communicate through Unix sockets.
 
 Over TCP, a worker gets its first rows 40 milliseconds late: Nagle's algorithm on the JVM's side waits for an
-acknowledgement, which the kernel of the worker's side delays."""
-HAS_UNIX_SOCKETS = str(hasattr(socket, "AF_UNIX")).lower()
+acknowledgement, which the kernel of the worker's side delays. Spark 4.0 has TCP alone."""
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 """The setting for the number of micro-batches whose files Spark's logs keep."""
 
@@ -48,11 +53,12 @@ METRICS = {
 }
 """Settings of a context that let Prometheus read Spark's metrics, under names that are equal in all runs."""
 
+_CHECKPOINTING = "streaming.checkpointing" if RELEASE >= (4, 1) else "streaming"
 LOCAL_CHECKPOINT = {
     # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
     # switched off.
     "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        f"org.apache.spark.sql.execution.{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
     ),
 }
 """Settings for a checkpoint on a local disk, which let the module ``hadoop`` switch off checksum files."""

@@ -5,8 +5,8 @@ For a data source in Python, Spark itself starts separate processes that plan it
 processes would start and import PySpark, and one of them would keep running.
 
 Based on ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
-``memory.scala`` (``MemoryStreamInputPartition``) of Spark 4.2.0: a source is a table whose scan makes a
-stream; table, scan and stream are interfaces. Spark compares streams, and logs their names.
+``memory.scala`` (``MemoryStreamInputPartition``) of Spark 4.0.2, 4.1.2 and 4.2.0: a source is a table whose scan makes
+a stream; table, scan and stream are interfaces. Spark compares streams, and logs their names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from statefun.runtime.spark_internals.jvm import accept_calls, jvm, new_array
+from statefun.runtime.spark_internals.versions import RELEASE
 
 logger = logging.getLogger("statefun")
 
@@ -62,11 +61,6 @@ class MeasuredSource(Source, Protocol):
         """Return the present metrics by name, without waiting: each micro-batch waits for this call."""
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the schema that Arrow batches must have to become rows of ``schema``."""
-    return to_arrow_schema(schema, timezone="UTC")
-
-
 def planned_tasks(
     session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
 ) -> DataFrame:
@@ -86,6 +80,8 @@ def planned_tasks(
     kind = _MeasuredStream if has_metrics else _Stream
     stream = kind(name, source, failed)
     relation = packages.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+    # Since 4.2, a source of a streaming query has a name, or is without one.
+    nameless = [getattr(relation, "apply$default$9")()] if RELEASE >= (4, 2) else []
     plan = relation(
         none,
         name,
@@ -95,7 +91,7 @@ def planned_tasks(
         none,
         none,
         none,
-        getattr(relation, "apply$default$9")(),
+        *nameless,
     )
     of_rows = packages.org.apache.spark.sql.classic.Dataset.ofRows
     return DataFrame(of_rows(session._jsparkSession, plan), session)  # noqa: SLF001 - it has no public name
@@ -121,7 +117,8 @@ class _Stream:
         self._connector = sql.connector
         self.schema = sql.types.DataType.fromJson(_SCHEMA.json())
         self._offset = lru_cache(4)(sql.execution.datasources.v2.python.PythonStreamingSourceOffset)
-        rows, memory = sql.catalyst.expressions, sql.execution.streaming.runtime
+        rows, streaming = sql.catalyst.expressions, sql.execution.streaming
+        memory = streaming.runtime if RELEASE >= (4, 1) else streaming
         self._value, self._row = jvm().java.lang.Object, rows.GenericInternalRow
         self._unsafe_row, self._to_unsafe = (
             rows.UnsafeRow,

@@ -2,9 +2,9 @@
 """The form in which Spark stores the state of ``applyInPandasWithState``: a pickled row.
 
 Based on the use of ``GroupStateImpl`` in ``ApplyInPandasWithStatePythonRunner.scala``
-(``PythonSQLUtils.toPyRow``) and the pickler of ``net.razorvine`` in Spark 4.2.0. When Spark pickles a row
-with one binary column, the pickle says: call the converter for the row's schema with
-``bytes(bytearray(<text>, "latin-1"))``. The pickle has the text's length in four bytes, and then the text in
+(``PythonSQLUtils.toPyRow``) and the pickler of ``net.razorvine`` in Spark 4.0.2, 4.1.2 and 4.2.0. When Spark pickles a
+row with one binary column, the pickle says: call the converter for the row's schema with
+``bytes(bytearray(<text>, "latin-1"))``; Spark 4.0 leaves ``bytes`` out. The pickle has the text's length in four bytes, and then the text in
 UTF-8. In the other direction, Spark accepts any pickle of a tuple from a worker.
 """
 
@@ -15,6 +15,7 @@ from typing import Final
 
 import pyspark
 
+from statefun.runtime.spark_internals.versions import RELEASE
 from statefun.sdk.errors import CheckpointError
 
 _TEXT: Final = b"c__builtin__\nbytearray\nX"
@@ -22,7 +23,8 @@ _LENGTH: Final = struct.Struct("<I")
 _BEFORE: Final = len(_TEXT) + _LENGTH.size
 _SHORT: Final = 256
 """If a value has at least this many bytes, its length takes four bytes in a pickle, otherwise one byte."""
-_END: Final = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
+_ENCODING: Final = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86R"
+_END: Final = _ENCODING + (b"q\x05\x85Rq\x06tRq\x07." if RELEASE >= (4, 1) else b"q\x05tRq\x06.")
 
 
 def pickled(value: bytes) -> bytes:

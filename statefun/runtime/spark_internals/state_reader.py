@@ -2,7 +2,7 @@
 """Reads the state of ``applyInPandasWithState`` with Spark's reader of state stores.
 
 Based on ``StatePartitionReader.scala``, ``StateDataSource.scala`` and ``FlatMapGroupsWithStateExecHelper.scala``
-(``StateManagerImplV2``) of Spark 4.2.0: the grouping key is in the column ``key``, and the state in
+(``StateManagerImplV2``) of Spark 4.1.2 and 4.2.0: the grouping key is in the column ``key``, and the state in
 ``value.groupState``. The reader needs two things that it does not say:
 
 - The session's setting for the checkpoint format, and not the checkpoint, decides how the reader finds files. With
@@ -20,6 +20,10 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 
+from statefun.runtime.spark_internals.versions import RELEASE
+
+READS_IDS = RELEASE >= (4, 1)
+"""Whether Spark's reader reads states whose files have ids in their names, as in checkpoint format 2."""
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes how Spark's Python worker evaluates functions, and runs the daemon that forks workers.
 
-Based on ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.2.0. The daemon calls ``worker`` in each
+Based on ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.0.2, 4.1.2 and 4.2.0. The daemon calls ``worker`` in each
 process that it forks, and ``worker`` calls ``read_udfs`` for each task, which returns the parts that
 evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
 task, ``read_udfs`` calls ``read_command``, which returns the function and its type.
@@ -129,16 +129,25 @@ class _ArrowStream:
 
     def __init__(self, evaluation: BatchEvaluation) -> None:
         # After the fork.
-        from pyspark.sql.pandas.serializers import ArrowStreamSerializer  # noqa: PLC0415
+        from pyspark.sql.pandas import serializers  # noqa: PLC0415
 
-        self._serializer: Any = ArrowStreamSerializer
+        self._serializers: Any = serializers
         self._evaluation = evaluation
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[Any]:
         """Read Arrow batches from Spark."""
-        batches: Iterator[Any] = self._serializer().load_stream(stream)
+        batches: Iterator[Any] = self._serializers.ArrowStreamSerializer().load_stream(stream)
         return batches
 
     def dump_stream(self, batches: Iterator[Any], stream: IO[bytes]) -> None:
         """Evaluate Arrow batches one at a time, and write the results to Spark."""
-        self._serializer(write_start_stream=True).dump_stream(self._evaluation(batches), stream)
+        results = self._results(batches, stream)
+        self._serializers.ArrowStreamSerializer().dump_stream(results, stream)
+
+    def _results(self, batches: Iterator[Any], stream: IO[bytes]) -> Iterator[Any]:
+        """Yield the results, and tell Spark when there is the first one: before, Spark expects an error."""
+        for number, result in enumerate(self._evaluation(batches)):
+            if number == 0:
+                begin = self._serializers.SpecialLengths.START_ARROW_STREAM
+                self._serializers.write_int(begin, stream)
+            yield result

@@ -26,7 +26,8 @@ from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
-from statefun.runtime.spark_internals.state_reader import read_states
+from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
+from statefun.runtime.stored.committed_state import with_state
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import TypedValue
@@ -40,6 +41,9 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
         CheckpointError: if the state cannot be read.
     """
     try:
+        if not READS_IDS:
+            yield StoredState(_own_rows(session, checkpoint, None))
+            return
         with _readable(checkpoint) as location:
             yield StoredState(read_states(session, location, "target", "state"))
     except (PySparkException, JvmError) as error:
@@ -52,6 +56,8 @@ def state_rows(session: SparkSession, checkpoint: Folder, batch: int) -> DataFra
     Raises:
         CheckpointError: if the state cannot be read.
     """
+    if not READS_IDS:
+        return _own_rows(session, checkpoint, batch)
     folder = ExitStack()
     atexit.register(folder.close)  # the state is read when rows are asked for
     try:
@@ -59,6 +65,12 @@ def state_rows(session: SparkSession, checkpoint: Folder, batch: int) -> DataFra
         return read_states(session, location, "target", "state", batch)
     except (PySparkException, JvmError) as error:
         raise _unreadable(checkpoint, error) from error
+
+
+def _own_rows(session: SparkSession, checkpoint: Folder, batch: int | None) -> DataFrame:
+    """Return the rows of :func:`state_rows` where Spark cannot read them; they are in this process's memory."""
+    rows = with_state(checkpoint, batch, list)
+    return session.createDataFrame(rows, "target binary, state binary")
 
 
 def _unreadable(checkpoint: Folder, error: Exception) -> CheckpointError:

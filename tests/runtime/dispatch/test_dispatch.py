@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from statefun.engine.clock import SystemClock
 from statefun.engine.program import Program
 from statefun.engine.sinks import EgressRecord, Sink
 from statefun.protocol.runtime_pb2 import AddressState, Manifest, Outcome
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.announcement import Announcement, announce
@@ -45,6 +47,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
+from statefun.runtime.stored.committed_state import CommittedState
 from statefun.sdk.address import Address
 
 pytestmark = pytest.mark.spark
@@ -163,10 +166,10 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             .start()
         )
         query.awaitTermination()
-        store = session.read.format("statestore").load(checkpoint.location)
-        state = {
-            bytes(row.key.target): bytes(row.value.groupState.state) for row in store.collect()
-        }
+        log = CommitLog(checkpoint)
+        newest = log.newest()
+        with closing(CommittedState(checkpoint, newest, log.state_ids(newest))) as committed:
+            state = dict(committed)
         return Outcomes(
             records,
             [(o.failure.code, o.failure.message) for o in outcomes if o.HasField("failure")],

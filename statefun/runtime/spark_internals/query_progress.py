@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's progress reports of a query, which differ in Spark 4.0 and 4.1.
+
+Based on ``pyspark/sql/streaming/listener.py`` (``SourceProgress.fromJson``): PySpark prints the offsets of a source as
+Python prints a dict; a report is a dict with the same names as its attributes. And on ``KafkaMicroBatchStream.scala``
+(``metrics``): a source reports how far it lags behind the newest offsets. If the query's first micro-batch is one that
+an earlier run has planned, the source has never asked for them, and ends the query with a NullPointerException.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.versions import RELEASE
+
+_OFFSETS = ("startOffset", "endOffset", "latestOffset")
+_KAFKA = "KafkaMicroBatchStream"
+
+
+def newest_progress(query: StreamingQuery) -> StreamingQueryProgress | None:
+    """Return the report of the query's last micro-batch; None before the first one."""
+    progress = query.lastProgress
+    return None if progress is None else _with_json(progress)
+
+
+def recent_progress(query: StreamingQuery) -> list[StreamingQueryProgress]:
+    """Return the reports of the query's last micro-batches, oldest first, as far as Spark keeps them."""
+    return [_with_json(progress) for progress in query.recentProgress]
+
+
+def learn_newest_offsets(session: SparkSession) -> None:
+    """Let the Kafka sources of a session's queries ask for the newest offsets, if their reports need that.
+
+    Must be called while a query waits, such as in ``foreachBatch``.
+    """
+    if RELEASE >= (4, 2):
+        return
+    everything = jvm().org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+    for query in session.streams.active:
+        sources = cast("Any", query)._jsq.streamingQuery().sources()  # noqa: SLF001 - it has no public name
+        for number in range(sources.size()):
+            source = sources.apply(number)
+            if source.getClass().getSimpleName() == _KAFKA:
+                source.latestOffset(source.initialOffset(), everything)
+
+
+def _with_json(progress: StreamingQueryProgress) -> StreamingQueryProgress:
+    if RELEASE < (4, 2):
+        sources = json.loads(progress.json)["sources"]
+        for source, content in zip(progress.sources, sources, strict=True):
+            for name in _OFFSETS:
+                offset = content[name]
+                text = offset if isinstance(offset, str) else json.dumps(offset)
+                cast("dict[str, Any]", source)[name] = text
+    return progress
