@@ -104,12 +104,18 @@ class AddressValues:
             value.name: _make_value((value.typename, value.value)) for value in state.values
         }
         self.waiting_until = state.waiting_until
-        if state.waiting_until or state.waiting or state.lost or state.HasField("stored"):
+        if (
+            state.waiting_until
+            or state.waiting
+            or state.lost
+            or state.HasField("stored")
+            or state.HasField("under_way")
+        ):
             self._read_waiting(state)
         if state.HasField("trouble"):
             self.trouble = read_trouble(state.trouble)
-        if state.wake:  # as long as a value may expire, or messages wait
-            self._wake = state.wake
+        self._wake = state.wake
+        if state.wake or self.under_way is not None:  # else no value expires
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
 
     def _read_waiting(self, state: AddressState) -> None:

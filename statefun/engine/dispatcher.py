@@ -213,9 +213,10 @@ class Dispatcher:
         if values.under_way is not None or special:
             values.begin(self._delivered_up_to, self._clock)
             rows = self._left.settle(group, address, function, rows, self._reactions(effects))
+            # While a call is under way, no wake-up is sent for the values that expire.
+            delays.schedule_wake_up(group, self._clock.now(), effects)
         if self._has_to_wait(values):
             messages = [waiting_row(group, row) for row in rows]
-            self._left.watch(values)
             self._transports.wait(group, messages, values.waiting_until, effects)
             return None
         if values.chunks and rows:  # the messages of the chunks come first

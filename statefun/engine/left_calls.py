@@ -13,11 +13,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
 from typing import NamedTuple
 
 from statefun.engine.address_keys import typename_of
-from statefun.engine.address_values import AddressValues
 from statefun.engine.call_limits import GROUP_SIZES
 from statefun.engine.call_results import decoded_result, encoded_result
 from statefun.engine.calls import Call, call_of_long, failed_again, postponed_messages
@@ -33,7 +31,6 @@ from statefun.sdk.address import Address
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.invocation_batch import FailedInvocation, InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.times import in_milliseconds
 
 logger = logging.getLogger("statefun")
 
@@ -44,8 +41,6 @@ LOST = f"{CALLS_NAMESPACE}/lost"
 """The type of the message to an address whose long call has no result; its value is a ``CallLoss``."""
 MOST_RESULT_BYTES = 256 * 1024 * 1024
 """The largest encoded result of a long call, in bytes."""
-RUN_CHECK = timedelta(seconds=15)
-"""How often an address checks whether its long call was made in the present run."""
 _FIRST_REQUEST = 16
 """The largest number of messages in a call behind an endpoint while the time per message is unknown."""
 MOST_LOST = len(GROUP_SIZES) + 1
@@ -153,18 +148,9 @@ class LeftCalls:
         values.values = dict(values.values)
         values.under_way = UnderWay(self._run, left.attempt, messages, now)
         self._transports.add_bytes(group, values.under_way.size)
-        self.watch(values)
         self._transports.leave_own(group)  # after the messages that are left to later calls
-        self._transports.wait(group, (), values.waiting_until, effects)
+        self._transports.wait(group, (), 0, effects)
         self._new.append((group.key, left.attempt, left.worker))
-
-    def watch(self, values: AddressValues) -> None:
-        """Set the time at which an address with a long call wakes up.
-
-        The address then makes the call again if an earlier run has made it.
-        """
-        if values.under_way is not None and not values.waiting_until:
-            values.waiting_until = self._clock.now() + in_milliseconds(RUN_CHECK)
 
     def settle(
         self,

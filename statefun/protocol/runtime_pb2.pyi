@@ -456,6 +456,48 @@ class PendingBuckets(_message.Message):
 Global___PendingBuckets: _TypeAlias = PendingBuckets  # noqa: Y015
 
 @_typing.final
+class CallsUnderWay(_message.Message):
+    """Calls that have left their micro-batches, and that may still be under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Call(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ADDRESS_FIELD_NUMBER: _builtins.int
+        ATTEMPT_FIELD_NUMBER: _builtins.int
+        address: _builtins.bytes
+        attempt: _builtins.str
+        def __init__(
+            self,
+            *,
+            address: _builtins.bytes = ...,
+            attempt: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallsUnderWay.Call]: ...
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___CallsUnderWay.Call] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallsUnderWay: _TypeAlias = CallsUnderWay  # noqa: Y015
+
+@_typing.final
 class Failure(_message.Message):
     """A failed invocation or record; the batch that holds one is not committed."""
 

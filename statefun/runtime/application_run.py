@@ -17,7 +17,7 @@ from statefun.compilation import is_compiled
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServer
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.known_functions import write_functions
@@ -74,8 +74,7 @@ class Run:
         self._prepared = prepare(module, settings)
         self._planned = feedback_offset(self._commit_log, self._commit_log.planned())
         last = self._planned.last_of(CALLS_INBOX)
-        self._unfinished = UnfinishedCalls(checkpoint)
-        self._register = CallRegister(self._unfinished, last)
+        self._register = CallRegister(CallLog(checkpoint), last)
         self._retention = Retention(checkpoint)
         self._group_offsets = GroupOffsets(
             self._prepared.ingresses, self._prepared.bounds.stops, self._commit_log
@@ -160,7 +159,7 @@ class Run:
             reports = Reports(self._definition, prepared, publisher, self._summary, ui)
 
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
-                register.staged(outcomes)
+                register.staged(batch, outcomes)
                 reports.staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
@@ -185,7 +184,6 @@ class Run:
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""
         stream = query.start()
-        self._unfinished.begin(self._settings.trigger)
         self._log_start(ui)
         reports.open()
         while not stream.awaitTermination(timeout=WATCH_SECONDS):

@@ -30,7 +30,7 @@ from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.running_calls import CallRunner
 from statefun.module.model import Module
-from statefun.protocol.runtime_pb2 import CallResult
+from statefun.protocol.runtime_pb2 import AddressState, CallResult
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.invocation_batch import (
@@ -266,6 +266,60 @@ def test_a_value_does_not_expire_while_a_call_goes_on_with_it() -> None:
     assert during == after == stored.values
     assert during
     assert not values.values
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_value_expires_after_a_call_during_which_its_wake_up_came(*, is_lost: bool) -> None:
+    """The end of the call sends another wake-up, also if the call was lost once too often."""
+
+    async def counts(ctx: Context, _message: Message) -> None:
+        if ctx.storage.count is None:
+            ctx.storage.count = 1
+
+    spec = ValueSpec("count", IntType, expire_after_write=timedelta(milliseconds=20))
+    is_slow = False
+    runner, functions = choosing(leaves=lambda: is_slow), registry(counts, specs=[spec])
+    values, _ = dispatch(functions, runner, [MESSAGE])
+    is_slow = True
+    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded())
+    [report] = runner.take()
+    wake_up = (WAKE_UP, b"%d" % AddressState.FromString(values.encoded() or b"").wake)
+    during, after = Effects(), Effects()
+    values, _ = dispatch(functions, runner, [wake_up], values.encoded(), effects=during)
+    while values.under_way is not None:
+        lost = (LOST, encoded_loss(values.under_way.attempt, has_begun=True))
+        row = lost if is_lost else (RESULT, report.result or b"")
+        values, _ = dispatch(functions, runner, [row], values.encoded(), effects=after)
+    was_there = bool(values.values)
+    time.sleep(0.05)
+    wake_up = (WAKE_UP, b"%d" % AddressState.FromString(values.encoded() or b"").wake)
+    values, _ = dispatch(functions, runner, [wake_up], values.encoded())
+
+    assert not during.buckets
+    assert was_there
+    assert after.buckets
+    assert values.encoded() is None
+
+
+def test_an_address_with_a_long_call_sends_itself_nothing() -> None:
+    """The driver tells it when the call is over, or lost; until then it costs nothing."""
+
+    async def nothing(_ctx: Context, _message: Message) -> None:
+        pass
+
+    runner, functions, effects = choosing(leaves=lambda: True), registry(nothing), Effects()
+    values, _ = dispatch(functions, runner, [MESSAGE], effects=effects)
+    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded(), effects=effects)
+    under_way, waiting = values.under_way, values.waiting
+    [report] = runner.take()
+    row = (RESULT, report.result or b"")
+    values, _ = dispatch(functions, runner, [row], values.encoded(), effects=effects)
+
+    assert under_way is not None
+    assert len(waiting) == 1
+    assert values.under_way is not None  # the second message
+    assert not effects.buckets
+    assert not effects.messages
 
 
 class Elsewhere(Transport):

@@ -168,6 +168,10 @@ class Runtime:
         self.run_number = 1
         self.first_batch = 0
         self.reports: list[Report] = []
+        self.log: dict[str, bytes] = {}
+        """The addresses of the calls under way, as the driver's log has them, by their names."""
+        self._told: set[str] = set()
+        """The calls about which the present micro-batch tells their addresses."""
         self.clock = Clock()
         self.program = Program.of(functions(), Module((), (_OUT,)))
         self.runner = ChoosingRunner(
@@ -186,11 +190,11 @@ class Runtime:
         self.stored.rows.append((Row(target, b"", "t/v", value), None, 0))
 
     def restart(self) -> None:
-        """Begin a new run: nobody knows of the calls of the earlier one."""
+        """Begin a new run: the calls in the log are lost."""
         self.run_number += 1
         self.first_batch = self.stored.batch
-        self.reports.clear()
         self.runner.take()
+        self.reports = [Report(key, attempt, None) for attempt, key in self.log.items()]
 
     def step(self, *, crash: bool = False) -> None:
         """Run a micro-batch, and let a second pass."""
@@ -203,10 +207,12 @@ class Runtime:
             handled=[*stored.handled],
             skipped=[*stored.skipped],
         )
-        reports = [*self.reports]
+        reports, self._told = [*self.reports], set()
         self._run()
         if crash:
             self.stored, self.reports = before, reports
+        elif self.random.random() >= self.leaves:  # else the log keeps calls that are over
+            self.log = {name: key for name, key in self.log.items() if name not in self._told}
         self.reports += self.runner.take()
         self.clock.time += 1000
 
@@ -229,6 +235,7 @@ class Runtime:
                 if group.last and group.values.changed:
                     self._store(group.key, group.values.encoded())
         outcome = dispatcher.summary()
+        self.log |= {call.attempt: call.address for call in outcome.detached}
         stored.waiting_bytes += sum(outcome.waiting_bytes.values())
         stored.skipped += counts.numbers
         self._collect(effects)
@@ -284,6 +291,7 @@ class Runtime:
         for report in [*self.reports]:
             if self.random.random() < self.leaves:
                 continue
+            self._told.add(report.attempt)
             what = self.random.random()
             if what < self.leaves / 3:
                 yield Row(report.key, b"", LOST, encoded_loss(report.attempt, has_begun=True))

@@ -17,11 +17,12 @@ from statefun.engine.under_way import UnderWay
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, CallResult
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
+from statefun.runtime.checkpoint.call_log import Addresses, CallLog
 from statefun.sdk.address import Address
 from statefun.sdk.stateful_function import StatefulFunction
 
 _settle, _settled, _has_to_wait = LeftCalls.settle, Dispatcher._settled, Dispatcher._has_to_wait
-_report, _lose = CallRegister.report, LeftCalls._lose
+_report, _lose, _add = CallRegister.report, LeftCalls._lose, CallLog.add
 
 
 def any_result_counts(
@@ -47,7 +48,8 @@ def any_run_counts(
 def takes_any_report(register: CallRegister, report: CallReport) -> None:
     """Pass on reports about unknown calls."""
     if not (report.begun or report.attempt in register._detached):
-        register._detached[report.attempt] = call_register._Detached(report.address, "", 0)
+        register._detached[report.attempt] = call_register._Detached("", 0)
+        register._under_way[report.attempt] = report.address
     _report(register, report)
 
 
@@ -68,6 +70,19 @@ def blames_anyway(
 ) -> None:
     """Count each loss of a call, also if the call has only waited for its place."""
     _lose(calls, group, function, CallLoss(attempt=loss.attempt, begun=True), reactions)
+
+
+def logs_nothing(log: CallLog, batch: int, calls: Addresses, under_way: Addresses) -> None:
+    """Keep calls under way in memory only."""
+
+
+def logs_new_ones(log: CallLog, batch: int, calls: Addresses, under_way: Addresses) -> None:
+    """Write a snapshot of the newest calls only."""
+    _add(log, batch, calls, calls)
+
+
+def flushes_nothing(log: CallLog) -> None:
+    """Let calls leave the log before the end of these calls is on the disk."""
 
 
 def loses_nothing(register: CallRegister, worker: str) -> None:

@@ -13,7 +13,6 @@ import attrs
 from pyspark.sql import DataFrame
 
 from simulation.chaos import CrashError
-from simulation.clocks import Stopwatch
 from simulation.publishing import (
     EndlessError,
     Publishing,
@@ -26,7 +25,7 @@ from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, Attempt, History, Worl
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_changes import in_order
 from statefun.runtime.checkpoint.ingress_order import IngressOrder, source_name
@@ -108,9 +107,8 @@ class Driver:
             )
             kept = retention.Retention(checkpoint)
             run, timeout = self._chaos.uuid4().hex, self._settings.kafka_timeout
-            unfinished = UnfinishedCalls(checkpoint, Stopwatch(self._chaos.clock).monotonic)
             last = feedback_offset(log, log.planned()).last_of(CALLS_INBOX)
-            register = CallRegister(unfinished, last)
+            register = CallRegister(CallLog(checkpoint), last)
             publisher = Publisher(
                 run,
                 [
@@ -137,6 +135,8 @@ class Driver:
                 is_done = self._follow(self._engine, self._publishing, batches)
                 if not (is_done or self._chaos.active):
                     raise EndlessError("micro-batches do not come to an end")
+                if is_done and register.is_pending():
+                    raise EndlessError("a run would wait for ever for the end of a call")
                 register.close()
         finally:
             self._chaos.meanwhile = before
@@ -158,7 +158,7 @@ class Driver:
             prepared,
             publisher,
             self._chaos.clock,
-            lambda batch, outcomes: register.staged(outcomes),
+            register.staged,
         )
 
     def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> bool:

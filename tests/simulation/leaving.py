@@ -13,7 +13,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from itertools import count
 from typing import TYPE_CHECKING
 
 import attrs
@@ -106,7 +105,6 @@ class Processes:
         self._world = world
         self._random = world.calls
         self._register = register
-        self._numbers = count()
         self._calls: dict[str, LeftCall] = {}
         self._begun: set[str] = set()
         """The calls of which the driver knew that they ran again, by their names."""
@@ -120,7 +118,7 @@ class Processes:
         return runner
 
     def _new_name(self) -> str:
-        name = f"w{next(self._numbers)}"
+        name = f"w{self._world.chaos.number()}"
         self._register.connected(name)
         return name
 

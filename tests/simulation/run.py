@@ -20,8 +20,8 @@ from simulation.publishing import THREADING, EndlessError
 from simulation.world import World
 from statefun.engine import buckets, chunks, left_calls, running_calls
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
-from statefun.runtime.calls import call_register, unfinished_calls
-from statefun.runtime.checkpoint import file_systems, timer_log
+from statefun.runtime.calls import call_register
+from statefun.runtime.checkpoint import call_log, file_systems, timer_log
 from statefun.runtime.dispatch import announcement, segments
 from statefun.runtime.egress import tasks, thread
 from statefun.runtime.ingress import holding
@@ -100,9 +100,11 @@ def _leaving(world: World) -> list[tuple[Any, str, Any]]:
     return [
         (leaving, "await_all", side_by_side.await_all),
         (left_calls, "logger", logging.getLogger("simulation")),
-        (unfinished_calls, "logger", logging.getLogger("simulation")),
+        (call_register, "logger", logging.getLogger("simulation")),
         (holding, "logger", logging.getLogger("simulation")),
         (call_register, "_BATCH_BYTES", choose([1, 200, 1_000_000])),
+        (call_log, "_LOG_LENGTH", choose([2, 3, 100])),
+        (call_log, "_MOST_ENDED", choose([0, 2, 1000])),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
         (chunks, "_MOST_ASKED", choose([1, 2, 32])),

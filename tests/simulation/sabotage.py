@@ -21,6 +21,7 @@ from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -303,12 +304,27 @@ SABOTAGES = {
     "any-run": Sabotage(
         "a call of an earlier run is made again",
         [Change(LeftCalls, "settle", broken_calls.any_run_counts)],
-        47,
+        915,
     ),
     "lost-unnoticed": Sabotage(
         "a call is made again if its process is lost",
         [Change(CallRegister, "disconnected", broken_calls.loses_nothing)],
-        6,
+        162,
+    ),
+    "calls-not-logged": Sabotage(
+        "a call is in the log before the micro-batch that it has left is committed",
+        [Change(CallLog, "add", broken_calls.logs_nothing)],
+        0,
+    ),
+    "small-call-snapshot": Sabotage(
+        "a snapshot of the log of calls has all calls that are under way",
+        [Change(CallLog, "add", broken_calls.logs_new_ones)],
+        47,
+    ),
+    "call-ends-not-flushed": Sabotage(
+        "a call leaves the log when the commit that ends it is on the disk",
+        [Change(CallLog, "_flush_commit", broken_calls.flushes_nothing)],
+        0,
     ),
     "result-put-off": Sabotage(
         "the result of a call is applied before the messages that wait for it",
@@ -316,7 +332,7 @@ SABOTAGES = {
             Change(LeftCalls, "settle", broken_calls.result_put_off),
             Change(Dispatcher, "_settled", broken_calls.result_at_last),
         ],
-        6,
+        0,
     ),
     "early-reports-dropped": Sabotage(
         "a report may come before the micro-batch of its call is staged",
@@ -326,12 +342,12 @@ SABOTAGES = {
     "waiting-blamed": Sabotage(
         "a call that has only waited is not blamed",
         [Change(LeftCalls, "_lose", broken_calls.blames_anyway)],
-        174,
+        495,
     ),
     "beginning-unnoticed": Sabotage(
         "a call is blamed that is lost each time that it runs",
         [Change(CallRegister, "report", broken_calls.takes_no_news)],
-        405,
+        495,
     ),
     # Clocks
     "workers-clock": Sabotage(

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's register of calls that go on after their micro-batch has ended, and the inbox of results.
 
-The results are only in memory. If the driver ends before a micro-batch has read them, their calls are made
-again: an address whose state names a call of an earlier run knows that nobody will report about this call.
+The results are only in memory. If the driver ends before a micro-batch has read them, their calls are lost. The
+next run finds all such calls in the checkpoint's log of calls, and reports them to their addresses as lost.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,10 @@ import attrs
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
+
+logger = logging.getLogger("statefun")
 
 CALLS_INBOX = "calls"
 """The name of the inbox of calls' results in the offset of the feedback source."""
@@ -31,7 +34,6 @@ _BATCH_BYTES = 8 * 1024 * 1024
 class _Detached:
     """A call that goes on after its micro-batch has ended."""
 
-    address: bytes
     worker: str
     since: float
     """When the micro-batch was staged, in seconds of the monotonic clock."""
@@ -40,17 +42,22 @@ class _Detached:
 class CallRegister:
     """The calls that go on after their micro-batches have ended, and results that no micro-batch has read.
 
+    Calls that earlier runs have left unfinished are lost: the first micro-batch that reads the inbox makes them
+    again.
+
     Args:
-        unfinished: keeps in the checkpoint whether calls go on, so that later runs know about them.
+        log: keeps the calls in the checkpoint, so that later runs know about them.
         last: the number of the last message that earlier runs have planned to read from the inbox.
     """
 
     is_durable = False
 
-    def __init__(self, unfinished: UnfinishedCalls, last: int = 0) -> None:
-        self._unfinished = unfinished
+    def __init__(self, log: CallLog, last: int = 0) -> None:
+        self._log = log
         self._changed = threading.Condition()
         self._number = last
+        self._under_way = dict(log.recover())
+        """The addresses of the calls that go on, or whose results no committed micro-batch has read yet; by name."""
         self._detached: dict[str, _Detached] = {}
         """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
@@ -65,6 +72,13 @@ class CallRegister:
         self._bytes = 0
         """The total size of the messages with results, in bytes."""
         self._is_closed = False
+        for name in self._under_way:
+            self._lose(name)
+        if self._messages:
+            logger.info(
+                "an earlier run has left %d calls unfinished; those that are still needed are made again",
+                len(self._messages),
+            )
 
     def connected(self, worker: str) -> None:
         """Note that a worker is connected, and so can report."""
@@ -102,15 +116,19 @@ class CallRegister:
             else:
                 self._early[report.attempt] = report
 
-    def staged(self, outcomes: Iterable[Outcome]) -> None:
-        """Register the calls that go on after a micro-batch, once the micro-batch is staged."""
+    def staged(self, batch: int, outcomes: Iterable[Outcome]) -> None:
+        """Register the calls that go on after a micro-batch, once the micro-batch is staged and before its commit."""
+        calls = [call for outcome in outcomes for call in outcome.detached]
         with self._changed:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
             self._early = {}
-            for call in (call for outcome in outcomes for call in outcome.detached):
-                self._unfinished.remember()
-                self._detached[call.attempt] = _Detached(call.address, call.worker, now)
+            if calls:
+                addresses = {call.attempt: call.address for call in calls}
+                self._under_way |= addresses
+                self._log.add(batch, addresses, self._under_way)
+            for call in calls:
+                self._detached[call.attempt] = _Detached(call.worker, now)
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
@@ -122,22 +140,21 @@ class CallRegister:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-            if not (self._detached or self._messages):
-                self._unfinished.forget()
+            if not self._under_way:
+                self._log.clear()
 
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
         with self._changed:
-            return {*self._detached, *self._names.values()}
+            return set(self._under_way)
 
     def is_pending(self) -> bool:
         """Return whether any call goes on, or has a result that no micro-batch has read yet.
 
-        Unfinished calls of an earlier run count until this run has had the time to make them again.
+        Unfinished calls of earlier runs count until a micro-batch has read that they are lost.
         """
         with self._changed:
-            is_pending = bool(self._detached or self._messages)
-        return is_pending or self._unfinished.may_be_made_again()
+            return bool(self._under_way)
 
     @property
     def count(self) -> int:
@@ -181,7 +198,7 @@ class CallRegister:
         with self._changed:
             for number in [number for number in self._messages if number <= last]:
                 self._bytes -= len(self._messages.pop(number).value)
-                del self._names[number]
+                del self._under_way[self._names.pop(number)]
             self._changed.notify_all()
 
     def _answer(self, report: CallReport) -> None:
@@ -194,9 +211,9 @@ class CallRegister:
         self._add(name, LOST, encoded_loss(name, has_begun=name in self._begun))
 
     def _add(self, name: str, typename: str, value: bytes) -> None:
-        call = self._detached.pop(name)
+        self._detached.pop(name, None)  # a call of an earlier run is not there
         self._begun.discard(name)
         self._number += 1
-        message = AcceptedMessage(self._number, call.address, typename, value)
+        message = AcceptedMessage(self._number, self._under_way[name], typename, value)
         self._messages[self._number], self._names[self._number] = message, name
         self._bytes += len(value)

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from statefun.engine.left_calls import LOST, RESULT, RUN_CHECK, encoded_loss
+from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallReport, Outcome
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
@@ -36,18 +35,17 @@ def read(register: CallRegister, after: int = 0) -> list[tuple[str, bytes]]:
     return [(each.typename, each.value) for each in register.messages(after, last)]
 
 
-@pytest.fixture
-def unfinished(tmp_path: Path) -> UnfinishedCalls:
-    """Return the file of an empty checkpoint."""
-    return UnfinishedCalls(Folder.at(tmp_path))
-
-
-@pytest.fixture
-def register(unfinished: UnfinishedCalls) -> CallRegister:
-    """Return a register with a worker."""
-    register = CallRegister(unfinished)
+def new_register(checkpoint: Path, last: int = 0) -> CallRegister:
+    """Return the register of a run with a worker."""
+    register = CallRegister(CallLog(Folder.at(checkpoint)), last)
     register.connected("w")
     return register
+
+
+@pytest.fixture
+def register(tmp_path: Path) -> CallRegister:
+    """Return the register of the first run."""
+    return new_register(tmp_path)
 
 
 def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
@@ -56,7 +54,7 @@ def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
     """A report may come before its micro-batch is staged; it is read after that."""
     register.report(report("early"))
     before = read(register)
-    register.staged([outcome("early", "late")])
+    register.staged(0, [outcome("early", "late")])
     between = read(register)
     register.report(report("late", b"other"))
 
@@ -67,11 +65,11 @@ def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
 
 def test_a_second_report_of_a_call_is_ignored(register: CallRegister) -> None:
     """Only the first report of a call becomes a message."""
-    register.staged([outcome("a")])
+    register.staged(1, [outcome("a")])
 
     register.report(report("a"))
     register.report(report("a", b"again"))
-    register.staged([])
+    register.staged(2, [])
 
     assert read(register) == [(RESULT, b"result")]
 
@@ -80,8 +78,8 @@ def test_reports_of_calls_that_do_not_count_are_forgotten(register: CallRegister
     """A task that was tried again has made calls of which no outcome speaks."""
     register.report(report("of a failed attempt"))
 
-    register.staged([outcome("a")])
-    register.staged([outcome("of a failed attempt")])
+    register.staged(3, [outcome("a")])
+    register.staged(4, [outcome("of a failed attempt")])
 
     assert read(register) == []
 
@@ -89,7 +87,7 @@ def test_reports_of_calls_that_do_not_count_are_forgotten(register: CallRegister
 def test_the_calls_of_a_worker_that_ends_are_lost(register: CallRegister) -> None:
     """Its calls are reported as lost, and those of other workers are not."""
     register.connected("other")
-    register.staged([outcome("a"), outcome("b", worker="other")])
+    register.staged(5, [outcome("a"), outcome("b", worker="other")])
 
     register.disconnected("w")
 
@@ -103,7 +101,7 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
     """Nobody would report about it."""
     register.disconnected("w")
 
-    register.staged([outcome("a")])
+    register.staged(6, [outcome("a")])
 
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
 
@@ -111,7 +109,7 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
 def test_a_loss_says_whether_the_call_had_begun_again(register: CallRegister) -> None:
     """The report that it has begun may come before its micro-batch is staged."""
     register.report(CallReport(attempt="early", begun=True))
-    register.staged([outcome("early", "late", "waiting")])
+    register.staged(7, [outcome("early", "late", "waiting")])
     register.report(CallReport(attempt="late", begun=True))
     before = read(register)
 
@@ -130,7 +128,7 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
 ) -> None:
     """Such a call may be innocent."""
     register.connected("other")
-    register.staged([outcome("a"), outcome("b", worker="other")])
+    register.staged(8, [outcome("a"), outcome("b", worker="other")])
     for name in ("a", "b"):
         register.report(CallReport(attempt=name, begun=True))
     register.report(CallReport(attempt="a", accompanied=True))
@@ -141,13 +139,10 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
     assert read(register) == [(LOST, encoded_loss(name, has_begun=False)) for name in ("a", "b")]
 
 
-def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(
-    unfinished: UnfinishedCalls,
-) -> None:
+def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) -> None:
     """What an earlier run has planned to read is gone, and new messages have further numbers."""
-    register = CallRegister(unfinished, 7)
-    register.connected("w")
-    register.staged([outcome("a")])
+    register = new_register(tmp_path, 7)
+    register.staged(9, [outcome("a")])
     register.report(report("a"))
 
     assert register.messages(5, 7) == []
@@ -156,7 +151,7 @@ def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(
 
 def test_read_messages_are_forgotten(register: CallRegister) -> None:
     """What is forgotten is not read again, and pending no more."""
-    register.staged([outcome("a")])
+    register.staged(10, [outcome("a")])
     register.report(report("a"))
 
     register.forget(1)
@@ -167,7 +162,7 @@ def test_read_messages_are_forgotten(register: CallRegister) -> None:
 
 def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> None:
     """A report waits until a micro-batch has read earlier ones."""
-    register.staged([outcome("large", "next")])
+    register.staged(11, [outcome("large", "next")])
     register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
     done = threading.Event()
 
@@ -189,7 +184,7 @@ def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
     register: CallRegister,
 ) -> None:
     """A run that is stopped waits for it: else the call would be made again."""
-    register.staged([outcome("a", "b")])
+    register.staged(12, [outcome("a", "b")])
 
     register.report(report("a"))
     before = register.names()
@@ -198,42 +193,43 @@ def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
     assert (before, register.names()) == ({"a", "b"}, {"b"})
 
 
-def test_the_next_run_waits_for_calls_that_this_one_leaves(
+def test_the_next_run_makes_the_calls_again_that_this_one_leaves(
     register: CallRegister, tmp_path: Path
 ) -> None:
-    """A run without unfinished calls leaves nothing to wait for."""
-    register.staged([])
-    register.close()
-    waits = [CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending()]
+    """It reports them to their addresses as lost, unless a committed micro-batch has read their results."""
+    lost = [(LOST, encoded_loss("a", has_begun=False))]
 
-    register.staged([outcome("a")])
+    register.staged(0, [])
     register.close()
-    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+    nothing = read(new_register(tmp_path))
+    register.staged(1, [outcome("a")])
+    register.close()
+    under_way = read(new_register(tmp_path))
     register.report(report("a"))
     register.close()
-    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+    ended = read(new_register(tmp_path))
     register.forget(1)
     register.close()
-    waits.append(CallRegister(UnfinishedCalls(Folder.at(tmp_path))).is_pending())
+    over = read(new_register(tmp_path))
 
-    assert waits == [False, True, True, False]
+    assert (nothing, under_way, ended, over) == ([], lost, lost, [])
 
 
-def test_a_run_waits_for_calls_of_the_one_before_for_a_while(
-    unfinished: UnfinishedCalls, tmp_path: Path
+def test_a_run_is_pending_until_it_has_made_the_calls_of_earlier_runs_again(
+    register: CallRegister, tmp_path: Path
 ) -> None:
-    """A run that ends earlier leaves the wait to the next one."""
-    times = [100.0]
-    unfinished.remember()
-    UnfinishedCalls(Folder.at(tmp_path)).forget()
+    """A bounded run waits for them; a run that ends earlier leaves them to the next one."""
+    register.staged(0, [outcome("a")])
+    second = new_register(tmp_path)
+    second.close()
+    third = new_register(tmp_path, 1)
 
-    third = UnfinishedCalls(Folder.at(tmp_path), lambda: times[-1])
-    times.append(1000.0)  # the start of the query takes long
-    third.begin(timedelta(seconds=9))
-    early = third.may_be_made_again()
-    times.append(1000 + RUN_CHECK.total_seconds() + 9 + 1)
-    late = third.may_be_made_again()
-    third.forget()
+    numbers = [each.number for each in third.messages(1, third.readable(1, is_busy=False))]
+    before = third.is_pending()
+    third.staged(2, [outcome("again")])
+    third.forget(2)
 
-    assert (early, late) == (True, False)
-    assert not UnfinishedCalls(Folder.at(tmp_path)).may_be_made_again()
+    assert (numbers, before, third.names()) == ([2], True, {"again"})
+    third.report(report("again"))
+    third.forget(3)
+    assert not third.is_pending()

@@ -21,7 +21,7 @@ from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_reports import CallReports
 from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.call_sockets import shut
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
@@ -30,7 +30,7 @@ KEY = b"Ada\0t/f"
 @pytest.fixture
 def register(tmp_path: Path) -> CallRegister:
     """Return an empty register."""
-    return CallRegister(UnfinishedCalls(Folder.at(tmp_path)))
+    return CallRegister(CallLog(Folder.at(tmp_path)))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def threads() -> int:
 def staged(register: CallRegister, reports: CallReports, attempt: str) -> None:
     """Stage a micro-batch that a call has left."""
     call = Outcome.Detached(address=KEY, attempt=attempt, worker=reports.worker)
-    register.staged([Outcome(detached=[call])])
+    register.staged(0, [Outcome(detached=[call])])
 
 
 def messages(register: CallRegister) -> list[tuple[str, bytes]]:

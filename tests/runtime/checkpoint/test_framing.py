@@ -17,6 +17,7 @@ from statefun.engine.wheel import PendingBuckets
 from statefun.module.location import Location
 from statefun.module.model import KafkaIngress
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
@@ -91,6 +92,11 @@ OURS = [
         lambda folder: TimerLog(folder).load(),
     ),
     Kind("timers/99.all", _write_snapshot, lambda folder: TimerLog(folder).load()),
+    Kind(
+        "calls/7",
+        lambda folder: CallLog(folder).add(7, {"call": b"Ada\0t/f"}, {"call": b"Ada\0t/f"}),
+        lambda folder: CallLog(folder).recover(),
+    ),
     Kind("runs/a", lambda folder: Runs(folder, "a", ["t/out"]).add(), _forget_runs),
     Kind(
         INGRESSES,

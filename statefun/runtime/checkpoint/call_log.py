@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of the calls that have left their micro-batches: the folder ``calls`` of the checkpoint.
+
+An address does not notice by itself that its long call is lost with its run. The next run tells it: the log has
+the addresses of all calls under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from statefun.protocol.runtime_pb2 import CallsUnderWay
+from statefun.runtime.checkpoint.batch_log import BatchLog
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+
+_LOG_LENGTH = 100
+"""The number of additions to the log after which a snapshot of all calls replaces them."""
+_MOST_ENDED = 1000
+"""A snapshot replaces the log as well if it has this many more calls than twice the calls under way."""
+
+Addresses = Mapping[str, bytes]
+"""The keys of the addresses of calls, by the names of the calls."""
+
+
+class CallLog:
+    """The durable log of the calls under way, by the micro-batch that they have left.
+
+    The log has each call that is under way in the state of a committed micro-batch. It may also have calls that
+    have ended, and calls of micro-batches that were not committed: their addresses ignore what is said about them.
+    Only one object may use the log.
+    """
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._log = BatchLog(checkpoint, "calls")
+        self._commit_log = CommitLog(checkpoint)
+        self._size = 0
+        """The number of calls in the files of the log."""
+
+    def recover(self) -> Addresses:
+        """Flush the log to the disk, and return its calls."""
+        self._log.flush()
+        contents = self._log.load(CallsUnderWay)
+        calls = {call.attempt: call.address for content in contents for call in content.calls}
+        self._size = sum(len(content.calls) for content in contents)
+        return calls
+
+    def add(self, batch: int, calls: Addresses, under_way: Addresses) -> None:
+        """Write the calls that have left a micro-batch into the log; this must be done before its commit.
+
+        Args:
+            batch: the number of the micro-batch.
+            calls: the calls that have left it.
+            under_way: all calls that are not over, including ``calls``; for a snapshot. A call is over when a
+                committed micro-batch has read its result or its loss.
+        """
+        self._size += len(calls)
+        is_small = self._size <= 2 * len(under_way) + _MOST_ENDED
+        if is_small and self._log.additions + 1 < _LOG_LENGTH:
+            self._log.add(batch, _encoded(calls))
+        else:
+            self._flush_commit()
+            self._log.replace(batch, _encoded(under_way))
+            self._size = len(under_way)
+
+    def clear(self) -> None:
+        """Delete the log, as no call is under way."""
+        self._flush_commit()
+        self._log.clear()
+        self._size = 0
+
+    def _flush_commit(self) -> None:
+        """Flush the newest commit to the disk, before calls that are over leave the log.
+
+        If a loss of power took the commit back, the calls would be under way again.
+        """
+        self._commit_log.sync(self._commit_log.newest())
+
+
+def _encoded(calls: Addresses) -> CallsUnderWay:
+    return CallsUnderWay(
+        calls=[CallsUnderWay.Call(address=address, attempt=name) for name, address in calls.items()]
+    )
