@@ -4,7 +4,8 @@
 Based on ``pyspark/daemon.py`` and ``pyspark/worker.py`` of Spark 4.0.2, 4.1.2 and 4.2.0. The daemon calls ``worker`` in each
 process that it forks, and ``worker`` calls ``read_udfs`` for each task, which returns the parts that
 evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
-task, ``read_udfs`` calls ``read_command``, which returns the function and its type.
+task, ``read_udfs`` calls ``read_command``, which returns the function and its type. After each task, the daemon
+calls ``gc.collect``.
 
 Modules that start threads are imported after the fork, which would lose their threads.
 """
@@ -18,7 +19,8 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout, suppress
-from functools import cache
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import IO, Any
 
 from pyspark import daemon
@@ -35,6 +37,10 @@ _COLLECTIONS = (10_000, 10, 10)
 
 The collector finds hardly any garbage among messages; with Python's default thresholds, it took a quarter of
 the CPU time of calls to endpoints."""
+_YOUNG = 1
+"""The oldest generation of objects whose garbage is collected after each task.
+
+Objects that are older, such as those of long calls, are examined when their number has grown by a quarter."""
 
 
 def preload(modules: Iterable[str]) -> None:
@@ -60,7 +66,8 @@ def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: No
         end: called in such a process before it ends, because Spark has no more tasks for it: Spark ends
             all workers that were idle for a minute.
     """
-    run_worker: Any = daemon.worker
+    module: Any = daemon
+    run_worker = module.worker
 
     def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
         if sys.argv[1:] == _ARGUMENTS:
@@ -77,16 +84,17 @@ def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: No
             end()
         return code
 
-    daemon.worker = worker
-    daemon.manager()
+    module.worker = worker
+    # The daemon collects all garbage after each task, and would examine all objects of long calls each time.
+    module.gc = SimpleNamespace(collect=partial(gc.collect, _YOUNG))
+    module.manager()
 
 
 @cache
 def _freeze_objects() -> None:
     """Exclude from garbage collection all objects that exist after a worker's first task.
 
-    Among them are modules and the application's functions, which live as long as the process. The
-    daemon collects garbage after each task, and would examine all these objects each time.
+    Among them are modules and the application's functions, which live as long as the process.
     """
     gc.collect()
     gc.freeze()
