@@ -61,6 +61,8 @@ class Columns:
         self.flags = flags
         self.cell = cell
         self._invocations: list[Invocation] | None = None
+        self._records: dict[int, RecordOrigin | None] = {}
+        """The origins that were asked for, by row: a long call asks twice."""
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
         """Whether one of the rows is one of the engine's own messages."""
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
@@ -89,6 +91,11 @@ class Columns:
 
     def record(self, row: int) -> RecordOrigin | None:
         """Return the origin of the ingress record in a row; None if the row is another message."""
+        if row not in self._records:
+            self._records[row] = self._new_record(row)
+        return self._records[row]
+
+    def _new_record(self, row: int) -> RecordOrigin | None:
         topic = self.cell("topic", row)
         if topic is None:
             return None

@@ -46,8 +46,9 @@ class _RowBatch:
 
     def __init__(self, batch: pa.RecordBatch, last_values: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
-        read = (values_of(batch.column(name)) for name in COLUMNS)
-        self._columns = Columns(*read, cell=lambda name, row: batch.column(name)[row].as_py())
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        read = (values_of(columns[name]) for name in COLUMNS)
+        self._columns = Columns(*read, cell=lambda name, row: columns[name][row].as_py())
         starts = self._grouped.starts
         self._keys = values_of(batch.column("target").take(pa.array(starts, pa.int32())))
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))
