@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 from statefun.engine.call_limits import CallLimits
-from statefun.engine.call_paces import REQUEST_TIME, Paces
+from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
 from statefun.engine.running_calls import Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
 from statefun.sdk.invocation_batch import IsOver
@@ -26,6 +26,10 @@ _LEAST_TICKS = 2
 """How many intervals of ``_TICK`` must end during a call before the call may leave its micro-batch.
 
 The first interval may end right after the call has begun. A call that never waits ends before the second."""
+_PASSES = 8
+"""After ``GLANCE``, a call gets this many passes of the event loop before it may leave its micro-batch.
+
+On a busy loop, ``GLANCE`` may be over before the call has run. A call that never waits ends in fewer passes."""
 _PATIENCE = timedelta(seconds=5)
 """How long a call that was lost before waits until it has left its micro-batch, and until a report is sent."""
 
@@ -115,6 +119,10 @@ class LeavingCalls:
         if running.begun is None or self._ticks.count - running.begun < _LEAST_TICKS:
             return False
         return self._ticks.since(running.begun) >= running.patience
+
+    def is_expected_to_leave(self, running: RunningCall) -> bool:
+        """Return whether a call has begun, and its micro-batch waits for it no longer than ``GLANCE``."""
+        return running.begun is not None and running.patience <= GLANCE
 
     def place(
         self, function: StatefulFunction, running: RunningCall
@@ -219,6 +227,7 @@ class _Batch(Generic[T]):
         self._running: dict[asyncio.Task[T], tuple[int, RunningCall]] = {}
         self._end: asyncio.Future[None] = loop.create_future()
         self._next_look = loop.call_later(_TICK.total_seconds(), self._look)
+        self._next_glance: asyncio.Handle | None = None
 
     async def ended(self) -> list[T | BaseException | Left]:
         """Run the calls; return for each call its result, its exception, or a ``Left`` if it has left."""
@@ -236,8 +245,13 @@ class _Batch(Generic[T]):
             task = self._loop.create_task(begin(running))
             self._running[task] = index, running
             task.add_done_callback(self._take)
+            if self._next_glance is None:
+                later = GLANCE.total_seconds()
+                self._next_glance = self._loop.call_later(later, self._glance, _PASSES)
         if not self._running:
             self._next_look.cancel()
+            if self._next_glance is not None:
+                self._next_glance.cancel()
             if not self._end.done():
                 self._end.set_result(None)
 
@@ -247,18 +261,30 @@ class _Batch(Generic[T]):
         self._outcomes[index] = _outcome_of(task)
         self._begin_others()
 
+    def _glance(self, passes: int) -> None:
+        """Let calls that are expected to leave do so, after some passes of the event loop."""
+        if passes:
+            self._next_glance = self._loop.call_soon(self._glance, passes - 1)
+            return
+        self._next_glance = None
+        self._let_leave(self._leaving.is_expected_to_leave)
+
     def _look(self) -> None:
         """Let calls that take too long leave the micro-batch, and check the others again after ``_TICK``."""
+        self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)
+        self._let_leave(self._leaving.is_late)
+
+    def _let_leave(self, may_leave: Callable[[RunningCall], bool]) -> None:
+        """Let those running calls leave for which ``may_leave`` is true, and begin other calls."""
         for task, (index, running) in list(self._running.items()):
             # If a call has ended just now, its result is used in this micro-batch, and is not reported.
-            is_late = self._leaving.is_late(running) and not task.done()
-            worker = self._leaving.reporting_worker() if is_late else ""
+            leaves = may_leave(running) and not task.done()
+            worker = self._leaving.reporting_worker() if leaves else ""
             if worker:
                 # The callback would keep all results of the micro-batch in memory.
                 task.remove_done_callback(self._take)
                 self._outcomes[index] = self._leaving.leave(task, running, worker)
                 del self._running[task]
-        self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)
         self._begin_others()
 
 

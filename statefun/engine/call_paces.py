@@ -15,7 +15,7 @@ _WEIGHT = 0.25
 """The weight of the newest call in a moving average, from 0 to 1."""
 _HABIT = 0.5
 """If this share of a function's calls have left their micro-batches, the next call is expected to leave."""
-_GLANCE = timedelta(milliseconds=10)
+GLANCE = timedelta(milliseconds=5)
 """How long a micro-batch waits for a call that is expected to leave it."""
 _MOST = 1_000_000
 """The largest number of messages that one call gets, however fast the function is."""
@@ -65,7 +65,7 @@ class Pace:
         Args:
             detach_after: how long the micro-batch waits if the function's calls mostly end in time.
         """
-        return min(_GLANCE, detach_after) if self._leaving >= _HABIT else detach_after
+        return min(GLANCE, detach_after) if self._leaving >= _HABIT else detach_after
 
 
 class Paces:

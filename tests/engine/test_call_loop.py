@@ -112,6 +112,19 @@ def test_calls_that_end_in_time_do_not_leave(calls: LeavingCalls) -> None:
         assert calls.run(begins, limit) == [0, 1, 2, 3, 4]
 
 
+def test_calls_that_never_wait_do_not_leave_although_a_busy_loop_is_slow(
+    calls: LeavingCalls,
+) -> None:
+    """Even if their micro-batch should not wait for them at all, they get their turns on the loop."""
+
+    async def run() -> None:
+        time.sleep(0.001)  # noqa: ASYNC251 - computes for a while
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    assert not attempts(calls.run([call(calls, run, timedelta(0))] * 50, 50))
+
+
 def test_an_exception_is_the_outcome_of_its_call_alone(calls: LeavingCalls) -> None:
     """Others end as they would."""
 
