@@ -55,6 +55,7 @@ PARTS = (
         ("connectors/*",),
     ),
     Part("timers", "which seconds have pending timers: grows with their number", ("timers/*",)),
+    Part("long calls", "which addresses have long calls: grows with their number", ("calls/*",)),
     Part(
         "Spark's logs",
         "the offsets and commits of the last hundred micro-batches",

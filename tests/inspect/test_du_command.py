@@ -22,6 +22,7 @@ from statefun.inspect.du_command import usage
         ("outbox/7/manifest", "outbox"),
         ("connectors/t%2Fin/7", "connectors"),
         ("timers/99.all", "timers"),
+        ("calls/99", "long calls"),
         ("offsets/.7.crc", "Spark's logs"),
         ("metadata", "Spark's logs"),
         ("playground.sqlite-wal", "playground"),

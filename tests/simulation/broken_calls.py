@@ -81,10 +81,6 @@ def logs_new_ones(log: CallLog, batch: int, calls: Addresses, under_way: Address
     _add(log, batch, calls, calls)
 
 
-def flushes_nothing(log: CallLog) -> None:
-    """Let calls leave the log before the end of these calls is on the disk."""
-
-
 def loses_nothing(register: CallRegister, worker: str) -> None:
     """Wait for the reports of a worker that has ended."""
 

@@ -321,11 +321,6 @@ SABOTAGES = {
         [Change(CallLog, "add", broken_calls.logs_new_ones)],
         47,
     ),
-    "call-ends-not-flushed": Sabotage(
-        "a call leaves the log when the commit that ends it is on the disk",
-        [Change(CallLog, "_flush_commit", broken_calls.flushes_nothing)],
-        0,
-    ),
     "result-put-off": Sabotage(
         "the result of a call is applied before the messages that wait for it",
         [

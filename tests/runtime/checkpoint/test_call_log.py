@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation.chaos import Chaos
@@ -80,3 +81,24 @@ def test_a_recovered_log_is_on_the_disk() -> None:
         log.recover()
         disk.lose_power(chaos.random, 0)
         assert log.recover() == names(2, 1)
+
+
+@pytest.mark.parametrize("end", ["snapshot", "clear"])
+def test_a_call_leaves_the_log_when_the_commit_that_ends_it_is_on_the_disk(end: str) -> None:
+    """If a loss of power took the commit back, the call would be under way again, and in no log."""
+    for seed in range(10):
+        chaos, disk = Chaos(seed), Disk()
+        chaos.active = False
+        log = CallLog(MemoryFolder("/c", disk, chaos))
+        log.add(0, names(0, 2), names(0, 2))
+        for path in ("metadata", "offsets/1", "commits/1"):  # Spark does not sync them
+            disk.create(f"/c/{path}", b"content")
+        if end == "clear":
+            log.clear()
+        else:
+            with patch.object(call_log, "_LOG_LENGTH", 2):
+                log.add(2, names(2, 1), names(2, 1))
+        disk.lose_power(chaos.random, 0)
+
+        assert disk.files.get("/c/commits/1") == b"content"
+        assert not disk.is_damaged
