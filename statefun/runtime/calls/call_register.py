@@ -76,7 +76,7 @@ class CallRegister:
             self._lose(name)
         if self._messages:
             logger.info(
-                "an earlier run has left %d calls unfinished; those that are still needed are made again",
+                "%d calls of earlier runs may be unfinished; those that are not over are made again",
                 len(self._messages),
             )
 

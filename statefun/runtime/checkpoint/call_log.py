@@ -65,9 +65,10 @@ class CallLog:
 
     def clear(self) -> None:
         """Delete the log, as no call is under way."""
-        self._flush_commit()
-        self._log.clear()
-        self._size = 0
+        if self._size:
+            self._flush_commit()
+            self._log.clear()
+            self._size = 0
 
     def _flush_commit(self) -> None:
         """Flush the newest commit to the disk, before calls that are over leave the log.
