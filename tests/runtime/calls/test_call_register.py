@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from pathlib import Path
+from random import Random
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation.chaos import Chaos
+from simulation.disk import Disk, MemoryFolder
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
-from statefun.protocol.runtime_pb2 import CallReport, Outcome
+from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
+from statefun.runtime.checkpoint import call_log
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
 
@@ -233,3 +241,98 @@ def test_a_run_is_pending_until_it_has_made_the_calls_of_earlier_runs_again(
     third.report(report("again"))
     third.forget(3)
     assert not third.is_pending()
+
+
+class Runs:
+    """Runs on one checkpoint, one after the other, whose calls leave, end and are lost."""
+
+    def __init__(self, random: Random) -> None:
+        chaos = Chaos(0)
+        chaos.active = False
+        self._random = random
+        self.checkpoint = MemoryFolder("/c", Disk(), chaos)
+        self._after = self._batch = 0
+        self._numbers = count(1)
+        self.under_way: set[str] = set()
+        """The calls that the states of addresses have, by their names."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another run; the former one may have planned to read more results than were read."""
+        self._after += self._random.randint(0, 2)
+        self.register = CallRegister(CallLog(self.checkpoint), self._after)
+        self._workers: list[str] = []
+        self._running: dict[str, str] = {}
+        self._told: set[str] = set()
+        self.connect()
+
+    def connect(self) -> None:
+        """Let a worker connect."""
+        self._workers.append(f"w{next(self._numbers)}")
+        self.register.connected(self._workers[-1])
+
+    def leave(self) -> None:
+        """Let calls leave a micro-batch; some have ended before it is staged, or their worker has."""
+        self._batch += 1
+        worker = self._random.choice(self._workers)
+        names = [f"{worker}-{next(self._numbers)}" for _ in range(self._random.randint(1, 3))]
+        self._running |= dict.fromkeys(names, worker)
+        if self._random.random() < 0.3:
+            self.report()
+        if self._random.random() < 0.2:
+            self.lose()
+        self.register.staged(self._batch, [outcome(*names, worker=worker)])
+        self.under_way.update(names)
+
+    def report(self) -> None:
+        """Let a worker report the result of a call, perhaps twice."""
+        if self._running:
+            name = self._random.choice([*self._running])
+            for _ in range(self._random.randint(1, 2)):
+                self.register.report(report(name, name.encode()))
+            del self._running[name]
+
+    def lose(self) -> None:
+        """Let a worker end with all of its calls."""
+        worker = self._workers.pop(self._random.randrange(len(self._workers)))
+        self._running = {name: each for name, each in self._running.items() if each != worker}
+        self.register.disconnected(worker)
+        self.connect()
+
+    def read(self) -> None:
+        """Commit a micro-batch that reads what is there: no call is heard of twice in a run."""
+        last = self.register.readable(self._after, is_busy=False)
+        for message in self.register.messages(self._after, last):
+            is_lost = message.typename == LOST
+            name = CallLoss.FromString(message.value).attempt if is_lost else message.value.decode()
+            assert name not in self._told
+            self._told.add(name)
+            self.under_way.discard(name)
+        self._after = last
+        self.register.forget(last)
+
+    def finish(self) -> None:
+        """End all workers, and read what that causes."""
+        for worker in self._workers:
+            self.register.disconnected(worker)
+        self.read()
+        self.register.close()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(["leave", "leave", "report", "lose", "read", "begin"]), max_size=40),
+    st.randoms(use_true_random=False),
+)
+def test_each_address_hears_of_its_call(steps: list[str], random: Random) -> None:
+    """Whatever ends and when: a call that no committed micro-batch has ended is reported by the present run."""
+    with patch.object(call_log, "_LOG_LENGTH", 3), patch.object(call_log, "_MOST_ENDED", 2):
+        runs = Runs(random)
+        for step in steps:
+            getattr(runs, step)()
+            assert runs.under_way <= CallLog(runs.checkpoint).recover().keys()
+        runs.finish()
+
+    assert not runs.under_way
+    assert not runs.register.is_pending()
+    assert not CallLog(runs.checkpoint).recover()
