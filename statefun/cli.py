@@ -23,6 +23,7 @@ from statefun.inspect import (
     du_command,
     ingress_command,
     outbox_command,
+    rescale_command,
     snapshot_command,
     state_command,
 )
@@ -80,6 +81,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "du": du_command.run_command,
     "ingress": ingress_command.run_command,
     "outbox": outbox_command.run_command,
+    "rescale": rescale_command.run_command,
     "restore": snapshot_command.run_command,
     "serve": serve_command.run_command,
     "snapshot": snapshot_command.run_command,
@@ -137,6 +139,7 @@ def parser() -> argparse.ArgumentParser:
     ingress_command.add_command(commands)
     du_command.add_command(commands)
     snapshot_command.add_commands(commands)
+    rescale_command.add_command(commands)
     dlq_command.add_command(commands)
     state_command.add_command(commands)
     return statefun

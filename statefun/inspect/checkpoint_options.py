@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -28,6 +29,19 @@ def add_no_lock(command: Any) -> None:
         help="for a checkpoint that is not on a local file system, or that a run with "
         "checkpoint-lock=none has used: you make sure that no application runs with it",
     )
+
+
+def positive_number(text: str) -> int:
+    """Return an argument that must be a whole number, at least 1.
+
+    Raises:
+        ValueError: if it is no whole number.
+        ArgumentTypeError: if it is less than 1.
+    """
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statefun.engine.clock import SystemClock
+from statefun.inspect.checkpoint_options import positive_number
 from statefun.inspect.state_listing import (
     Listing,
     addresses_by_type,
@@ -59,7 +60,7 @@ def add_command(commands: Any) -> None:
     for action, default, what in ((ls, _LISTED, "addresses"), (sql, _ROWS, "rows")):
         action.add_argument(
             "--limit",
-            type=_positive,
+            type=positive_number,
             default=default,
             help=f"how many {what} to print at most (default: {default:,})",
         )
@@ -81,13 +82,6 @@ def add_command(commands: Any) -> None:
             help="the state after this micro-batch (default: the newest committed one)",
         )
         action.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def run_command(options: argparse.Namespace) -> None:

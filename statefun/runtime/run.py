@@ -72,8 +72,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         available_now: process the records that exist at the start, and return.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
-        state_partitions: into how many parts the state is divided, from a checkpoint's first
-            start on; as many as there are cores if not given.
+        state_partitions: into how many parts the state is divided from a checkpoint's first start on; as many
+            as there are cores if not given. ``statefun rescale`` changes their number later.
         async_concurrency: how many addresses of coroutine functions a worker calls at the same time
             (default 1,000).
         immediate_messages: how many messages of an address, to itself and to functions without

@@ -143,14 +143,13 @@ class CommitLog:
         """
         return [*self._read(batch).sources]
 
-    def state_partitions(self) -> int | None:
-        """Return into how many partitions the state is divided; None if no batch was planned yet.
+    def state_partitions(self, batch: int) -> int | None:
+        """Return into how many partitions the state after ``batch`` is divided; None if the batch does not say so.
 
         Raises:
-            CheckpointError: if the file that has the number cannot be read.
+            CheckpointError: if Spark's log has no such batch, or its file cannot be read.
         """
-        planned = self.planned()
-        return None if planned < 0 else self._read(planned).state_partitions
+        return self._read(batch).state_partitions
 
     def state_ids(self, batch: int) -> Sequence[str]:
         """Return the id of the state's version after ``batch``, by partition.
@@ -171,6 +170,12 @@ class CommitLog:
             CheckpointError: if the file with the settings is missing or cannot be read.
         """
         return unreadable_setting(self._read(batch).settings)
+
+    def drop_planned(self) -> None:
+        """Delete the plan of the batch that is not committed, if there is one; Spark then plans it anew."""
+        for batch in self.planned_batches():
+            if batch > self.newest():
+                self._offsets.remove(str(batch))
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Lower the end offsets of the newest committed batch, and of the batch after it if that one is planned.

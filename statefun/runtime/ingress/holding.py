@@ -68,8 +68,7 @@ class WaitingGauge:
         after = max(before + added, 0)
         if after != count.after:
             self._count = _Count(batch, before, after)
-            content = json.dumps(attrs.asdict(self._count)).encode()
-            write_framed(self._checkpoint, WAITING, content)
+            _write_count(self._checkpoint, self._count)
         self._report(after, growth)
         if self._is_held and added > 0:
             self._pause(_HOLD.total_seconds())
@@ -92,6 +91,21 @@ class WaitingGauge:
                 "longer prolonged",
                 f"{size:,}",
             )
+
+
+def take_back_waiting(checkpoint: Folder, newest: int) -> None:
+    """Take back what a micro-batch after ``newest`` has counted, as it is not committed and will not be repeated.
+
+    Raises:
+        CheckpointError: if the file with the count is damaged.
+    """
+    count = _read_count(checkpoint)
+    if count.batch > newest:
+        _write_count(checkpoint, _Count(newest, count.before, count.before))
+
+
+def _write_count(checkpoint: Folder, count: _Count) -> None:
+    write_framed(checkpoint, WAITING, json.dumps(attrs.asdict(count)).encode())
 
 
 def _read_count(checkpoint: Folder) -> _Count:

@@ -27,6 +27,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     topics_of_ingress,
 )
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
+from statefun.runtime.checkpoint.rescaling import clear_rescaling, rescale_command
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.removed_partitions import removed_partitions
@@ -82,15 +83,17 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
     commit_log.finish_rewriting()
+    clear_rescaling(checkpoint)
     finish_change(checkpoint)
     ordered = in_order(checkpoint, all_sources(module))
     ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
     connectors = [ingress for ingress in ordered if isinstance(ingress, ConnectorIngress)]
     is_fresh = commit_log.is_fresh()
-    _warn_of_partitions(settings.state_partitions, commit_log.state_partitions())
     if is_fresh:
         topics = {source_name(ingress): topics_of_ingress(ingress) for ingress in ordered}
         IngressOrder([*topics], topics=topics).write(checkpoint)
+    else:
+        _warn_of_partitions(settings, commit_log.state_partitions(commit_log.planned()))
     rewrite_read_offsets(checkpoint)
     endless_ingresses = (*connectors, *module.playground_ingresses)
     bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(endless_ingresses))
@@ -107,13 +110,15 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     )
 
 
-def _warn_of_partitions(requested: int | None, present: int | None) -> None:
+def _warn_of_partitions(settings: Settings, present: int | None) -> None:
+    requested = settings.state_partitions
     if requested is not None and present not in {None, requested}:
         logger.warning(
-            "state-partitions=%d has no effect: the first start with this checkpoint has divided its "
-            "state into %d partitions",
+            "state-partitions=%d has no effect: the state in the checkpoint is divided into %d partitions; to change "
+            "that, end the application, and run: %s",
             requested,
             present,
+            rescale_command(settings.checkpoint, requested),
         )
 
 

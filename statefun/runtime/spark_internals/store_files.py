@@ -14,7 +14,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -34,9 +34,19 @@ _READABLE = {
 """Settings that decide about the form of the files, with the values that this package reads."""
 
 
+def states_folder() -> str:
+    """Return the path in a checkpoint of the folder with the partitions of the state."""
+    return f"state/{_OPERATOR}"
+
+
 def partition_folder(partition: int) -> str:
     """Return the path in a checkpoint of the folder with the files of one partition of the state."""
-    return f"state/{_OPERATOR}/{partition}"
+    return f"{states_folder()}/{partition}"
+
+
+def partitions_in(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the partitions that have files, given the names in :func:`states_folder`."""
+    return [int(name) for name in names if name.isdecimal()]
 
 
 def state_version(batch: int) -> int:

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import atexit
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from urllib.parse import quote
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -24,6 +21,7 @@ from statefun.engine.groups import OWN_PREFIX
 from statefun.engine.wheel import TIMERS_NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.spark_location import spark_location
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
@@ -44,7 +42,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
         if not READS_IDS:
             yield StoredState(_own_rows(session, checkpoint, None))
             return
-        with _readable(checkpoint) as location:
+        with spark_location(checkpoint) as location:
             yield StoredState(read_states(session, location, "target", "state"))
     except (PySparkException, JvmError) as error:
         raise _unreadable(checkpoint, error) from error
@@ -61,7 +59,7 @@ def state_rows(session: SparkSession, checkpoint: Folder, batch: int) -> DataFra
     folder = ExitStack()
     atexit.register(folder.close)  # the state is read when rows are asked for
     try:
-        location = folder.enter_context(_readable(checkpoint))
+        location = folder.enter_context(spark_location(checkpoint))
         return read_states(session, location, "target", "state", batch)
     except (PySparkException, JvmError) as error:
         raise _unreadable(checkpoint, error) from error
@@ -77,22 +75,6 @@ def _unreadable(checkpoint: Folder, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"the state in checkpoint {checkpoint.shown} cannot be read: {first_words(error)}"
     )
-
-
-@contextmanager
-def _readable(checkpoint: Folder) -> Iterator[str]:
-    """Provide a location of the checkpoint that Spark's reader of state does not misread.
-
-    The reader does not decode URIs: escaped characters would become part of the path. So if a URI escapes
-    characters of the path, the location is a temporary link to the checkpoint.
-    """
-    if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
-        yield checkpoint.spark_uri
-        return
-    with tempfile.TemporaryDirectory(prefix="statefun-") as folder:
-        link = Path(folder) / "checkpoint"
-        link.symlink_to(checkpoint.location)
-        yield f"file:{link}"
 
 
 class StoredState:

@@ -46,16 +46,12 @@ def test_a_source_is_settled_up_to_the_newest_committed_batch(checkpoint: Path) 
     assert log.settled(0) == {"log": 1}
 
 
-def test_the_number_of_state_partitions_is_that_of_the_first_start(checkpoint: Path) -> None:
-    """Spark writes it into each batch; a batch of an unknown form has no number."""
-    log = log_of(checkpoint, {})
-    fresh = log.state_partitions()
-    log_of(checkpoint, {"offsets/0": f"v1\n{METADATA}\n-"})
-    unknown = log.state_partitions()
+def test_each_batch_says_how_many_state_partitions_there_are(checkpoint: Path) -> None:
+    """Spark writes the number into each batch; a batch of an unknown form has none."""
     conf = '{"conf":{"spark.sql.shuffle.partitions":"7"}}'
-    log_of(checkpoint, {"offsets/1": f"v1\n{conf}\n-"})
+    log = log_of(checkpoint, {"offsets/0": f"v1\n{METADATA}\n-", "offsets/1": f"v1\n{conf}\n-"})
 
-    assert (fresh, unknown, log.state_partitions()) == (None, None, 7)
+    assert (log.state_partitions(0), log.state_partitions(1)) == (None, 7)
 
 
 def test_the_newest_batch_has_the_greatest_number(checkpoint: Path) -> None:

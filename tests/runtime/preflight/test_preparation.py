@@ -36,8 +36,9 @@ def test_a_later_number_of_state_partitions_has_no_effect(
 
     assert warned[:3] == [[], [], []]
     [line] = warned[3]
-    assert line.startswith("state-partitions=3 has no effect: the first start")
-    assert line.endswith("has divided its state into 2 partitions")
+    assert line.startswith("state-partitions=3 has no effect: the state")
+    assert "is divided into 2 partitions" in line
+    assert line.endswith(f": statefun rescale {checkpoint} --state-partitions 3")
 
 
 def test_spark_finds_offsets_whose_rewriting_was_interrupted(

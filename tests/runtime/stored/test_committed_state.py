@@ -23,6 +23,7 @@ from rocksdict import Options, Rdict
 from state_application import BATCHES, COUNTER, counts
 
 from statefun import Address, CheckpointError, ConfigurationError
+from statefun.cli import main
 from statefun.engine.address_keys import address_key
 from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
 from statefun.runtime.checkpoint.folder import Folder
@@ -86,6 +87,25 @@ def test_spark_reads_the_same(real: Path) -> None:
         rows = state_rows(session, checkpoint, batch).collect()
         ours = with_state(checkpoint, batch, dict)
         assert {bytes(row.target): bytes(row.state) for row in rows} == ours
+
+
+@pytest.mark.spark
+def test_a_rescaled_state_is_read(real: Path, tmp_path: Path) -> None:
+    """Spark has put each address into the partition in which this package looks; earlier batches stay readable."""
+    copy = tmp_path / "copy"
+    shutil.copytree(real, copy)
+    checkpoint, before = Folder.at(copy), with_state(Folder.at(real), None, dict)
+
+    for number in (5, 1):
+        assert main(["rescale", str(copy), "--state-partitions", f"{number}"]) == 0
+
+        state = with_state(checkpoint, None, lambda state: {key: state.get(key) for key in before})
+        assert state == before
+        assert with_state(checkpoint, None, dict) == before
+        assert with_state(checkpoint, BATCHES - 1, dict) == before
+    session = open_session(debug=False, state_partitions=None, kafka=False).newSession()
+    rows = state_rows(session, checkpoint, BATCHES + 1).collect()
+    assert {bytes(row.target): bytes(row.state) for row in rows} == before
 
 
 @pytest.mark.spark

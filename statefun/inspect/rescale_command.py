@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun rescale``: divides the state of a checkpoint into another number of partitions."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from statefun.inspect.checkpoint_options import (
+    add_checkpoint,
+    add_no_lock,
+    check_lock,
+    positive_number,
+    usable,
+)
+from statefun.runtime.checkpoint.folder import Folder
+
+
+def add_command(commands: Any) -> None:
+    """Add the command ``rescale`` to the parser of the command line."""
+    rescale = commands.add_parser(
+        "rescale",
+        help="divide the state into another number of partitions, while the application does not run",
+    )
+    add_checkpoint(rescale)
+    rescale.add_argument(
+        "--state-partitions",
+        type=positive_number,
+        required=True,
+        metavar="N",
+        help="the number of partitions: as many as the cores that the application will use",
+    )
+    add_no_lock(rescale)
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun rescale``.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the command fails.
+    """
+    # It needs Spark, which takes long to import.
+    from statefun.inspect.state_partitions import rescale  # noqa: PLC0415 - see above
+
+    checkpoint = Folder.at(options.checkpoint)
+    with usable(checkpoint):
+        check_lock(checkpoint, no_lock=options.no_lock)
+        done = rescale(checkpoint, options.state_partitions, has_lock=checkpoint.is_local)
+    if done.before == done.after:
+        print(f"the state in {checkpoint.shown} is divided into {done.after} partitions already")
+    else:
+        print(
+            f"the state in {checkpoint.shown} is divided into {done.after} partitions, and no longer into "
+            f"{done.before}, from micro-batch {done.batch} on"
+        )
