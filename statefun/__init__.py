@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         KafkaIngressBuilder,
         KafkaStartupPosition,
     )
+    from statefun.runtime.loading.bootstrap import bootstrap as bootstrap
     from statefun.runtime.run import run as run
     from statefun.runtime.stored.state_frame import state as state
     from statefun.serving.asgi import asgi
@@ -168,6 +169,7 @@ _LATER = {
     "asgi": "statefun.serving.asgi",
     "make_avro_type": "statefun.formats.avro",
     "make_schema_registry_type": "statefun.formats.schema_registry",
+    "bootstrap": "statefun.runtime.loading.bootstrap",
     "run": "statefun.runtime.run",
     "state": "statefun.runtime.stored.state_frame",
     "KafkaEgress": "statefun.module.builders",
@@ -180,7 +182,7 @@ _LATER = {
 
 These modules need Spark, YAML or an optional package, which programs that only define functions do not need.
 
-``from statefun import *`` includes neither ``run`` nor ``state``, since importing them imports Spark.
+``from statefun import *`` includes none of ``run``, ``state`` and ``bootstrap``, since importing them imports Spark.
 """
 
 

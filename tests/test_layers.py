@@ -99,7 +99,17 @@ FORBIDDEN = {
 ROOMS = [
     *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
     *("connector_failures", "egress", "calls", "dispatch", "ingress"),
-    *("settings", "definition", "spark", "stored", "release", "preflight", "staging", "query"),
+    *(
+        "settings",
+        "definition",
+        "spark",
+        "stored",
+        "release",
+        "preflight",
+        "loading",
+        "staging",
+        "query",
+    ),
     *("reporting", "playground", "application_run", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""

@@ -123,9 +123,14 @@ def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
     """Send the next wake-up that the group's address needs to a bucket, unless one is on its way."""
     due = group.values.next_wake_up(now)
     if due is not None:
-        due_at = min(due, LATEST)
-        row = Row(group.key, group.key, WAKE_UP, b"%d" % due)
-        _keep(bucket_for(due_at, group.key), Entry(due=due_at, **row._asdict()), effects)
+        send_wake_up(group.key, due, effects)
+
+
+def send_wake_up(key: bytes, due: int, effects: Effects) -> None:
+    """Send a wake-up with a due time, in milliseconds since the epoch, to the address with a key."""
+    due_at = min(due, LATEST)
+    row = Row(key, key, WAKE_UP, b"%d" % due)
+    _keep(bucket_for(due_at, key), Entry(due=due_at, **row._asdict()), effects)
 
 
 def wake_up_at_once(group: Group, effects: Effects) -> None:

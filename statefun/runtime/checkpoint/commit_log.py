@@ -21,7 +21,11 @@ from statefun.runtime.spark_internals.log_files import (
     newest_batch,
     query_id,
 )
-from statefun.runtime.spark_internals.store_files import ids_of_commit, unreadable_setting
+from statefun.runtime.spark_internals.store_files import (
+    commit_with_ids,
+    ids_of_commit,
+    unreadable_setting,
+)
 from statefun.sdk.errors import CheckpointError
 
 
@@ -170,6 +174,21 @@ class CommitLog:
             CheckpointError: if the file with the settings is missing or cannot be read.
         """
         return unreadable_setting(self._read(batch).settings)
+
+    def plan_again(self, batch: int) -> int:
+        """Plan a batch after a committed one, with its offsets; return the number of the new batch."""
+        self._offsets.write(str(batch + 1), self._read(batch).encode())
+        return batch + 1
+
+    def commit(self, batch: int, ids: Sequence[str]) -> None:
+        """Commit a batch that :meth:`plan_again` has planned.
+
+        Args:
+            batch: the number of the batch.
+            ids: the id of the state's version after the batch, by partition.
+        """
+        former = self._commits.read(str(batch - 1))
+        self._commits.write(str(batch), commit_with_ids(former, ids))
 
     def drop_planned(self) -> None:
         """Delete the plan of the batch that is not committed, if there is one; Spark then plans it anew."""

@@ -71,14 +71,28 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
     for key, value in _context_conf(user_conf).items():
         builder = builder.config(key, value)
     with _restored_interrupts():
-        session = builder.getOrCreate().newSession()
+        session = query_session(builder.getOrCreate(), state_partitions)
+    if kafka:
+        _add_connector(session)
+    return session
+
+
+def query_session(session: SparkSession, state_partitions: int | None) -> SparkSession:
+    """Return a separate session with the settings of the query, in the context of another session.
+
+    Args:
+        session: the other session.
+        state_partitions: the number of partitions of the state; None for as many as there are cores.
+
+    Raises:
+        ConfigurationError: if a setting of Spark breaks statefun's guarantees.
+    """
+    session = session.newSession()
     # Spark accepts the word in upper case, too.
     if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
             "spark.speculation must be false, and is true: Spark would call functions twice at the same time"
         )
-    if kafka:
-        _add_connector(session)
     for key, value in configuration.QUERY.items():
         session.conf.set(key, value)
     # Each partition costs tens of milliseconds per micro-batch: Spark's default of 200 is too many.

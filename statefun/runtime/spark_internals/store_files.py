@@ -24,7 +24,8 @@ from statefun.runtime.spark_internals.changelogs import Version
 
 TABLES = "SSTs"
 """The folder of a partition with the tables of its snapshots."""
-_OPERATOR = "0"
+OPERATOR = "0"
+"""The number of the only operator with state, as the name of a folder."""
 _METADATA = "metadata"
 _READABLE = {
     "spark.sql.streaming.stateStore.compression.codec": "lz4",
@@ -36,7 +37,7 @@ _READABLE = {
 
 def states_folder() -> str:
     """Return the path in a checkpoint of the folder with the partitions of the state."""
-    return f"state/{_OPERATOR}"
+    return f"state/{OPERATOR}"
 
 
 def partition_folder(partition: int) -> str:
@@ -71,10 +72,23 @@ def ids_of_commit(content: bytes) -> list[str]:
         ValueError: if the file does not name them.
     """
     try:
-        stores = json.loads(content.decode().split("\n")[1])["stateUniqueIds"][_OPERATOR]
+        stores = json.loads(content.decode().split("\n")[1])["stateUniqueIds"][OPERATOR]
         return [str(ids[0]) for ids in stores]
     except (IndexError, KeyError, TypeError) as error:
         raise ValueError(f"it does not name the versions of the state ({error!r})") from error
+
+
+def commit_with_ids(content: bytes, ids: Sequence[str]) -> bytes:
+    """Return the content of a file ``commits/N`` with other ids of the state's version of each partition.
+
+    Raises:
+        ValueError: if the file does not name any.
+    """
+    ids_of_commit(content)
+    version, line = content.decode().split("\n")
+    commit = json.loads(line)
+    commit["stateUniqueIds"][OPERATOR] = [[id_] for id_ in ids]
+    return f"{version}\n{json.dumps(commit)}".encode()
 
 
 def unreadable_setting(conf: Mapping[str, Any]) -> str | None:

@@ -26,7 +26,7 @@ def key_row(key: bytes) -> bytes:
     >>> grouping_key(key_row(b"Ada"))
     b'Ada'
     """
-    return _VERSION + _HEAD.pack(0, len(key), _HEAD.size) + key + bytes(-len(key) % 8)
+    return _VERSION + _row(key)
 
 
 def grouping_key(row: bytes) -> bytes:
@@ -47,6 +47,16 @@ def state_of(row: bytes) -> bytes:
     return _column(_column(row[1:], row, row[:1] == _VERSION), row, True)
 
 
+def state_row(state: bytes) -> bytes:
+    """Return the value of a state store for a state.
+
+    >>> state_of(state_row(b"visits"))
+    b'visits'
+    """
+    row = _row(state)
+    return _VERSION + _row(row)
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the number of the partition that has the state of a grouping key.
 
@@ -54,6 +64,11 @@ def partition_of(key: bytes, partitions: int) -> int:
     0
     """
     return _hash(key) % partitions
+
+
+def _row(column: bytes) -> bytes:
+    """Return a row of one binary column."""
+    return _HEAD.pack(0, len(column), _HEAD.size) + column + bytes(-len(column) % 8)
 
 
 def _column(content: bytes, row: bytes, is_known: bool) -> bytes:  # noqa: FBT001 - has one caller each

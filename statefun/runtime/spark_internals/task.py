@@ -7,9 +7,22 @@ the number of the micro-batch is a local property of its jobs.
 
 from __future__ import annotations
 
-from pyspark import TaskContext
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark import SparkContext, TaskContext
 
 _BATCH_ID = "streaming.sql.batchId"
+
+
+@contextmanager
+def tasks_of_batch(context: SparkContext, batch: int) -> Iterator[None]:
+    """Let the tasks that this thread starts during the block belong to a micro-batch, though no query runs it."""
+    context.setLocalProperty(_BATCH_ID, f"{batch}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_BATCH_ID, None)  # type: ignore[arg-type] # removes it
 
 
 def batch_number() -> int:
