@@ -130,6 +130,17 @@ def bucket_key(bucket: int) -> bytes:
     return b"%s%s%s/%s" % (id_, SEPARATOR, TIMERS_NAMESPACE.encode(), BUCKET.encode())
 
 
+def bucket_of_id(id_: str) -> int:
+    """Return the number of the bucket, or of the chunk of a bucket, whose address has an id.
+
+    >>> from statefun.engine.address_keys import address_of
+    >>> bucket_of_id(address_of(bucket_key(chunk_of(17, 5))).id) == chunk_of(17, 5)
+    True
+    """
+    whole, _, chunk = id_.partition(".")
+    return chunk_of(int(whole), int(chunk)) if chunk else int(whole)
+
+
 def bucket_of(key: bytes) -> int:
     """Return the number of the bucket with the address ``key``, which must not be the key of a chunk.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statefun.engine.clock import SystemClock
+from statefun.inspect import state_transfer_command
 from statefun.inspect.checkpoint_options import positive_number
 from statefun.inspect.state_listing import (
     Listing,
@@ -51,6 +52,7 @@ def add_command(commands: Any) -> None:
         help="query the state with Spark: each function is a table, as in "
         '"select id, visits from `com.example/greeter`"',
     )
+    state_transfer_command.add_actions(actions)
     for action in (ls, count):
         action.add_argument(
             "type", nargs="?", help="the typename of a function (default: all functions)"
@@ -93,6 +95,9 @@ def run_command(options: argparse.Namespace) -> None:
     Raises:
         StatefunError: if the command fails.
     """
+    if options.action in state_transfer_command.ACTIONS:
+        state_transfer_command.run_action(options)
+        return
     functions = None if options.program is None else load_program(options.program).functions
     checkpoint = _checkpoint(options)
     try:

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of all addresses as a Parquet file, and a new checkpoint from such a file.
+
+A row is an address: its typename and id, and the bytes of its key and its state. The addresses of statefun itself,
+which hold timers and waiting messages, are rows as well. The file's metadata say where the application goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from statefun.engine.address_keys import SEPARATOR
+from statefun.engine.wheel import BUCKET, TIMERS_NAMESPACE, PendingBuckets, bucket_of_id
+from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset
+from statefun.runtime.checkpoint.known_functions import (
+    KnownFunctions,
+    known_functions,
+    write_functions,
+)
+from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.checkpoint.timer_log import TimerLog
+from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.stopping import stops_of_last_run
+from statefun.runtime.loading.new_checkpoint import (
+    Beginning,
+    begin_checkpoint,
+    complete_checkpoint,
+    empty_checkpoint,
+)
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.stored.committed_state import CommittedState, with_state
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+_FACTS = b"statefun"
+"""The key of the facts in the file's metadata."""
+_FORMAT = 1
+_SCHEMA = pa.schema(
+    [("type", pa.string()), ("id", pa.string()), ("key", pa.binary()), ("state", pa.binary())]
+)
+_GROUP = 50_000
+"""The number of rows in a row group of the file."""
+_BUCKETS = f"{TIMERS_NAMESPACE}/{BUCKET}"
+
+
+@attrs.frozen
+class Exported:
+    """What a file of states says about its checkpoint."""
+
+    batch: int
+    """The number of the micro-batch after which the states are those of the file."""
+    addresses: int
+    """The number of addresses in the file, including statefun's own."""
+    reason: str
+    """Why no checkpoint can be made from the file; empty if one can be made."""
+
+
+def export_state(checkpoint: Folder, file: Path) -> Exported:
+    """Write the states of all addresses into a Parquet file, in one step.
+
+    Args:
+        checkpoint: the checkpoint; its application may run.
+        file: a new file.
+
+    Raises:
+        ConfigurationError: if the file exists, or there is no checkpoint.
+        CheckpointError: if the checkpoint is empty or damaged.
+    """
+    if file.exists():
+        raise ConfigurationError(f"{file} exists already: give the name of a new file")
+    if not shows_runs(checkpoint):
+        return _exported(checkpoint, file, "nothing showed whether an application was running")
+    if CommitLog(checkpoint).query_id():
+        with suppress(CheckpointError), checkpoint_lock(checkpoint, timedelta(0)):
+            return _exported(checkpoint, file, _on_their_way(checkpoint))
+    return _exported(checkpoint, file, "an application was running with the checkpoint")
+
+
+def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -> Exported:
+    """Make a new checkpoint with the states of a file, byte for byte.
+
+    Args:
+        file: a file that :func:`export_state` has written.
+        checkpoint: an empty folder, or one that does not exist.
+        state_partitions: into how many parts the state is divided; as many as there are cores for None.
+
+    Raises:
+        ConfigurationError: if the file is not whole, or the folder has files.
+        CheckpointError: if the checkpoint cannot be written.
+    """
+    facts = _facts(file)
+    exported = Exported(facts["batch"], pq.ParquetFile(file).metadata.num_rows, facts["reason"])
+    if exported.reason:
+        raise ConfigurationError(
+            f"no checkpoint can be made from {file}: when it was written, {exported.reason}; let the application run "
+            "with available-now until it ends, and export the state again"
+        )
+    with empty_checkpoint(checkpoint):
+        session = open_session(debug=False, state_partitions=state_partitions, kafka=False)
+        begin_checkpoint(session, checkpoint)
+        buckets = PendingBuckets()
+        buckets.add({*_buckets(file)})
+        if buckets:
+            TimerLog(checkpoint).add(0, buckets.all(), buckets)
+        functions = facts["functions"]
+        if functions is not None:
+            registered = frozenset(functions.pop("registered"))
+            write_functions(checkpoint, KnownFunctions(registered, **functions))
+        rows = session.read.parquet(f"file:{file.absolute()}").select("key", "state")
+        complete_checkpoint(session, checkpoint, rows, Beginning(**facts["beginning"]))
+    return exported
+
+
+def _exported(checkpoint: Folder, file: Path, reason: str) -> Exported:
+    def write(state: CommittedState) -> Exported:
+        addresses = 0
+        facts = _facts_of(checkpoint, state.batch, reason)
+        schema = _SCHEMA.with_metadata({_FACTS: json.dumps(facts).encode()})
+        with pq.ParquetWriter(unfinished, schema) as writer:
+            for rows in _groups(state):
+                writer.write_table(rows.cast(schema))
+                addresses += len(rows)
+        return Exported(state.batch, addresses, reason)
+
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        exported = with_state(checkpoint, None, write)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return exported
+
+
+def _groups(state: CommittedState) -> Iterator[pa.Table]:
+    keys: list[bytes] = []
+    states: list[bytes] = []
+    for key, content in state:
+        keys.append(key)
+        states.append(content)
+        if len(keys) == _GROUP:
+            yield _table(keys, states)
+            keys, states = [], []
+    if keys:
+        yield _table(keys, states)
+
+
+def _table(keys: Sequence[bytes], states: Sequence[bytes]) -> pa.Table:
+    parts = [key.rpartition(SEPARATOR) for key in keys]
+    types = [typename.decode() for _, _, typename in parts]
+    ids = [id_.decode(errors="backslashreplace") for id_, _, _ in parts]
+    return pa.table([types, ids, keys, states], schema=_SCHEMA)
+
+
+def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
+    order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
+    stops = stops_of_last_run(checkpoint)
+    *offsets, _ = log.end_offsets(batch)
+    ends: dict[str, SourceOffset | None] = {
+        name: within_stops(end, stops[name]) if end is not None and name in stops else end
+        for name, end in zip(order.names, offsets, strict=True)
+    }
+    known = known_functions(checkpoint)
+    functions = None if known is None else attrs.asdict(known)
+    if functions is not None:
+        functions["registered"] = sorted(functions["registered"])
+    tick = feedback_offset(log, batch).tick
+    beginning = Beginning(ends, dict(order.topics), dict(order.removed), tick)
+    return {
+        "format": _FORMAT,
+        "batch": batch,
+        "reason": reason,
+        "beginning": attrs.asdict(beginning),
+        "functions": functions,
+    }
+
+
+def _on_their_way(checkpoint: Folder) -> str:
+    """Return what of a checkpoint whose application does not run is not part of its state; empty if nothing is."""
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    newest = log.newest()
+    delivered = feedback_offset(log, newest).batch
+    for batch in outbox.batches():
+        manifest = outbox.manifest(batch) if batch <= newest else None
+        if manifest is None:
+            continue
+        if has_messages(manifest) and batch > delivered:
+            return f"messages of micro-batch {batch} were not delivered yet"
+        if not outbox.is_published(batch) and any(each.egress for each in manifest.segments):
+            return f"records of micro-batch {batch} were not published yet"
+    if UnfinishedCalls(checkpoint).may_be_made_again():
+        return "calls that have left their micro-batches were unfinished"
+    order = IngressOrder.read(checkpoint)
+    connectors = [name for name in (*order.names, *order.removed) if " " in name]
+    if connectors:
+        return f"ingress {connectors[0]} had read with a connector, whose files are not part of the state"
+    return ""
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    """Return the facts in the metadata of a file.
+
+    Raises:
+        ConfigurationError: if the file is not one of :func:`export_state`.
+    """
+    try:
+        facts = json.loads((pq.read_schema(file).metadata or {})[_FACTS])
+    except FileNotFoundError:
+        raise ConfigurationError(f"there is no file {file}") from None
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise ConfigurationError(
+            f"{file} was not written by 'statefun state export', or is damaged ({error})"
+        ) from error
+    if facts.get("format") != _FORMAT:
+        raise ConfigurationError(
+            f"{file} has format {facts.get('format')}, and this version of statefun reads only format {_FORMAT}"
+        )
+    return dict(facts)
+
+
+def _buckets(file: Path) -> Iterator[int]:
+    """Yield the numbers of the timer buckets in a file."""
+    for batch in pq.ParquetFile(file).iter_batches(columns=["type", "id"]):
+        for id_ in batch.column("id").filter(pc.equal(batch.column("type"), _BUCKETS)).to_pylist():
+            yield bucket_of_id(id_)

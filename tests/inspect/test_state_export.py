@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All state as a Parquet file, and new checkpoints from such files, on which applications go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from harness import KafkaHarness
+from obedient_system import System
+from programs import LIFETIME, START, Program
+
+from statefun.cli import main
+from statefun.dev.spark_application import FileClock
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.stored.committed_state import with_state
+
+pytestmark = pytest.mark.takes(minutes=1)
+
+
+def all_rows(checkpoint: Path) -> dict[bytes, bytes]:
+    """Return the states of all addresses, reserved ones included."""
+    return with_state(Folder.at(checkpoint), None, dict)
+
+
+def file_rows(file: Path) -> dict[bytes, bytes]:
+    """Return the keys and states in a file."""
+    table = pq.read_table(file)
+    return dict(zip(table["key"].to_pylist(), table["state"].to_pylist(), strict=True))
+
+
+def later(seconds: float, text: str, token: str = "") -> list[object]:
+    """Return the command that makes ``b`` emit a text later."""
+    return ["after", seconds, token, "b", "x", [["emit", text]]]
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_an_application_goes_on_with_an_exported_state(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The states are the same bytes; counts, timers, tokens, expirations and offsets are those of the former run."""
+    first, second = tmp_path / "first", tmp_path / "the second"
+    file, again = tmp_path / "a state.parquet", tmp_path / "again.parquet"
+    system = System(
+        kafka,
+        kafka.topic("in", partitions=2),
+        kafka.topic("out"),
+        first,
+        FileClock(tmp_path / "clock"),
+    )
+    storm: Program = [later(60 + n % 7, f"{n}") for n in range(300)]
+    system.step(
+        [
+            ("Ada", [["add"], ["note"], later(40, "late"), later(50, "cancelled", "t")]),
+            ("Alan", [["add"], ["add"], later(50, "token", "u"), *storm]),
+        ],
+        state_partitions=2,
+    )
+
+    assert main(["state", "export", str(first), str(file)]) == 0
+    assert main(["state", "import", str(file), str(second), "--state-partitions", "3"]) == 0
+    assert main(["state", "export", str(second), str(again)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    states = all_rows(first)
+    assert all_rows(second) == states
+    assert file_rows(file) == file_rows(again) == states
+    system.checkpoint = second
+    cancelled = system.texts([("Ada", [["cancel", "t"], ["look"]])], START + 30)
+    due = system.texts([("Alan", [["add"], ["emit", "count"]])], START + 100)
+    assert cancelled == [[]], "the value has expired"
+    assert LIFETIME.total_seconds() < 30
+    assert sorted(due) == sorted(["late", "token", "count", *(f"{n}" for n in range(300))])
+    assert not system.has_timers()
+    assert {b"Ada\0t.fns/a", b"Alan\0t.fns/a"} == all_rows(second).keys()
+    assert said[0].startswith(f"{file} has {len(states)} addresses as of micro-batch ")
+    assert said[1].startswith(
+        f"checkpoint {second} has {len(states)} addresses, and goes on where "
+    )
+
+    capsys.readouterr()
+    used = tmp_path / "used.parquet"
+    with checkpoint_lock(Folder.at(second)):
+        assert main(["state", "export", str(second), str(used)]) == 0
+    assert main(["state", "import", str(used), str(tmp_path / "new")]) == 1
+    assert main(["state", "export", str(second), str(used)]) == 1
+    assert main(["state", "import", str(file), str(second)]) == 1
+    captured = capsys.readouterr()
+    reason = "an application was running with the checkpoint"
+    assert f"no checkpoint can be made from it, since {reason}" in captured.out
+    lines = captured.err.splitlines()
+    assert f"no checkpoint can be made from {used}: when it was written, {reason}; let" in lines[0]
+    assert f"{used} exists already: give the name of a new file" in lines[1]
+    assert f"{second} has files: give an empty folder" in lines[2]
+    assert not (tmp_path / "new").exists()
+
+
+def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are missing, damaged, or written by something else; so is a checkpoint that is none."""
+    other, damaged = tmp_path / "other.parquet", tmp_path / "damaged.parquet"
+    pq.write_table(pa.table({"key": [b""]}), other)
+    damaged.write_bytes(b"PAR1")
+    new = tmp_path / "new"
+
+    for name in (tmp_path / "none.parquet", other, damaged):
+        assert main(["state", "import", str(name), str(new)]) == 1
+    assert main(["state", "export", str(new), str(tmp_path / "file.parquet")]) == 1
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"statefun: [SF100] there is no file {tmp_path / 'none.parquet'}"
+    for line, name in zip(lines[1:3], (other, damaged), strict=True):
+        assert f"{name} was not written by 'statefun state export', or is damaged" in line
+    assert lines[3] == f"statefun: [SF100] there is no checkpoint at {new}"
+    assert not new.exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
