@@ -150,7 +150,9 @@ def test_every_public_name_is_in_the_reference() -> None:
     """Once, and no other."""
     listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
     aliases = {"SdkAddress"}  # two entries of one object would have one anchor
-    names = [f"statefun.{name}" for name in {*statefun.__all__, "run", "state"} - aliases]
+    names = [
+        f"statefun.{name}" for name in {*statefun.__all__, "bootstrap", "run", "state"} - aliases
+    ]
     for package in (statefun.components, running, statefun.dev, statefun.testing):
         names += [f"{package.__name__}.{name}" for name in package.__all__]
 

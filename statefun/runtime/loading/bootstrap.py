@@ -20,7 +20,13 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.loading.encoded_states import ENCODED, ID, SEGMENT, StateEncoder, WakeUps
+from statefun.runtime.loading.encoded_states import (
+    ENCODED_ROWS,
+    ID_COLUMN,
+    SEGMENT_COLUMN,
+    StateEncoder,
+    WakeUps,
+)
 from statefun.runtime.loading.new_checkpoint import (
     Beginning,
     begin_checkpoint,
@@ -40,7 +46,7 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.value_spec import ValueSpec
 
-Offsets = Mapping[str, Mapping[str, Mapping[int, int]]]
+StartOffsets = Mapping[str, Mapping[str, Mapping[int, int]]]
 """The next offset to read by the ids of ingresses, the topics and the numbers of partitions."""
 
 _ROWS = "loading"
@@ -53,7 +59,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
     checkpoint: str | Path,
     states: Mapping[str, DataFrame],
     *,
-    offsets: Offsets | None = None,
+    offsets: StartOffsets | None = None,
     state_partitions: int | None = None,
     functions: StatefulFunctions = default_functions,
 ) -> None:
@@ -116,7 +122,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
         folder.child(_ROWS).remove_all()
 
 
-def _ends(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
+def _ends(offsets: StartOffsets) -> dict[str, dict[str, dict[str, int]]]:
     """Return offsets in the form of Spark's log.
 
     Raises:
@@ -149,21 +155,24 @@ def _encoder(functions: StatefulFunctions, typename: str, frame: DataFrame) -> S
     function = functions.find(typename)
     if function is None:
         raise ConfigurationError(f"no function {typename} is registered{functions.hint(typename)}")
-    if ID not in frame.columns or not isinstance(frame.schema[ID].dataType, StringType):
+    if ID_COLUMN not in frame.columns or not isinstance(
+        frame.schema[ID_COLUMN].dataType, StringType
+    ):
         raise ConfigurationError(
-            f"the DataFrame of function {typename} must have a column {ID} of type string, and has the columns "
+            f"the DataFrame of function {typename} must have a column {ID_COLUMN} of type string, and has the columns "
             f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in frame.schema)}"
         )
     declared: dict[str, ValueSpec] = {
-        f"{name}_value" if name == ID else name: spec for name, spec in function.specs.items()
+        f"{name}_value" if name == ID_COLUMN else name: spec
+        for name, spec in function.specs.items()
     }
     for column in frame.columns:
-        if column not in {ID, *declared}:
+        if column not in {ID_COLUMN, *declared}:
             raise ConfigurationError(
                 f"function {typename} declares no value for the column {column}"
                 f"{nearest(column, declared, 'values')}"
             )
-    columns = {column: declared[column] for column in frame.columns if column != ID}
+    columns = {column: declared[column] for column in frame.columns if column != ID_COLUMN}
     return StateEncoder(typename, columns, SystemClock().now())
 
 
@@ -171,12 +180,12 @@ def _written_rows(
     session: SparkSession, folder: Folder, frames: Iterable[tuple[StateEncoder, DataFrame]]
 ) -> DataFrame:
     """Encode the rows of all functions once, and return the encoded rows."""
-    encoded = [frame.mapInArrow(encoder, ENCODED) for encoder, frame in frames]
+    encoded = [frame.mapInArrow(encoder, ENCODED_ROWS) for encoder, frame in frames]
     location = folder.child(_ROWS).spark_uri
     if encoded:
         reduce(DataFrame.unionAll, encoded).write.parquet(location)
-        return session.read.schema(ENCODED).parquet(location)
-    return session.createDataFrame([], ENCODED)
+        return session.read.schema(ENCODED_ROWS).parquet(location)
+    return session.createDataFrame([], ENCODED_ROWS)
 
 
 def _check_rows(folder: Folder, rows: DataFrame) -> None:
@@ -200,8 +209,8 @@ def _send_wake_ups(session: SparkSession, folder: Folder, rows: DataFrame) -> No
     """Stage the wake-ups of addresses whose values expire, as effects of the micro-batch that writes the state."""
     waking = rows.where(F.col("wake").isNotNull()).select("target", "wake")
     with tasks_of_batch(session.sparkContext, _BATCH):
-        found = waking.mapInArrow(WakeUps(folder), f"{SEGMENT} binary").collect()
-    segments = [Segment.FromString(bytes(row[SEGMENT])) for row in found]
+        found = waking.mapInArrow(WakeUps(folder), f"{SEGMENT_COLUMN} binary").collect()
+    segments = [Segment.FromString(bytes(row[SEGMENT_COLUMN])) for row in found]
     if segments:
         query_id = CommitLog(folder).query_id()
         Outbox(folder).stage(Manifest(batch=_BATCH, query_id=query_id, segments=segments, lanes=1))

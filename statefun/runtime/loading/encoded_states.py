@@ -20,12 +20,12 @@ from statefun.sdk.address import Address
 from statefun.sdk.raised import line_of
 from statefun.sdk.value_spec import ValueSpec
 
-ID = "id"
-ENCODED = "target binary, state binary, wake bigint, problem string"
+ID_COLUMN = "id"
+ENCODED_ROWS = "target binary, state binary, wake bigint, problem string"
 """The columns of encoded rows: the key of the address and its state, the due time of the wake-up that the address
 needs, and why the row cannot be encoded."""
-SEGMENT = "segment"
-_ENCODED_ARROW = pa.schema(
+SEGMENT_COLUMN = "segment"
+_ROWS_ARROW = pa.schema(
     [
         ("target", pa.binary()),
         ("state", pa.binary()),
@@ -36,7 +36,7 @@ _ENCODED_ARROW = pa.schema(
 
 
 _Encoded = tuple[bytes, bytes, int | None, str | None]
-"""A row of ``ENCODED``."""
+"""A row of ``ENCODED_ROWS``."""
 
 
 @attrs.frozen
@@ -50,13 +50,13 @@ class StateEncoder:
     """When the values were written, in milliseconds since the epoch."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode the rows of Arrow batches to those of ``ENCODED``; a row without values becomes none."""
+        """Encode the rows of Arrow batches to those of ``ENCODED_ROWS``; a row without values becomes none."""
         encoders = {column: CellEncoder(spec.type) for column, spec in self.columns.items()}
         expirations = [spec.expiration for spec in self.columns.values() if spec.expiration]
         for batch in batches:
             cells = {name: _cells(batch.column(name)) for name in encoders}
             rows: list[_Encoded] = []
-            for number, id_ in enumerate(batch.column(ID).to_pylist()):
+            for number, id_ in enumerate(batch.column(ID_COLUMN).to_pylist()):
                 row = {name: column[number] for name, column in cells.items()}
                 present = {name: cell for name, cell in row.items() if cell is not None}
                 if not id_:
@@ -64,13 +64,13 @@ class StateEncoder:
                     rows.append((b"", b"", None, text))
                 elif present:
                     rows.append(self._encoded(id_, present, encoders, expirations))
-            columns = zip(*rows, strict=True) if rows else ([],) * len(_ENCODED_ARROW)
+            columns = zip(*rows, strict=True) if rows else ([],) * len(_ROWS_ARROW)
             yield pa.record_batch(
                 [
                     pa.array(list(column), field.type)
-                    for column, field in zip(columns, _ENCODED_ARROW, strict=True)
+                    for column, field in zip(columns, _ROWS_ARROW, strict=True)
                 ],
-                schema=_ENCODED_ARROW,
+                schema=_ROWS_ARROW,
             )
 
     def _encoded(
@@ -115,7 +115,7 @@ class WakeUps:
 
 def _segment(writer: SegmentWriter, effects: Effects) -> pa.RecordBatch:
     content = writer.write(effects).SerializeToString()
-    return pa.record_batch({SEGMENT: pa.array([content], pa.binary())})
+    return pa.record_batch({SEGMENT_COLUMN: pa.array([content], pa.binary())})
 
 
 def _cells(column: pa.Array) -> list[Any]:

@@ -22,7 +22,7 @@ class CellEncoder:
 
     >>> from statefun import IntType
     >>> CellEncoder(IntType).encode(7)
-    TypedValue(typename='io.statefun.types/int', value=b'\x08\x07')
+    TypedValue(typename='io.statefun.types/int', value=b'\r\x07\x00\x00\x00')
     """
 
     def __init__(self, type_: Type[Any]) -> None:
