@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 import msgspec
 from google.protobuf.message import Message
@@ -50,7 +51,7 @@ class CellEncoder:
             return cell
         class_ = type_.python_type
         if isinstance(class_, type) and issubclass(class_, Message):
-            return class_(**_set_fields(cell))
+            return _message(class_, cell)
         if type_.deserialize_fn is json.loads and isinstance(cell, str):
             return json.loads(cell)
         return cell
@@ -59,6 +60,15 @@ class CellEncoder:
 def _is_json(cell: str) -> bool:
     """Return whether a text is the JSON of an object or a list, and not itself the value."""
     return cell[:1] in {"{", "["}
+
+
+def _message(class_: type[Message], cell: Any) -> Message:
+    """Return a message of Protobuf for a struct, or a timestamp for a moment."""
+    if isinstance(cell, datetime):
+        moment: Any = class_()
+        moment.FromDatetime(cell)
+        return cast("Message", moment)
+    return class_(**_set_fields(cell))
 
 
 def _set_fields(cell: Any) -> Any:

@@ -9,7 +9,12 @@ from simulation.disk import Disk, MemoryFolder
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.ingress.holding import MOST_WAITING_BYTES, WAITING, WaitingGauge
+from statefun.runtime.ingress.holding import (
+    MOST_WAITING_BYTES,
+    WAITING,
+    WaitingGauge,
+    take_back_waiting,
+)
 from statefun.sdk.errors import CheckpointError
 
 
@@ -48,6 +53,20 @@ def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
     assert pauses == []
     WaitingGauge(folder, pauses.append).add(9, _adding(1))
     assert pauses == [10]
+
+
+def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
+    """The next batch may have its number; a count of a committed batch stays."""
+    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
+    WaitingGauge(folder, pauses.append).add(7, _adding(MOST_WAITING_BYTES - 1))
+    WaitingGauge(folder, pauses.append).add(8, _adding(MOST_WAITING_BYTES))
+    take_back_waiting(folder, 7)
+    take_back_waiting(folder, 7)
+    WaitingGauge(folder, pauses.append).add(9, _adding(1))
+    take_back_waiting(folder, 9)
+    assert len(pauses) == 1
+    WaitingGauge(folder, pauses.append).add(10, _adding(1))
+    assert len(pauses) == 2
 
 
 def test_a_damaged_count_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from statefun.runtime.spark_internals.changelogs import Changelog
 from statefun.runtime.spark_internals.lz4_blocks import decompressed, xxh32
 from statefun.runtime.spark_internals.store_files import (
     Snapshot,
+    commit_with_ids,
     ids_of_commit,
     unreadable_setting,
 )
@@ -24,6 +25,7 @@ from statefun.runtime.spark_internals.store_rows import (
     key_row,
     partition_of,
     state_of,
+    state_row,
 )
 
 STORED = CHECKPOINTS / "format-1"
@@ -43,7 +45,19 @@ def test_changelogs_of_spark_are_read(file: Path) -> None:
     for row, value in changelog.changes.items():
         assert key_row(grouping_key(row)) == row
         assert changelog.may_have(row)
-        assert value is None or state_of(value)
+        assert value is None or state_row(state_of(value)) == value
+
+
+def test_a_commit_gets_other_ids() -> None:
+    """Everything else in it stays; a commit without ids is an error."""
+    content = b'v2\n{"nextBatchWatermarkMs":7,"stateUniqueIds":{"0":[["a"]]}}'
+
+    changed = commit_with_ids(content, ["b", "c"])
+
+    assert ids_of_commit(changed) == ["b", "c"]
+    assert json.loads(changed.split(b"\n")[1])["nextBatchWatermarkMs"] == 7
+    with pytest.raises(ValueError, match="does not name the versions"):
+        commit_with_ids(b"v1\n{}", ["b"])
 
 
 @given(st.integers(0, len(SECOND) - 1), st.integers(1, 255))
