@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,15 @@ def test_queries_run_with_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the query cannot be run: [TABLE_OR_VIEW_NOT_FOUND]" in error
     assert "`test.fns/account`" in error
     assert "SQLQueryContextLogger" not in error
+
+
+@pytest.mark.spark
+def test_sql_runs_as_a_module_of_the_package() -> None:
+    """Workers do not take modules of the package, such as ``inspect``, for those of Python."""
+    query = "select id, total from `test.fns/account`"
+    command = [sys.executable, "-m", "statefun.cli", "state", "sql", query, "--checkpoint", STORED]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["id   total", "Ada  2", "1 row from batch 2"]

@@ -156,7 +156,7 @@ def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
     }
     if script:
         conf["spark.app.name"] = script.stem
-    if script and is_local_master(user_conf):
+    if script and is_local_master(user_conf) and not _is_in_package():
         # Workers import modules from the program's folder, as the program itself does.
         conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
             [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -164,6 +164,15 @@ def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
     conf = {key: value for key, value in conf.items() if key not in user_conf}
     # Even if the user has set it: spark-submit switches it on for every Python program.
     return {"spark.ui.showConsoleProgress": "false", **conf}
+
+
+def _is_in_package() -> bool:
+    """Return whether the program was started as ``python -m package.program``.
+
+    The modules next to it then have the names ``package.module``. If workers found them as ``module``, such a
+    module would replace a module of Python with the same name.
+    """
+    return bool(getattr(sys.modules.get("__main__"), "__package__", None))
 
 
 @contextmanager
