@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run
+from stored_checkpoint import CHECKPOINTS
 
 from statefun import (
     Context,
@@ -18,9 +19,11 @@ from statefun import (
     TopicError,
 )
 from statefun.cli import main
+from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 
+STORED = str(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
 COMMAND = [sys.executable, "-m", "statefun.cli"]
 
 
@@ -45,6 +48,36 @@ def test_a_command_ends_quietly_if_its_output_is_closed() -> None:
     with process:
         assert process.stderr.read() == ""
     assert process.returncode == 141
+
+
+SLOW = {"pyspark", "pandas", "confluent_kafka"}
+"""Packages that take longer to import than short commands run."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slow"),
+    [
+        (["--help"], SLOW | {"pyarrow"}),
+        (["--version"], SLOW | {"pyarrow"}),
+        (["schema"], SLOW),
+        (["state", "--help"], SLOW),
+        (["state", "show", "test.fns/account/Ada", "--checkpoint", STORED], SLOW),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], slow: set[str]) -> None:
+    """So it starts at once."""
+    code = (
+        "import atexit, sys; from statefun.cli import main;"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); sys.exit(main(sys.argv[1:]))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0
+    assert slow & {*done.stderr.split()} == set()
+    assert "statefun.cli" in done.stderr.split()
 
 
 @pytest.mark.broker

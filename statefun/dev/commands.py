@@ -10,7 +10,6 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from statefun.dev.dev_topics import (
     cluster_topics,
@@ -26,9 +25,6 @@ from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.printable import json_content, printable
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 _PORT = 9092
 _ADDRESS = "KAFKA_ADDRESS"
 """The environment variable with the address of a broker, which module files of the docs use, too."""
@@ -36,11 +32,8 @@ _DATA = Path(".statefun/kafka")
 _LOOK = timedelta(milliseconds=500)
 
 
-def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``dev`` with its actions to the parser of the command line."""
-    dev = commands.add_parser(
-        "dev", help="run a Kafka broker on this machine, manage topics, write and read records"
-    )
+def add_arguments(dev: argparse.ArgumentParser) -> None:
+    """Add the actions of ``statefun dev`` to its parser."""
     actions = dev.add_subparsers(dest="action", metavar="action", required=True)
     kafka = actions.add_parser("kafka", help="run a Kafka broker on this machine until Ctrl-C")
     kafka.add_argument(

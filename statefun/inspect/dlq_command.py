@@ -10,10 +10,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.inspect.letter_ends import EndResult, LetterEnds
@@ -26,7 +24,7 @@ from statefun.inspect.letter_texts import (
     value_of,
     value_text,
 )
-from statefun.module.model import Module
+from statefun.inspect.validation import declared_module, program_and_modules
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 
@@ -34,9 +32,8 @@ _REASONS = 20
 """How many reasons are printed at most for letters that could not be replayed or dropped."""
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``dlq`` with its actions to the parser of the command line."""
-    dlq = commands.add_parser("dlq", help="list, show, replay, edit and drop dead letters")
+def add_arguments(dlq: argparse.ArgumentParser) -> None:
+    """Add the actions of ``statefun dlq`` to its parser."""
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser(
         "list", help="print a table of the dead letters that were neither replayed nor dropped"
@@ -58,6 +55,8 @@ def add_command(commands: Any) -> None:
         action.add_argument("--all", action="store_true", help="all dead letters")
     for action in (list_, replay, drop):
         _add_filters(action)
+    for action in (replay, drop):
+        action.set_defaults(usage_error=action.error)
     for action in (replay, edit):
         action.add_argument(
             "--to-target",
@@ -109,27 +108,18 @@ def _moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def problem_of(options: argparse.Namespace) -> str | None:
-    """Return an error text if options are missing or exclude each other; None if they are valid."""
-    if options.action not in {"replay", "drop"}:
-        return None
-    selections = [bool(options.id), options.all, not _filter(options).is_empty]
-    if any(selections) and not (options.id and any(selections[1:])):
-        return None
-    return f"give the ids of the dead letters to {options.action}, or a filter, or --all"
-
-
-def run_command(options: argparse.Namespace, load: Callable[[Sequence[Path]], Module]) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Run ``statefun dlq``; return 1 if a selected letter could not be replayed or dropped, else 0.
 
     Args:
         options: the parsed options of the command line.
-        load: returns the module that module files and programs declare, given their paths.
 
     Raises:
         StatefunError: if the command fails.
     """
-    letters = DeadLetters(load(options.module or []))
+    if options.action in {"replay", "drop"}:
+        _check_selection(options)
+    letters = DeadLetters(declared_module(*program_and_modules(options.module or [])))
     ends = LetterEnds(letters)
     match options.action:
         case "list":
@@ -146,6 +136,15 @@ def run_command(options: argparse.Namespace, load: Callable[[Sequence[Path]], Mo
             result = ends.replay(_chosen(options), to_target=options.to_target)
             return _report(result, "replayed", _destination(options))
     return 0
+
+
+def _check_selection(options: argparse.Namespace) -> None:
+    """End the program with a usage error if options that select dead letters are missing or exclude each other."""
+    selections = [bool(options.id), options.all, not _filter(options).is_empty]
+    if not any(selections) or (options.id and any(selections[1:])):
+        options.usage_error(
+            f"give the ids of the dead letters to {options.action}, or a filter, or --all"
+        )
 
 
 def _filter(options: argparse.Namespace) -> LetterFilter:

@@ -7,7 +7,7 @@ import argparse
 import json
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from statefun.inspect.checkpoint_options import add_checkpoint
 from statefun.runtime.checkpoint.folder import Folder
@@ -101,9 +101,8 @@ def usage(sizes: Mapping[str, int]) -> list[Usage]:
     return [Usage(part, *totals[part.name]) for part in PARTS if totals[part.name][0]]
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``du`` to the parser of the command line."""
-    du = commands.add_parser("du", help="print what of a checkpoint takes how much space")
+def add_arguments(du: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``statefun du`` to its parser."""
     add_checkpoint(du)
     du.add_argument("--json", action="store_true", help="print the sizes as JSON")
 

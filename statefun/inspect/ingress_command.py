@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from statefun.inspect.checkpoint_options import (
     add_checkpoint,
@@ -24,11 +23,8 @@ _WIDEST = 200
 """How many characters of an ingress's offsets the table shows at most."""
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``ingress`` with its actions to the parser of the command line."""
-    ingress = commands.add_parser(
-        "ingress", help="list the ingresses of a checkpoint; rename or forget an ingress"
-    )
+def add_arguments(ingress: argparse.ArgumentParser) -> None:
+    """Add the actions of ``statefun ingress`` to its parser."""
     actions = ingress.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="print how far the checkpoint has read each ingress")
     list_.add_argument("--json", action="store_true", help="print the list as JSON")

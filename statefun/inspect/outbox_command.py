@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from statefun.engine.effects import row_size
 from statefun.engine.sinks import EgressRecord
@@ -36,9 +35,8 @@ _WIDEST = 60
 """How many characters of a record's key the table shows at most."""
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``outbox`` with its actions to the parser of the command line."""
-    outbox = commands.add_parser("outbox", help="list or remove records that are not published")
+def add_arguments(outbox: argparse.ArgumentParser) -> None:
+    """Add the actions of ``statefun outbox`` to its parser."""
     actions = outbox.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser(
         "list", help="print a table of the records that are staged and not published"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from statefun.inspect.checkpoint_options import (
     add_checkpoint,
@@ -16,12 +15,8 @@ from statefun.inspect.checkpoint_options import (
 from statefun.runtime.checkpoint.folder import Folder
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``rescale`` to the parser of the command line."""
-    rescale = commands.add_parser(
-        "rescale",
-        help="divide the state into another number of partitions, while the application does not run",
-    )
+def add_arguments(rescale: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``statefun rescale`` to its parser."""
     add_checkpoint(rescale)
     rescale.add_argument(
         "--state-partitions",

@@ -36,11 +36,8 @@ _LISTED = 50
 _ROWS = 1000
 
 
-def add_command(commands: Any) -> None:
-    """Add the command ``state`` with its actions to the parser of the command line."""
-    state = commands.add_parser(
-        "state", help="show the state in a checkpoint, also while the application runs"
-    )
+def add_arguments(state: argparse.ArgumentParser) -> None:
+    """Add the actions of ``statefun state`` to its parser."""
     actions = state.add_subparsers(dest="action", metavar="action", required=True)
     ls = actions.add_parser("ls", help="list addresses with state, and their values")
     show = actions.add_parser(

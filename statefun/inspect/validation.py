@@ -17,7 +17,13 @@ from statefun.module.user_program import UserProgram, line_in, load_program
 from statefun.module.value_types import register_types
 from statefun.remote.endpoint_functions import taken_names, with_endpoints
 from statefun.runtime.dispatch.payload import Payload
-from statefun.sdk.errors import ModuleError, PlatformError, Problem, StatefunError
+from statefun.sdk.errors import (
+    ConfigurationError,
+    ModuleError,
+    PlatformError,
+    Problem,
+    StatefunError,
+)
 from statefun.sdk.flaws import collecting_flaws
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import default_types
@@ -98,6 +104,20 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         except PlatformError as error:
             findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
     return validation
+
+
+def program_and_modules(files: Sequence[Path]) -> tuple[Path | None, list[Path]]:
+    """Divide files into the program (None if no file ends with ``.py``) and the module files.
+
+    Raises:
+        ConfigurationError: if more than one file ends with ``.py``.
+    """
+    apps = [file for file in files if file.suffix == ".py"]
+    if len(apps) > 1:
+        raise ConfigurationError(
+            f"give at most one program (a file that ends with .py), not {len(apps)}"
+        )
+    return apps[0] if apps else None, [file for file in files if file not in apps]
 
 
 def _load_program(app: Path, validation: Validation) -> UserProgram | None:

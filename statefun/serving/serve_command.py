@@ -9,26 +9,19 @@ import logging
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from statefun.module.user_program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 _PORT = 8000
 _GRACE_SECONDS = 30
 """How many seconds running requests may still take after Ctrl-C or SIGTERM."""
 
 
-def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``serve`` and its options to a command line."""
-    serve = commands.add_parser(
-        "serve", help="serve a program's functions to a runtime that calls them over HTTP"
-    )
+def add_arguments(serve: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``statefun serve`` to its parser."""
     serve.add_argument("app", type=Path, help="the program that registers functions")
     serve.add_argument(
         "--host", default="127.0.0.1", help="the address to listen at (default: this machine only)"

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.spark_internals.driver_source import Offset
 from statefun.sdk.errors import CheckpointError
+
+if TYPE_CHECKING:  # importing Spark takes long, and commands need none of it here
+    from statefun.runtime.spark_internals.driver_source import Offset
 
 _NONE = -1
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun restore``: makes a checkpoint from a snapshot."""
+
+from __future__ import annotations
+
+import argparse
+
+from statefun.inspect.copying import copying
+from statefun.inspect.snapshots import restore_snapshot
+from statefun.runtime.checkpoint.folder import Folder
+
+
+def add_arguments(restore: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``statefun restore`` to its parser."""
+    restore.add_argument("snapshot", help="the folder of the snapshot, or its URI")
+    restore.add_argument("checkpoint", help="an empty folder, or one that does not exist")
+    restore.add_argument(
+        "--records-may-repeat",
+        action="store_true",
+        help="let exactly-once egresses publish again what they have published after the snapshot; "
+        "without it, a start is refused if they have published anything",
+    )
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun restore``.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the command fails.
+    """
+    checkpoint, may_repeat = Folder.at(options.checkpoint), options.records_may_repeat
+    with copying() as progress:
+        facts = restore_snapshot(
+            Folder.at(options.snapshot), checkpoint, progress, may_repeat=may_repeat
+        )
+    created = f"{facts.created:%Y-%m-%d %H:%M:%S} UTC"
+    print(f"{checkpoint.shown} goes on after micro-batch {facts.batch} ({created})")
+    if may_repeat:
+        print(
+            "records that exactly-once egresses have published since then may be published again; make sure that "
+            "no application runs with the former checkpoint"
+        )

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun validate``: finds the problems of an application before its start."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+
+from statefun.inspect.clusters import cluster_findings, position_findings
+from statefun.inspect.connector_checks import connector_findings
+from statefun.inspect.endpoint_checks import endpoint_findings
+from statefun.inspect.published_markers import marker_findings
+from statefun.inspect.stored_findings import checkpoint_findings
+from statefun.inspect.validation import Validation, program_and_modules, validate
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.terminal.table import counted
+
+_PATIENCE = timedelta(seconds=15)
+"""How long ``validate`` waits for the answer of a cluster or another server."""
+
+
+def add_arguments(validate_: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``statefun validate`` to its parser."""
+    validate_.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        help="a program (.py), and module files (default: module.yaml in the program's folder, or "
+        "in this folder)",
+    )
+    validate_.add_argument("--json", action="store_true", help="print the findings as JSON")
+    validate_.add_argument(
+        "--connect",
+        action="store_true",
+        help="check the clusters (topics, rights, ...), streams, folders and endpoints, too",
+    )
+    validate_.add_argument(
+        "--checkpoint",
+        help="compare the application with the state in this checkpoint: a folder or its URI",
+    )
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run ``statefun validate``; return 0 if the application is valid, else 1.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the command fails.
+    """
+    validation = validate(*program_and_modules(options.files))
+    if options.connect and validation.module is not None:
+        validation.findings += cluster_findings(validation.module, _PATIENCE)
+        validation.findings += connector_findings(validation.module, _PATIENCE)
+        validation.findings += endpoint_findings(validation.module, validation.functions)
+    if options.checkpoint and validation.module is not None:
+        checkpoint = Folder.at(options.checkpoint)
+        validation.findings += checkpoint_findings(
+            checkpoint, validation.module, validation.functions
+        )
+        if options.connect:
+            validation.findings += position_findings(checkpoint, validation.module, _PATIENCE)
+            validation.findings += marker_findings(checkpoint, validation.module, _PATIENCE)
+    if options.json:
+        findings = [
+            {"severity": finding.severity, **attrs.asdict(finding.problem)}
+            for finding in validation.findings
+        ]
+        print(json.dumps({"valid": validation.is_valid, "findings": findings}, indent=1))
+    else:
+        for finding in validation.findings:
+            print(finding)
+        print(_conclusion(validation))
+    return 0 if validation.is_valid else 1
+
+
+def _conclusion(validation: Validation) -> str:
+    counts = Counter(finding.severity for finding in validation.findings)
+    findings = ", ".join(counted(count, word) for word, count in sorted(counts.items()))
+    parts = []
+    if validation.module is not None:
+        parts += [counted(len(validation.module.all_ingresses), "ingress", "es")]
+        parts += [counted(len(validation.module.all_egresses), "egress", "es")]
+        if validation.module.endpoints:
+            parts += [counted(len(validation.module.endpoints), "endpoint")]
+    if validation.functions is not None:
+        registered = [each for each in validation.functions if each.transport is None]
+        parts += [counted(len(registered), "function")]
+    checked_parts = f" ({', '.join(parts)})" if parts else ""
+    verdict = "valid" if validation.is_valid else "not valid"
+    return f"{verdict}{checked_parts}: {findings or 'all is well'}"
