@@ -144,6 +144,13 @@ class AddressValues:
             else:
                 values[name] = value
 
+    def put(self, name: str, value: TypedValue, expires: int) -> None:
+        """Set a value, and when it expires, in milliseconds since the epoch; 0 for never."""
+        self.apply({name: value})
+        if expires:
+            self._expiries[name] = expires
+            self.changed = True
+
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
         """Delete expired values, and allow immediate messages again if no earlier message is in the outbox.
 

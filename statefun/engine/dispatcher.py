@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
-from statefun.engine import chunks, delays
+from statefun.engine import chunks, delays, repairs
 from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.alarms import on_standby
@@ -202,12 +202,16 @@ class Dispatcher:
             call = self._immediate_call(group)
         return call
 
-    def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
+    def _first_call(  # noqa: PLR0911 - one for each reason not to call a function
+        self, group: Group, effects: Effects
+    ) -> Call | PendingCall | None:
         """Return the call for the rows of a group; None if no function is to be called now."""
         address = address_of(group.key)
         if self._run_reserved(address, group, effects):
             return None
         rows, special = self._messages(group, effects)
+        if len(special) == group.end - group.start and repairs.CHANGES.issuperset(special):
+            return None  # a repair alone must not call a function
         values = group.values
         function = self._functions.find(address.typename)
         if values.under_way is not None or special:
@@ -253,6 +257,9 @@ class Dispatcher:
         special = [name for name in typenames if name.startswith(OWN_PREFIX)]
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
+        if not repairs.CHANGES.isdisjoint(special):
+            rows = repairs.repair(group, rows)
+            delays.schedule_wake_up(group, self._clock.now(), effects)
         if chunks.KEPT in special:
             rows = chunks.arrive(group, rows)
         return rows, special

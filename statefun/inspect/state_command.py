@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun state``: shows the state in a checkpoint, also while its application runs."""
+"""``statefun state``: shows the state in a checkpoint, also while its application runs; repairs it."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from statefun.engine.clock import SystemClock
-from statefun.inspect import state_transfer_command
+from statefun.inspect import repair_actions, state_transfer_command
 from statefun.inspect.checkpoint_options import positive_number
 from statefun.inspect.state_listing import (
     Listing,
@@ -20,7 +17,13 @@ from statefun.inspect.state_listing import (
     parsed_address,
     unknown_address,
 )
-from statefun.inspect.state_texts import report_json, sections, values_json, values_line
+from statefun.inspect.state_texts import (
+    print_json,
+    report_json,
+    sections,
+    values_json,
+    values_line,
+)
 from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -63,7 +66,8 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
             default=default,
             help=f"how many {what} to print at most (default: {default:,})",
         )
-    for action in (ls, show, count, sql):
+    changing = repair_actions.add_actions(actions)
+    for action in (ls, show, count, sql, *changing):
         action.add_argument(
             "--checkpoint",
             help="the folder of the checkpoint, or its URI (default: that of a program without settings)",
@@ -74,12 +78,14 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
             help="the application's program (.py), whose types decode the values; without it, only values of "
             "primitive types are decoded",
         )
+    for action in (ls, show, count, sql):
         action.add_argument(
             "--at-batch",
             type=int,
             metavar="N",
             help="the state after this micro-batch (default: the newest committed one)",
         )
+    for action in (ls, show, count, sql, *changing):
         action.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -103,6 +109,9 @@ def run_command(options: argparse.Namespace) -> None:
             from statefun.inspect.state_query import run_query  # noqa: PLC0415 - see above
 
             run_query(checkpoint, functions, options)
+        elif options.action in repair_actions.ACTIONS:
+            known = KnownValues.of(checkpoint, functions)
+            repair_actions.run_action(checkpoint, known, options)
         else:
             _read(checkpoint, functions, options)
     except BrokenPipeError:
@@ -166,7 +175,7 @@ def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespa
             }
             for each in found.addresses
         ]
-        _print_json({"batch": found.batch, "total": found.total, "addresses": rows})
+        print_json({"batch": found.batch, "total": found.total, "addresses": rows})
         return
     if found.addresses:
         print_table(
@@ -196,7 +205,7 @@ def _print_counts(
         counts = Counter({options.type: counts[options.type]})
     total = sum(counts.values())
     if options.json:
-        _print_json({"batch": batch, "total": total, "counts": dict(counts.most_common())})
+        print_json({"batch": batch, "total": total, "counts": dict(counts.most_common())})
         return
     if counts:
         rows = [(printable(name), f"{count:,}") for name, count in counts.most_common()]
@@ -216,14 +225,9 @@ def _check_type(typename: str | None, known: KnownValues) -> None:
 
 def _print_report(report: AddressReport, options: argparse.Namespace) -> None:
     if options.json:
-        _print_json(report_json(report))
+        print_json(report_json(report))
         return
     print(f"{printable(str(report.address))} in batch {report.batch}")
     for heading, rows in sections(report, SystemClock().now()):
         print(f"\n{heading}")
         print_table(rows)
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
-    print()

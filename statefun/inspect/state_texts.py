@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -130,15 +131,23 @@ def report_json(report: AddressReport) -> dict[str, Any]:
 
 def values_json(values: Sequence[StoredValue]) -> Mapping[str, Any]:
     """Return values for JSON, by name."""
+    return {each.name: value_json(each) for each in values}
+
+
+def value_json(value: StoredValue) -> dict[str, Any]:
+    """Return a value for JSON."""
     return {
-        each.name: {
-            "typename": each.typename,
-            "bytes": each.size,
-            "expires": _iso(each.expires),
-            **_decoded_json(each.decoded),
-        }
-        for each in values
+        "typename": value.typename,
+        "bytes": value.size,
+        "expires": _iso(value.expires),
+        **_decoded_json(value.decoded),
     }
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a JSON document."""
+    json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
+    sys.stdout.write("\n")
 
 
 def _message_json(message: PendingMessage) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
+from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
@@ -114,7 +115,10 @@ class Run:
         inbox's last delivered message.
         """
         checkpoint, module = self._settings.checkpoint, self._definition.module
-        inboxes: dict[str, Inbox] = {CALLS_INBOX: self._register}
+        inboxes: dict[str, Inbox] = {
+            CALLS_INBOX: self._register,
+            REPAIRS_INBOX: RepairLog(checkpoint),
+        }
         if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
             yield inboxes
             return

@@ -194,7 +194,12 @@ class CommitLog:
         """Delete the plan of the batch that is not committed, if there is one; Spark then plans it anew."""
         for batch in self.planned_batches():
             if batch > self.newest():
-                self._offsets.remove(str(batch))
+                self.withdraw(batch)
+
+    def withdraw(self, batch: int) -> None:
+        """Delete the plan of a batch that is not committed, and never will be; call this only while no query runs."""
+        self._offsets.remove(str(batch))
+        self._offsets.sync_names()
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Lower the end offsets of the newest committed batch, and of the batch after it if that one is planned.

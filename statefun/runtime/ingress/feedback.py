@@ -30,7 +30,7 @@ from statefun.runtime.ingress.feedback_tasks import (
     read_feedback_task,
 )
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.spark_internals.driver_source import Offset, planned_tasks
+from statefun.runtime.spark_internals.driver_source import Offset, Source, planned_tasks
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
@@ -41,7 +41,7 @@ _LOOK = timedelta(milliseconds=20)
 def read_feedback(
     session: SparkSession,
     checkpoint: Folder,
-    reader: FeedbackReader,
+    reader: Source,
     failed: Callable[[Exception], None],
 ) -> DataFrame:
     """Return the rows of the feedback source: messages between functions, messages of inboxes, and ticks.

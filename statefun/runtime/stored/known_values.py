@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -64,6 +65,16 @@ class KnownValues:
         if function is not None:
             found |= {name: spec.type for name, spec in function.specs.items()}
         return found
+
+    def typename(self, typename: str, name: str) -> str:
+        """Return the typename of a value that a function is known to have; empty if only a program declares it."""
+        return self._declared.get(typename, {}).get(name, "")
+
+    def expires_after(self, typename: str, name: str) -> timedelta | None:
+        """Return after which time a value expires once it is written; None if it does not, or no program says so."""
+        function = self._functions.find(typename) if self._functions is not None else None
+        spec = function.specs.get(name) if function is not None else None
+        return None if spec is None else spec.expire_after_write or spec.expire_after_call
 
     def decoder(self, typename: str, name: str, value_type: str) -> ValueDecoder:
         """Return the decoder for a stored value.

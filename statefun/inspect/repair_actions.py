@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun state set``, ``delete``, ``apply`` and ``log``: repair the state of a stopped application by hand."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import socket
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from statefun.engine.address_keys import address_of
+from statefun.engine.clock import SystemClock
+from statefun.inspect.checkpoint_options import add_no_lock, check_lock, locked
+from statefun.inspect.repair_plan import Request, WrittenText, planned_changes, requests_in
+from statefun.inspect.state_texts import print_json, shown, value_json
+from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.repair_log import (
+    REPAIRS_INBOX,
+    Change,
+    Repair,
+    RepairLog,
+    repairs_after,
+)
+from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.stored.address_report import stored_value
+from statefun.runtime.stored.committed_state import with_state
+from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.written_values import ENCODINGS, RawValue
+from statefun.runtime.terminal.table import counted, print_table
+from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.printable import printable
+
+ACTIONS = {"set", "delete", "apply", "log"}
+"""The names of the actions."""
+_HEAD = ("address", "value", "before", "after")
+
+
+def add_actions(actions: Any) -> list[argparse.ArgumentParser]:
+    """Add the actions to the parser of ``statefun state``, and return their parsers."""
+    set_ = actions.add_parser(
+        "set", help="set a value of an address, while the application is stopped"
+    )
+    delete = actions.add_parser(
+        "delete", help="delete values of an address, while the application is stopped"
+    )
+    apply = actions.add_parser(
+        "apply",
+        help="make all changes that a file lists, or none, while the application is stopped",
+    )
+    log = actions.add_parser("log", help="list all changes that were made by hand")
+    for action in (set_, delete):
+        action.add_argument("address", help="<namespace>/<name>/<id>, such as com.example/card/c1")
+    set_.add_argument("name", help="the name of the value")
+    set_.add_argument("value", help="the value: text for a value of text, JSON for others")
+    set_.add_argument(
+        "--encoding",
+        choices=ENCODINGS,
+        help="the value is given as bytes in this form: the content of a value of bytes, or any other value as it "
+        "is stored",
+    )
+    set_.add_argument("--new", action="store_true", help="allow an address that has no state yet")
+    delete.add_argument("name", nargs="*", help="the names of the values")
+    delete.add_argument("--all", action="store_true", help="delete all values of the address")
+    apply.add_argument("file", help="a list of changes in YAML; '-' is standard input")
+    for action in (set_, delete, apply):
+        action.add_argument(
+            "--dry-run", action="store_true", help="check and print the changes, and make none"
+        )
+        add_no_lock(action)
+    return [set_, delete, apply, log]
+
+
+def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespace) -> None:
+    """Run one of the actions.
+
+    Raises:
+        ConfigurationError: if a change is not valid.
+        CheckpointError: if the checkpoint cannot be read, or an application runs with it.
+    """
+    if options.action == "log":
+        _print_log(checkpoint, known, options)
+        return
+    requests = _requests(options)
+    if options.dry_run:
+        waiting = _waiting(checkpoint, RepairLog(checkpoint))
+        if waiting:
+            raise ConfigurationError(
+                f"{_named(waiting)} is accepted, and not applied yet: the next start of the application, or the next "
+                "change without --dry-run, applies it first"
+            )
+        _print_changes(_planned(checkpoint, known, requests), known, options, batch=None)
+        return
+    check_lock(checkpoint, no_lock=options.no_lock)
+    with locked(checkpoint, has_lock=checkpoint.is_local):
+        batch, changes = _repair(checkpoint, known, requests)
+    _print_changes(changes, known, options, batch=batch)
+
+
+def _requests(options: argparse.Namespace) -> list[Request]:
+    """Return what the options request."""
+    match options.action:
+        case "set":
+            value = WrittenText(options.value)
+            raw = RawValue.of(options.value, options.encoding) if options.encoding else value
+            return [Request(options.address, {options.name: raw}, is_new=options.new)]
+        case "delete":
+            if bool(options.name) == options.all:
+                raise ConfigurationError("give the names of the values to delete, or --all")
+            return [Request(options.address, deleted=options.name, deletes_all=options.all)]
+    try:
+        content = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"file {options.file} cannot be read: {error}") from error
+    return requests_in(content, options.file)
+
+
+def _repair(
+    checkpoint: Folder, known: KnownValues, requests: Sequence[Request]
+) -> tuple[int, Sequence[Change]]:
+    """Make changes in one micro-batch; first apply repairs that were accepted, but interrupted."""
+    changes = None
+    repairs = RepairLog(checkpoint)
+    waiting = _waiting(checkpoint, repairs)
+    if not waiting:  # most mistakes are found before Spark starts
+        changes = _planned(checkpoint, known, requests)
+    # Only changes need Spark, which takes long to import.
+    from statefun.runtime.repairing import apply_repairs, withdraw_planned  # noqa: PLC0415 - see above
+
+    withdraw_planned(checkpoint)
+    if changes is None:
+        apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
+        print(
+            f"{_named(waiting)} was accepted, but interrupted; it is applied now", file=sys.stderr
+        )
+        changes = _planned(checkpoint, known, requests)
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    repairs.accept(who, datetime.now(timezone.utc), changes)
+    return apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local), changes
+
+
+def _planned(
+    checkpoint: Folder, known: KnownValues, requests: Sequence[Request]
+) -> Sequence[Change]:
+    changes = with_state(
+        checkpoint,
+        None,
+        lambda state: planned_changes(requests, state, known, SystemClock().now()),
+    )
+    if not changes:
+        raise ConfigurationError("there is nothing to change: the address has no values")
+    return changes
+
+
+def _waiting(checkpoint: Folder, repairs: RepairLog) -> list[Repair]:
+    """Return the repairs that are accepted and not applied yet."""
+    log = CommitLog(checkpoint)
+    applied = feedback_offset(log, log.newest()).last_of(REPAIRS_INBOX)
+    return repairs_after(repairs.repairs(), applied)
+
+
+def _named(waiting: Sequence[Repair]) -> str:
+    return f"a repair by {waiting[0].who} at {waiting[0].when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _print_changes(
+    changes: Sequence[Change], known: KnownValues, options: argparse.Namespace, batch: int | None
+) -> None:
+    if options.json:
+        print_json({"batch": batch, "changes": [_change_json(each, known) for each in changes]})
+        return
+    print_table([_HEAD, *(_cells(each, known) for each in changes)])
+    count = counted(len(changes), "change")
+    if batch is None:
+        print(f"{count} would be made; nothing was changed")
+    else:
+        print(f"{count} made in batch {batch}")
+
+
+def _print_log(checkpoint: Folder, known: KnownValues, options: argparse.Namespace) -> None:
+    repairs = RepairLog(checkpoint)
+    waiting = _waiting(checkpoint, repairs)
+    rows = [(repair, change) for repair in repairs.repairs() for change in repair.changes]
+    if options.json:
+        entries = [
+            {
+                "when": repair.when.isoformat().replace("+00:00", "Z"),
+                "who": repair.who,
+                "applied": repair not in waiting,
+                **_change_json(change, known),
+            }
+            for repair, change in rows
+        ]
+        print_json({"changes": entries})
+        return
+    if rows:
+        cells = [
+            (f"{repair.when:%Y-%m-%d %H:%M:%S}", printable(repair.who), *_cells(change, known))
+            for repair, change in rows
+        ]
+        print_table([("time (UTC)", "by", *_HEAD), *cells])
+    count = counted(len(rows), "change")
+    rest = f"; {_named(waiting)} is not applied yet: the next start applies it" if waiting else ""
+    print(f"{count} by hand in {checkpoint.shown}{rest}")
+
+
+def _cells(change: Change, known: KnownValues) -> tuple[str, ...]:
+    address = printable(str(address_of(change.target)))
+    before, after = (
+        "-"
+        if value is None
+        else shown(stored_value(value, address_of(change.target), known).decoded)
+        for value in _sides(change)
+    )
+    return address, printable(change.name), before, after
+
+
+def _change_json(change: Change, known: KnownValues) -> dict[str, Any]:
+    address = address_of(change.target)
+    before, after = (
+        None if value is None else value_json(stored_value(value, address, known))
+        for value in _sides(change)
+    )
+    return {"address": str(address), "name": change.name, "before": before, "after": after}
+
+
+def _sides(change: Change) -> Sequence[AddressState.Value | None]:
+    return change.before, change.after
