@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -114,6 +113,9 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     Raises:
         CheckpointError: if the JVM of another driver still holds the lock after ``patience``.
     """
+    # Commands lock checkpoints without a JVM, and importing Spark takes long.
+    from statefun.runtime.spark_internals.jvm import JvmError  # noqa: PLC0415 - as above
+
     file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
     try:
         if not _take(lambda: file.getChannel().tryLock() is not None, patience):
