@@ -70,8 +70,9 @@ _COMMANDS: Mapping[str, _Command] = {
     ),
     "state": _Command(
         "statefun.inspect.state_command",
-        "show the state in a checkpoint, also while the application runs",
+        "show the state in a checkpoint, also while the application runs; repair it by hand",
     ),
+    "send": _Command("statefun.inspect.send_command", "send a message to a function"),
 }
 
 

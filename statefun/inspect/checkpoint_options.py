@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from statefun.runtime.checkpoint.folder import Folder
@@ -19,6 +20,35 @@ _AT_ONCE = timedelta(0)
 def add_checkpoint(command: Any) -> None:
     """Add the argument for the checkpoint to a command."""
     command.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+
+
+def add_checkpoint_or_program(command: Any) -> None:
+    """Add the options for the checkpoint and the program to a command that decodes or encodes values."""
+    command.add_argument(
+        "--checkpoint",
+        help="the folder of the checkpoint, or its URI (default: that of a program without settings)",
+    )
+    command.add_argument(
+        "--program",
+        type=Path,
+        help="the application's program (.py), whose types decode and encode values; without it, only values of "
+        "primitive types are decoded and encoded",
+    )
+
+
+def checkpoint_of(options: argparse.Namespace) -> Folder:
+    """Return the checkpoint that the options name, or the default one of the program.
+
+    Raises:
+        ConfigurationError: if the options name neither.
+    """
+    if options.checkpoint:
+        return Folder.at(options.checkpoint)
+    if options.program is None:
+        raise ConfigurationError(
+            "give the checkpoint with --checkpoint, or a program with --program"
+        )
+    return Folder.at(options.program.absolute().parent / ".statefun" / options.program.stem)
 
 
 def add_no_lock(command: Any) -> None:
@@ -78,6 +108,17 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
             f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
             "still run, as it has not recorded its end: make sure that the run has ended, and add --no-lock"
         )
+
+
+def is_in_use(checkpoint: Folder) -> bool:
+    """Return whether an application runs with a checkpoint, or may do so without a lock that shows it."""
+    if not shows_runs(checkpoint):
+        return True
+    try:
+        with checkpoint_lock(checkpoint, _AT_ONCE):
+            return False
+    except CheckpointError:
+        return True
 
 
 def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[None]:

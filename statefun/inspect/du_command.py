@@ -61,6 +61,8 @@ PARTS = (
         "the offsets and commits of the last hundred micro-batches",
         ("offsets/*", "commits/*", "sources/*", "metadata"),
     ),
+    Part("repairs", "the log of changes of the state by hand", ("repairs/*",)),
+    Part("sent", "messages of 'statefun send' that wait", ("sent/*",)),
     Part(
         "playground",
         "messages and records of the playground that wait",

@@ -152,11 +152,11 @@ class _Target:
             ConfigurationError: if there is no such function, or nothing is known about the address.
         """
         address = parsed_address(request.address, known)
-        if address.typename not in known.typenames:
+        content = state.get(address_key(address))
+        if content is None and not known.has(address.typename):
             raise ConfigurationError(
                 f"there is no function {address.typename}{known.hint(address.typename)}"
             )
-        content = state.get(address_key(address))
         if content is None and not request.is_new:
             raise ConfigurationError(
                 f"{unknown_address(state, address, known)}; to give a new address its first state, add --new, or "

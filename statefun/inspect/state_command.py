@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from pathlib import Path
 
 from statefun.engine.clock import SystemClock
 from statefun.inspect import repair_actions, state_transfer_command
-from statefun.inspect.checkpoint_options import positive_number
+from statefun.inspect.checkpoint_options import (
+    add_checkpoint_or_program,
+    checkpoint_of,
+    positive_number,
+    usable,
+)
 from statefun.inspect.state_listing import (
     Listing,
     addresses_by_type,
@@ -31,7 +35,7 @@ from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.printable import printable
 
@@ -68,16 +72,7 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
         )
     changing = repair_actions.add_actions(actions)
     for action in (ls, show, count, sql, *changing):
-        action.add_argument(
-            "--checkpoint",
-            help="the folder of the checkpoint, or its URI (default: that of a program without settings)",
-        )
-        action.add_argument(
-            "--program",
-            type=Path,
-            help="the application's program (.py), whose types decode the values; without it, only values of "
-            "primitive types are decoded",
-        )
+        add_checkpoint_or_program(action)
     for action in (ls, show, count, sql):
         action.add_argument(
             "--at-batch",
@@ -102,8 +97,8 @@ def run_command(options: argparse.Namespace) -> None:
         state_transfer_command.run_action(options)
         return
     functions = None if options.program is None else load_program(options.program).functions
-    checkpoint = _checkpoint(options)
-    try:
+    checkpoint = checkpoint_of(options)
+    with usable(checkpoint):
         if options.action == "sql":
             # Only this action needs Spark, which takes long to import.
             from statefun.inspect.state_query import run_query  # noqa: PLC0415 - see above
@@ -114,21 +109,6 @@ def run_command(options: argparse.Namespace) -> None:
             repair_actions.run_action(checkpoint, known, options)
         else:
             _read(checkpoint, functions, options)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
-
-
-def _checkpoint(options: argparse.Namespace) -> Folder:
-    """Return the checkpoint that the options name, or the default one of the program."""
-    if options.checkpoint:
-        return Folder.at(options.checkpoint)
-    if options.program is None:
-        raise ConfigurationError(
-            "give the checkpoint with --checkpoint, or a program with --program"
-        )
-    return Folder.at(options.program.absolute().parent / ".statefun" / options.program.stem)
 
 
 def _read(

@@ -24,6 +24,7 @@ from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
+from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, SentMessages
 from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
@@ -118,6 +119,7 @@ class Run:
         inboxes: dict[str, Inbox] = {
             CALLS_INBOX: self._register,
             REPAIRS_INBOX: RepairLog(checkpoint),
+            SENT_INBOX: SentMessages(checkpoint, self._planned.last_of(SENT_INBOX)),
         }
         if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
             yield inboxes

@@ -26,7 +26,7 @@ def write_framed(checkpoint: Folder, path: str, content: bytes) -> None:
         content: the file's content, without the first line with its checksum.
     """
     folder, name = _place(checkpoint, path)
-    folder.write(name, _line(path, content) + content)
+    folder.write(name, framed(path, content))
 
 
 def read_framed(checkpoint: Folder, path: str) -> bytes:
@@ -37,9 +37,26 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
         CheckpointError: if the file is damaged, or was written for another path.
     """
     folder, name = _place(checkpoint, path)
-    line, newline, content = folder.read(name).partition(b"\n")
-    if line + newline != _line(path, content):
-        raise damaged(checkpoint, path, "its content does not match the checksum in its first line")
+    try:
+        return unframed(path, folder.read(name))
+    except ValueError as error:
+        raise damaged(checkpoint, path, error) from error
+
+
+def framed(path: str, content: bytes) -> bytes:
+    """Return the content of a file with the first line that :func:`unframed` checks."""
+    return b"%s%s %d %08x\n" % (_MAGIC, path.encode(), len(content), zlib.crc32(content)) + content
+
+
+def unframed(path: str, frame: bytes) -> bytes:
+    """Check the content of a file, and return it without its first line.
+
+    Raises:
+        ValueError: if the file is damaged, or was written for another path.
+    """
+    _, _, content = frame.partition(b"\n")
+    if frame != framed(path, content):
+        raise ValueError("its content does not match the checksum in its first line")
     return content
 
 
@@ -48,10 +65,6 @@ def damaged(checkpoint: Folder, path: str, reason: object) -> CheckpointError:
     return CheckpointError(
         f"{checkpoint.shown}/{path} is damaged ({reason}); restore the checkpoint from a copy"
     )
-
-
-def _line(path: str, content: bytes) -> bytes:
-    return b"%s%s %d %08x\n" % (_MAGIC, path.encode(), len(content), zlib.crc32(content))
 
 
 def _place(checkpoint: Folder, path: str) -> tuple[Folder, str]:

@@ -47,6 +47,8 @@ _PRIMITIVES: Mapping[str, tuple[Type[Any], pa.DataType]] = {
         (KafkaLongType, pa.int64()),
     )
 }
+PRIMITIVE_TYPES = tuple(_PRIMITIVES)
+"""The typenames of the types that every program has."""
 _BYTES = Column(pa.binary(), as_it_is)
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
 from statefun.sdk.errors import ConfigurationError
-from statefun.sdk.primitives import BytesType, DoubleType, FloatType, StringType
+from statefun.sdk.primitives import BoolType, BytesType, DoubleType, FloatType, StringType
 from statefun.sdk.raised import line_of
 from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import Type
@@ -115,6 +115,8 @@ def _primitive(value: Any, type_: Type[Any]) -> Any:
     """Return a value of a primitive type; JSON has no difference between whole and other numbers."""
     if type_.typename == BytesType.typename:
         raise TypeError("bytes must be given in base64 or hex")
+    if type_.typename == BoolType.typename and type(value) is not bool:
+        raise TypeError(f"it must be true or false, not {value!r}")
     if type_.typename in {FloatType.typename, DoubleType.typename} and type(value) is int:
         return float(value)
     return value

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun send``: messages that it refuses; ``tests/runtime/test_sending.py`` has those that arrive."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stored_checkpoint import CHECKPOINTS
+
+from statefun import IntType, StringType
+from statefun.cli import main
+from statefun.engine.address_keys import address_key
+from statefun.module.user_program import forget_loaded
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.inbox import AcceptedMessage
+from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.checkpoint.sent_messages import SentMessages
+from statefun.sdk.address import Address
+
+ADA = "test.fns/account/Ada"
+PROGRAM = """
+import statefun
+from statefun import make_json_type
+
+PAYMENT = make_json_type("test.fns/Payment", dict[str, int])
+
+
+@statefun.function("test.fns/account")
+def account(context, message):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forget the functions of a program that a test has loaded."""
+    yield
+    forget_loaded()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """Return a copy of the stored checkpoint, whose application is stopped."""
+    return Path(shutil.copytree(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}", tmp_path / "stored"))
+
+
+def test_messages_are_encoded_by_their_types(
+    stored: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Text if no type is given; a program has further types."""
+    program = tmp_path / "app.py"
+    program.write_text(PROGRAM)
+    send = ["send", "--checkpoint", str(stored), ADA]
+
+    assert main([*send, "hello"]) == 0
+    assert capsys.readouterr().out == (
+        f"sent to {ADA}; no application runs with the checkpoint now: the next start delivers the message\n"
+    )
+    with checkpoint_lock(Folder.at(stored)):
+        assert main([*send, "5", "--type", IntType.typename]) == 0
+    assert capsys.readouterr().out == f"sent to {ADA}\n"
+    payment = ["--type", "test.fns/Payment", "--program", str(program)]
+    assert main([*send, '{"euros": 5}', *payment]) == 0
+    assert main([*send, "AAEC", "--type", "other/Type", "--encoding", "base64"]) == 0
+
+    inbox, key = SentMessages(Folder.at(stored), 0), address_key(Address("test.fns/account", "Ada"))
+    assert inbox.messages(0, inbox.readable(0, is_busy=False)) == [
+        AcceptedMessage(1, key, StringType.typename, StringType.serializer().serialize("hello")),
+        AcceptedMessage(2, key, IntType.typename, IntType.serializer().serialize(5)),
+        AcceptedMessage(3, key, "test.fns/Payment", b'{"euros":5}'),
+        AcceptedMessage(4, key, "other/Type", b"\0\1\2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["test.fns/acount/Ada", "hello"], "there is no function test.fns/acount; did you mean"),
+        ([ADA, "x", "--type", IntType.typename], "the value cannot be sent: 'x' is not JSON"),
+        ([ADA, "x", "--type", "io.statefun.types/integer"], "did you mean io.statefun.types/int"),
+        ([ADA, "x", "--type", "a/b"], "give the program with --program"),
+        ([ADA, "x", "--encoding", "hex"], "'x' is not hex"),
+    ],
+)
+def test_messages_that_nobody_could_handle_are_refused(
+    stored: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    """In one sentence."""
+    assert main(["send", "--checkpoint", str(stored), *arguments]) == 1
+    assert reason in capsys.readouterr().err
+    assert not (stored / "sent").exists()
+
+
+def test_a_message_needs_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder with another name would wait for ever."""
+    assert main(["send", "--checkpoint", str(tmp_path), ADA, "hello"]) == 1
+    assert f"there is no checkpoint at {tmp_path}" in capsys.readouterr().err
+    assert main(["send", ADA, "hello"]) == 1
+    assert "give the checkpoint with --checkpoint" in capsys.readouterr().err
