@@ -18,6 +18,7 @@ import yaml
 from documentation import PAGES, ROOT, Block, blocks
 
 from statefun.cli import parser
+from statefun.inspect.repair_plan import requests_in
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.settings import KEYS, SETTINGS_PREFIX
@@ -120,8 +121,9 @@ def test_yaml_is_part_of_a_module_file(
     "block", [pytest.param(block, id=page) for page in PAGES for block in blocks(page, "yml")]
 )
 def test_yaml_of_other_programs_can_be_read(block: Block) -> None:
-    """It is a mapping, as their configurations are."""
-    assert isinstance(yaml.safe_load(block.text), dict)
+    """It is a mapping, as their configurations are, or a list of changes for ``statefun state apply``."""
+    content = yaml.safe_load(block.text)
+    assert isinstance(content, dict) or requests_in(block.text, block.page)
 
 
 @pytest.mark.parametrize("page", with_blocks("sh"))

@@ -99,17 +99,8 @@ FORBIDDEN = {
 ROOMS = [
     *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
     *("connector_failures", "egress", "calls", "dispatch", "ingress"),
-    *(
-        "settings",
-        "definition",
-        "spark",
-        "stored",
-        "release",
-        "preflight",
-        "loading",
-        "staging",
-        "query",
-    ),
+    *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
+    *("query", "repairing"),
     *("reporting", "playground", "application_run", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -130,18 +131,26 @@ def _repair(
     if not waiting:  # most mistakes are found before Spark starts
         changes = _planned(checkpoint, known, requests)
     # Only changes need Spark, which takes long to import.
-    from statefun.runtime.repairing import apply_repairs, withdraw_planned  # noqa: PLC0415 - see above
+    from statefun.runtime.repairing import apply_repairs, prepare_repair  # noqa: PLC0415 - see above
 
-    withdraw_planned(checkpoint)
+    prepare_repair(checkpoint)
     if changes is None:
         apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
         print(
             f"{_named(waiting)} was accepted, but interrupted; it is applied now", file=sys.stderr
         )
         changes = _planned(checkpoint, known, requests)
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    repairs.accept(who, datetime.now(timezone.utc), changes)
+    repairs.accept(_who(), datetime.now(timezone.utc), changes)
     return apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local), changes
+
+
+def _who() -> str:
+    """Return the user and the machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _planned(

@@ -21,6 +21,7 @@ from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_changes import finish_change
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -33,6 +34,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import read_feedback
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.ingress.feedback_tasks import FeedbackTasks
+from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import (
     can_dispatch_arrow,
     keep_checkpoint_locally,
@@ -45,16 +47,23 @@ from statefun.sdk.errors import restored
 from statefun.sdk.functions import StatefulFunctions
 
 
-def withdraw_planned(checkpoint: Folder) -> None:
-    """Delete the plan of a micro-batch that an ended run has begun and not committed.
+def prepare_repair(checkpoint: Folder) -> None:
+    """Check the logs of a checkpoint, and withdraw the micro-batch that an ended run has planned and not committed.
 
-    Nothing of it counts: its effects were never released, and the next run plans its input again. So a repair
-    comes before input with which the application could not go on.
+    Nothing of such a batch counts: its effects were never released, and the next run plans its input again. So a
+    repair comes before input with which the application could not go on.
 
     Args:
         checkpoint: a checkpoint that no run uses.
+
+    Raises:
+        CheckpointError: if the logs contradict each other, or a file is missing.
     """
+    check_logs(checkpoint)
     log = CommitLog(checkpoint)
+    log.finish_rewriting()
+    finish_change(checkpoint)
+    log.check_sources(len(IngressOrder.read(checkpoint).names) + 1)
     planned = log.planned()
     if planned > log.newest():
         Outbox(checkpoint).remove(planned)  # first, since nothing may be staged without a plan
