@@ -124,16 +124,15 @@ def _requests(options: argparse.Namespace) -> list[Request]:
 def _repair(
     checkpoint: Folder, known: KnownValues, requests: Sequence[Request]
 ) -> tuple[int, Sequence[Change]]:
-    """Make changes in one micro-batch; first apply repairs that were accepted, but interrupted."""
-    changes = None
-    repairs = RepairLog(checkpoint)
+    """Make changes in one micro-batch, and return its number; first apply repairs that were interrupted."""
+    changes, repairs = None, RepairLog(checkpoint)
     waiting = _waiting(checkpoint, repairs)
     if not waiting:  # most mistakes are found before Spark starts
         changes = _planned(checkpoint, known, requests)
     # Only changes need Spark, which takes long to import.
     from statefun.runtime.repairing import apply_repairs, prepare_repair  # noqa: PLC0415 - see above
 
-    prepare_repair(checkpoint)
+    prepare_repair(checkpoint)  # also starts Spark: if that fails, nothing is accepted yet
     if changes is None:
         apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
         print(
@@ -141,7 +140,17 @@ def _repair(
         )
         changes = _planned(checkpoint, known, requests)
     repairs.accept(_who(), datetime.now(timezone.utc), changes)
-    return apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local), changes
+    try:
+        return apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local), changes
+    except BaseException:  # Ctrl-C as well
+        waiting = _waiting(checkpoint, repairs)
+        if waiting:
+            print(
+                f"{_named(waiting)} is accepted, and not applied yet: the next start of the application, or the next "
+                "change by hand, applies it",
+                file=sys.stderr,
+            )
+        raise
 
 
 def _who() -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-import yaml
 
 from statefun.engine.address_keys import address_key
 from statefun.inspect.state_listing import parsed_address, unknown_address
@@ -61,6 +60,8 @@ def requests_in(content: str, file: str) -> list[Request]:
     Raises:
         ConfigurationError: if the file has another form.
     """
+    import yaml  # noqa: PLC0415 - slow to import, and other commands do not need it
+
     try:
         items = yaml.safe_load(content)
     except yaml.YAMLError as error:

@@ -48,7 +48,7 @@ from statefun.sdk.functions import StatefulFunctions
 
 
 def prepare_repair(checkpoint: Folder) -> None:
-    """Check the logs of a checkpoint, and withdraw the micro-batch that an ended run has planned and not committed.
+    """Start Spark, check the logs of a checkpoint, and withdraw a batch that an ended run has not committed.
 
     Nothing of such a batch counts: its effects were never released, and the next run plans its input again. So a
     repair comes before input with which the application could not go on.
@@ -59,8 +59,9 @@ def prepare_repair(checkpoint: Folder) -> None:
     Raises:
         CheckpointError: if the logs contradict each other, or a file is missing.
     """
-    check_logs(checkpoint)
     log = CommitLog(checkpoint)
+    check_logs(checkpoint)
+    _session(log)
     log.finish_rewriting()
     finish_change(checkpoint)
     log.check_sources(len(IngressOrder.read(checkpoint).names) + 1)
@@ -82,7 +83,7 @@ def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> 
         StatefunError: if the batch cannot be committed; the repairs stay accepted then.
     """
     log = CommitLog(checkpoint)
-    session = open_session(debug=False, state_partitions=log.state_partitions(), kafka=False)
+    session = _session(log)
     if checkpoint.is_local:
         keep_checkpoint_locally(session)
     with jvm_lock(jvm(), checkpoint) if has_lock else nullcontext():
@@ -90,6 +91,10 @@ def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> 
     batch = log.newest()
     log.sync(batch)
     return batch
+
+
+def _session(log: CommitLog) -> SparkSession:
+    return open_session(debug=False, state_partitions=log.state_partitions(), kafka=False)
 
 
 class _Query:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
@@ -105,6 +104,8 @@ def _serialized(value: Any, type_: Any) -> bytes:
         if isinstance(type_, StructuredType):
             value = serializer.deserialize(_as_stored(value, type_))
         elif isinstance(type_.python_type, type) and issubclass(type_.python_type, Message):
+            from google.protobuf import json_format  # noqa: PLC0415 - slow to import, rarely needed
+
             value = json_format.ParseDict(value, type_.python_type())
         return bytes(serializer.serialize(value))
     except Exception as error:
