@@ -30,7 +30,7 @@ from statefun.runtime.checkpoint.repair_log import (
 )
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.stored.address_report import stored_value
-from statefun.runtime.stored.committed_state import with_state
+from statefun.runtime.stored.committed_state import readable_batch, with_state
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.written_values import ENCODINGS, RawValue
 from statefun.runtime.terminal.table import counted, print_table
@@ -84,6 +84,7 @@ def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
         ConfigurationError: if a change is not valid.
         CheckpointError: if the checkpoint cannot be read, or an application runs with it.
     """
+    readable_batch(checkpoint, None)  # first, since a lock would create the folder
     if options.action == "log":
         _print_log(checkpoint, known, options)
         return

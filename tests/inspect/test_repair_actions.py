@@ -160,6 +160,18 @@ def test_a_checkpoint_in_use_is_refused(stored: Path, capsys: pytest.CaptureFixt
     assert "add --no-lock" in refused(capsys, stored, "set", ADA, "total", "5")
 
 
+@pytest.mark.parametrize("action", [["set", ADA, "total", "5"], ["delete", ADA, "--all"], ["log"]])
+def test_repairs_need_a_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: list[str]
+) -> None:
+    """A folder whose name has a typo is not created."""
+    folder = tmp_path / "typo"
+
+    assert main(["state", *action, "--checkpoint", str(folder)]) == 1
+    assert f"there is no checkpoint at {folder}" in capsys.readouterr().err
+    assert not folder.exists()
+
+
 def test_the_log_names_who_changed_what(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And whether it is applied: an interrupted repair waits, and no dry run comes before it."""
     assert main(["state", "log", "--checkpoint", str(stored)]) == 0

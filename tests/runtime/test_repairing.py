@@ -16,9 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import KafkaHarness, run
 from stored_checkpoint import CHECKPOINTS, DELAY, MADE, StoppedClock, step
 
-from statefun import Address, IntType, StringType, Type
+from statefun import (
+    Address,
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    StringType,
+    Type,
+    ValueSpec,
+)
 from statefun.cli import main
 from statefun.engine.address_keys import address_of
 from statefun.protocol.runtime_pb2 import AddressState
@@ -140,3 +151,30 @@ def test_a_killed_repair_is_whole_or_not_there(
     assert values(stored) == AFTER | {("Ada", "total"): 2}
     assert main(["state", "log", "--checkpoint", str(stored)]) == 0
     assert "not applied" not in capsys.readouterr().out
+
+
+@pytest.mark.broker
+def test_ingresses_of_kafka_and_lanes_go_on(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Each record is read once, and published once, with the repaired value after the repair."""
+    inputs, out = kafka.topic("in", partitions=2), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/f"]}, semantic="exactly-once")
+    registry = StatefulFunctions()
+
+    @registry.bind("t.fns/f", [ValueSpec("count", IntType)])
+    def f(ctx: Context, message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        text = f"{message.as_string()} {ctx.storage.count}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=text))
+
+    ada = StringType.serializer()
+    for turn, number in enumerate((3, 2)):
+        kafka.send(inputs, [("Ada", ada.serialize(f"{turn}"))] * number)
+        run(module, registry, checkpoint)
+        command = ["state", "set", "t.fns/f/Ada", "count", "100", "--checkpoint", str(checkpoint)]
+        assert main(command) == 0
+
+    assert [record.value for record in kafka.receive(out)] == [
+        *("0 1", "0 2", "0 3"),
+        *("1 101", "1 102"),
+    ]
+    assert with_state(Folder.at(checkpoint), None, lambda state: state.batch) == 3
