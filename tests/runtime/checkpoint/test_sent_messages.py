@@ -12,7 +12,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.sent_messages import SentMessages, put_message
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
-STEPS = st.lists(st.sampled_from(["put", "put", "batch", "crash", "repeat"]), max_size=30)
+STEPS = st.lists(st.sampled_from(["put", "put", "accept", "batch", "crash", "repeat"]), max_size=30)
 
 
 class Driver:
@@ -51,6 +51,9 @@ def test_each_message_is_delivered_once_and_in_order(
                 put.append(b"%d" % len(put))
                 put_message(driver.checkpoint, b"Ada\0t/f", "t/T", put[-1])
             case "crash":
+                driver.inbox = SentMessages(driver.checkpoint, driver.planned)
+            case "accept":  # the driver crashes before the plan is written
+                driver.inbox.readable(driver.planned, is_busy=False)
                 driver.inbox = SentMessages(driver.checkpoint, driver.planned)
             case "repeat":
                 driver.batch(crashes=True)
