@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from statefun.engine.address_keys import SEPARATOR
 from statefun.engine.wheel import BUCKET, TIMERS_NAMESPACE, PendingBuckets, bucket_of_id
-from statefun.runtime.calls.unfinished_calls import UnfinishedCalls
+from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset
@@ -200,7 +200,7 @@ def _on_their_way(checkpoint: Folder) -> str:
             return f"messages of micro-batch {batch} were not delivered yet"
         if not outbox.is_published(batch) and any(each.egress for each in manifest.segments):
             return f"records of micro-batch {batch} were not published yet"
-    if UnfinishedCalls(checkpoint).may_be_made_again():
+    if CallLog(checkpoint).recover():
         return "calls that have left their micro-batches were unfinished"
     order = IngressOrder.read(checkpoint)
     connectors = [name for name in (*order.names, *order.removed) if " " in name]

@@ -94,7 +94,9 @@ def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> 
 
 
 def _session(log: CommitLog) -> SparkSession:
-    return open_session(debug=False, state_partitions=log.state_partitions(), kafka=False)
+    return open_session(
+        debug=False, state_partitions=log.state_partitions(log.planned()), kafka=False
+    )
 
 
 class _Query:
