@@ -162,9 +162,9 @@ def exact_buckets(addresses: int) -> Iterator[int]:
 def functions(*, expiring: bool) -> StatefulFunctions:
     """Return a function that counts, with or without expiry."""
     registry = StatefulFunctions()
-    ttl = {"expire_after_write": TTL} if expiring else {}
+    ttl = TTL if expiring else None
 
-    @registry.bind("bench/count", specs=[ValueSpec("seen", IntType, **ttl)])
+    @registry.bind("bench/count", specs=[ValueSpec("seen", IntType, expire_after_write=ttl)])
     def count(ctx: Context, _message: Message) -> None:
         ctx.storage.seen = (ctx.storage.seen or 0) + 1
 

@@ -23,7 +23,7 @@ from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.limits import RateLimit, check_limits
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
-from statefun.sdk.value_spec import ValueSpec, value_specs
+from statefun.sdk.value_spec import ValueSpec, check_former_names, value_specs
 
 
 class _On:
@@ -183,6 +183,7 @@ class StatefulFunctions:
                     raise DefinitionError(
                         f"value {spec.name!r} is declared twice, with different types or expirations"
                     )
+            check_former_names(specs)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         self._functions[typename] = attrs.evolve(present, handlers=(*others, handler), specs=specs)

@@ -166,6 +166,9 @@ class _Run:
         self._failures: list[FailedInvocation] = []
         self._counts_before = _NOTHING_SENT
         self._changes_before: Mapping[str, TypedValue | None] = _NOTHING_CHANGED
+        if function.renamed_values:
+            self._values.rename(function.renamed_values)
+            self._changes_before = self._values.changed.copy()
 
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation

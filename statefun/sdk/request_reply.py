@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.request_reply_pb2 import Address as WireAddress
@@ -26,6 +27,7 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
@@ -116,7 +118,7 @@ class _Request:
         self._state = {each.state_name: each.state_value for each in invocation.state}
         self.function = functions.for_typename(self._target.typename)
         self.missing_specs = [
-            spec for name, spec in self.function.specs.items() if name not in self._state
+            spec for spec in _stored_specs(self.function) if spec.name not in self._state
         ]
         """The specs of the function's values that are missing in the request."""
 
@@ -158,7 +160,7 @@ class _Request:
             namespace, _, egress.egress_type = record.typename.rpartition("/")
             egress.egress_namespace = namespace
             _put_value(egress.argument, record.typed_value)
-        for name in self.function.specs:
+        for name in (*self.function.specs, *self.function.renamed_values):
             if name in result.state_mutations:
                 mutation = effects.state_mutations.add()
                 mutation.state_name = name
@@ -199,6 +201,14 @@ def _put_delayed(
     wire.delay_in_ms = in_milliseconds(delayed.delay)
     _put_target(wire.target, delayed.message)
     _put_value(wire.argument, delayed.message.typed_value)
+
+
+def _stored_specs(function: StatefulFunction) -> Iterator[ValueSpec]:
+    """Yield the specs of the values that may be stored for a function, also under their former names."""
+    for spec in function.specs.values():
+        yield spec
+        for former in spec.renamed_from:
+            yield attrs.evolve(spec, name=former, renamed_from=())
 
 
 def _incomplete(missing: Sequence[ValueSpec]) -> bytes:

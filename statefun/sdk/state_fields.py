@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -36,16 +36,20 @@ class _Options:
     default_factory: Callable[[], Any] | None
     expire_after_call: timedelta | None
     expire_after_write: timedelta | None
+    renamed_from: str | Iterable[str] | None
+    upgrades: Mapping[Any, Callable[[Any], Any]]
 
 
-def state_value(
+def state_value(  # noqa: PLR0913 - each is a property of a value
     *,
     default: Any = MISSING,
     default_factory: Callable[[], Any] | None = None,
     expire_after_call: timedelta | None = None,
     expire_after_write: timedelta | None = None,
+    renamed_from: str | Iterable[str] | None = None,
+    upgrades: Mapping[Any, Callable[[Any], Any]] | None = None,
 ) -> Any:
-    """Declare a value of a :class:`State` that expires, or whose default is a new object in each call.
+    """Declare a value of a :class:`State` with further properties than its type and a plain default.
 
     Args:
         default: the value while nothing is stored.
@@ -53,16 +57,28 @@ def state_value(
             call, until a value is assigned or changed in place.
         expire_after_call: delete the value when this time has passed since its function was last called.
         expire_after_write: delete the value when this time has passed since it was last written.
+        renamed_from: the name that the value had before, or several, the newest first. A value that is still
+            stored under one of them gets its present name when its function is next called.
+        upgrades: the types that the value had before, as annotations such as ``int``, each with a function
+            that converts such a value. A stored value keeps its type until it is next written.
 
     >>> from datetime import timedelta
     >>> from statefun import State
     >>> class Session(State):
     ...     token: str = state_value(default="", expire_after_write=timedelta(hours=1))
     ...     pages: list[str] = state_value(default_factory=list)
+    ...     balance: float = state_value(default=0.0, renamed_from="cents", upgrades={int: lambda n: n / 100})
     >>> Session().pages
     []
     """
-    return _Options(default, default_factory, expire_after_call, expire_after_write)
+    return _Options(
+        default,
+        default_factory,
+        expire_after_call,
+        expire_after_write,
+        renamed_from,
+        upgrades or {},
+    )
 
 
 class Watched(NamedTuple):
@@ -94,7 +110,16 @@ class StateField:
         self.name = name
         self.is_optional = type(None) in members or Any in members
         self.spec = ValueSpec(
-            name, _type_of(members), options.expire_after_call, options.expire_after_write
+            name,
+            _type_of(members),
+            options.expire_after_call,
+            options.expire_after_write,
+            renamed_from=options.renamed_from,
+            upgrades={
+                older: convert
+                for each, convert in options.upgrades.items()
+                for older in ([each] if isinstance(each, Type) else _types_of(alternatives(each)))
+            },
         )
         self._factory = options.default_factory
         self.is_watched = self._factory is not None or not is_immutable(annotation)
@@ -200,7 +225,12 @@ class StateField:
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
     """Return one type that encodes the values of all ``members`` except None; a JSON type for several."""
+    return _types_of(members)[0]
+
+
+def _types_of(members: tuple[Any, ...]) -> tuple[Type[Any], ...]:
+    """Return the types that decode values of all ``members`` except None; the first one encodes them."""
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
-        return types_of(present[0])[0]
-    return types_of(typing.Union[tuple(present)])[0]  # noqa: UP007 - made of a tuple
+        return types_of(present[0])
+    return types_of(typing.Union[tuple(present)])  # noqa: UP007 - made of a tuple

@@ -16,7 +16,7 @@ from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
 from statefun.sdk.limits import RateLimit
 from statefun.sdk.message import Message
-from statefun.sdk.value_spec import Expiration, ValueSpec
+from statefun.sdk.value_spec import Expiration, ValueSpec, present_names
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a function may take for a message, unless its registration sets another timeout."""
@@ -70,6 +70,8 @@ class StatefulFunction:
     """Whether ``call`` returns an awaitable, or a transport calls the function."""
     expiring: tuple[Expiration, ...] = attrs.field(init=False)
     """Which values expire, and after which time."""
+    renamed_values: Mapping[str, str] = attrs.field(init=False)
+    """The present names of the values that were renamed, by their former names."""
 
     @is_async.default
     def _has_coroutine(self) -> bool:
@@ -89,6 +91,10 @@ class StatefulFunction:
     def _find_expiring(self) -> tuple[Expiration, ...]:
         expirations = [spec.expiration for spec in self.specs.values()]
         return tuple(each for each in expirations if each is not None)
+
+    @renamed_values.default
+    def _find_renamed(self) -> Mapping[str, str]:
+        return present_names(self.specs)
 
     @property
     def elsewhere(self) -> Transport:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -90,6 +91,20 @@ class Type(ABC, Generic[T]):
         self.python_type = python_type
         if upgrades:
             self._older = _decoding_older(typename, upgrades)
+
+    def with_upgrades(self, upgrades: Mapping[Type[Any], Callable[[Any], T]]) -> Type[T]:
+        """Return a copy of the type that also decodes values of the older types in ``upgrades``.
+
+        Args:
+            upgrades: older types, each with a function that converts a value of the older type to a value of
+                this type; they take precedence over upgrades that the type already has.
+
+        Raises:
+            DefinitionError: if ``upgrades`` is ill-formed, or contains the type's own typename.
+        """
+        upgraded = copy.copy(self)
+        upgraded.__dict__["_older"] = {**self._older, **_decoding_older(self.typename, upgrades)}
+        return upgraded
 
     @abstractmethod
     def serializer(self) -> TypeSerializer[T]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -26,6 +26,13 @@ class Expiration(NamedTuple):
     """Whether ``after`` counts from the last call of the function, and not from the last write."""
 
 
+def former_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the former names in an argument ``renamed_from``, which is one name or several."""
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 @attrs.frozen
 class ValueSpec:
     """Declares one value: ``ctx.storage.<name>``, encoded as ``type``.
@@ -36,8 +43,8 @@ class ValueSpec:
 
     Raises:
         DefinitionError: if the name is not a lower-case identifier, or is reserved by Python, the
-            type is not a :class:`~statefun.Type`, an expiration is not positive, or both expirations
-            are given.
+            type is not a :class:`~statefun.Type`, an expiration is not positive, both expirations
+            are given, or ``renamed_from`` or ``upgrades`` is ill-formed.
     """
 
     name: str
@@ -46,6 +53,16 @@ class ValueSpec:
     """Delete the value when this time has passed since its function was last called for the address."""
     expire_after_write: timedelta | None = None
     """Delete the value when this time has passed since it was last written."""
+    renamed_from: tuple[str, ...] = attrs.field(default=None, converter=former_names, kw_only=True)
+    """The names that the value had before, the newest first.
+
+    A value that is still stored under one of them gets its present name when its function is next called."""
+    upgrades: Mapping[Type[Any], Callable[[Any], Any]] = attrs.field(
+        factory=dict, eq=False, kw_only=True
+    )
+    """The types that the value had before, each with a function that converts such a value.
+
+    A stored value keeps its type until it is next written. ``type`` is then a type with these upgrades."""
 
     @property
     def after_call(self) -> bool:
@@ -98,13 +115,29 @@ class ValueSpec:
                     f"value {name!r}: the time to its expiration must be a positive timedelta, not "
                     f"{expiration!r}"
                 )
+        self._check_former_names()
+        if self.upgrades:
+            try:
+                upgraded = self.type.with_upgrades(self.upgrades)
+            except DefinitionError as error:
+                raise DefinitionError(f"value {name!r}: {error.message}") from error
+            object.__setattr__(self, "type", upgraded)
+
+    def _check_former_names(self) -> None:
+        names = self.renamed_from
+        if len({*names}) < len(names) or not all(isinstance(each, str) and each for each in names):
+            raise DefinitionError(
+                f"value {self.name!r}: renamed_from must be a former name of the value, or several "
+                f"different ones, not {names!r}"
+            )
 
 
 def value_specs(specs: Iterable[ValueSpec]) -> dict[str, ValueSpec]:
     """Index value specs by name.
 
     Raises:
-        DefinitionError: if an item is not a :class:`ValueSpec`, or a name occurs twice.
+        DefinitionError: if an item is not a :class:`ValueSpec`, a name occurs twice, or two values have or
+            had the same name.
     """
     by_name: dict[str, ValueSpec] = {}
     for spec in specs:
@@ -113,4 +146,31 @@ def value_specs(specs: Iterable[ValueSpec]) -> dict[str, ValueSpec]:
         if spec.name in by_name:
             raise DefinitionError(f"value {spec.name!r} is declared twice")
         by_name[spec.name] = spec
+    check_former_names(by_name)
     return by_name
+
+
+def check_former_names(specs: Mapping[str, ValueSpec]) -> None:
+    """Check that no two of a function's values have, or had, the same name.
+
+    Raises:
+        DefinitionError: naming the two values.
+    """
+    owners = dict.fromkeys(specs, "")
+    for spec in specs.values():
+        for former in spec.renamed_from:
+            if former in owners:
+                owner = owners[former]
+                other = (
+                    f"value {owner!r} is renamed from it as well" if owner else "is still declared"
+                )
+                raise DefinitionError(
+                    f"value {spec.name!r} is renamed from {former!r}, but {other}; a stored value can have "
+                    "only one present name"
+                )
+            owners[former] = spec.name
+
+
+def present_names(specs: Mapping[str, ValueSpec]) -> dict[str, str]:
+    """Return the present name of each value that was renamed, by its former names."""
+    return {former: spec.name for spec in specs.values() for former in spec.renamed_from}

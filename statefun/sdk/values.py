@@ -84,6 +84,21 @@ class Values:
             raise self._undeclared(name)
         self.changed[name] = None
 
+    def rename(self, present_names: Mapping[str, str]) -> None:
+        """Give values that are stored under former names their present names, as changes.
+
+        A value that is stored under its present name as well takes precedence over one under a former name.
+
+        Args:
+            present_names: the present names of values by their former names, the newest of a value's first.
+        """
+        for former, name in present_names.items():
+            value = self.stored.get(former)
+            if value is not None:
+                self.changed[former] = None
+                if name not in self.stored:
+                    self.changed.setdefault(name, value)
+
     def restore(self, changed: Mapping[str, TypedValue | None]) -> None:
         """Replace all changes by ``changed``, an earlier copy of the changes."""
         self.changed = dict(changed)
