@@ -93,7 +93,7 @@ def run_batches(  # noqa: PLR0913 - the differences between benchmarks
         session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
     )
     query = (
-        dispatch(rows, operator)
+        dispatch(rows, operator, {})
         .writeStream.foreachBatch(stage)
         .option("checkpointLocation", checkpoint.spark_uri)
         .trigger(availableNow=True)

@@ -247,7 +247,8 @@ class SparkApplication(TestedApplication):
         function = self._functions.find(address.typename)  # None: it may be behind an endpoint
         specs = function.specs if function else {}
         with stored_state(session, Folder.at(self._settings.checkpoint.location)) as state:
-            values = state.at(address, self._clock)
+            stored_name = self._functions.stored_name(address.typename)
+            values = state.at(Address(stored_name, address.id), self._clock)
         return {
             name: specs[name].type.decode(*value) if name in specs else content(value)
             for name, value in sorted(values.items())

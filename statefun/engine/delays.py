@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from statefun.engine.address_keys import address_of
 from statefun.engine.buckets import DELAYED, RELEASED, release, run_bucket, send
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
@@ -32,8 +31,7 @@ from statefun.engine.wheel import (
 )
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.sdk.context import Cancellation, DelayedMessage, token_in_use
-from statefun.sdk.errors import FunctionError
+from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
@@ -150,7 +148,7 @@ def is_wake_up(typename: str, value: bytes) -> bool:
     return typename == RELEASED and Entry.FromString(value).typename == WAKE_UP
 
 
-OnConflict = Callable[[Row, FunctionError, Effects], None]
+OnConflict = Callable[[Row, str, Effects], None]
 """Applies the failure policy to a delayed message whose token is in use."""
 
 
@@ -164,7 +162,7 @@ def run_reserved(
         group: the messages and the state of the address.
         effects: collects the messages that the address sends.
         begun: the driver's time when the micro-batch began, in milliseconds since the epoch.
-        on_conflict: called with a delayed message whose token is in use.
+        on_conflict: called with a delayed message whose token is in use, and the token.
     """
     if name == BUCKET:
         run_bucket(group, effects)
@@ -225,8 +223,7 @@ def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConfli
         )
         if typename == _CANCELLABLE:
             if waiting_message and waiting_message.message.due > begun:
-                sender = address_of(request.message.caller)
-                on_conflict(_row(request.message), token_in_use(sender, request.token), effects)
+                on_conflict(_row(request.message), request.token, effects)
                 continue
             if waiting_message:  # it is due, and the request to release it is on the way
                 group.values.apply({waiting_message.id.hex(): stored_value})

@@ -35,6 +35,7 @@ from statefun.engine.invoker import Invoker
 from statefun.engine.left_calls import LeftCalls, Reactions
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.renamed import PresentNames
 from statefun.engine.running_calls import CallRunner, Left, WaitingRunner
 from statefun.engine.sending import Sender
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
@@ -84,8 +85,9 @@ class Dispatcher:
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence)
         self._counts = counts or FailureCounts()
-        failures = Failures(program.policies, clock, sequence, self._counts)
-        self._failed = FailedMessages(program, failures)
+        self._names = PresentNames(program.functions)
+        failures = Failures(program.policies, clock, sequence, self._counts, self._names)
+        self._failed = FailedMessages(program, failures, self._names)
         self._invoker = invoker or Invoker()
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate)
@@ -175,7 +177,7 @@ class Dispatcher:
 
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call as its function sees it."""
-        batch = visible_batch(self._routes, call)
+        batch = self._names.batch(visible_batch(self._routes, call))
         if call.function.transport is None:
             return batch
         return self._transports.with_history(call, batch)
@@ -214,6 +216,8 @@ class Dispatcher:
             return None  # a repair alone must not call a function
         values = group.values
         function = self._functions.find(address.typename)
+        if function is not None and function.stored_as:
+            address = function.address(address.id)
         if values.under_way is not None or special:
             values.begin(self._delivered_up_to, self._clock)
             rows = self._left.settle(group, address, function, rows, self._reactions(effects))

@@ -10,8 +10,10 @@ from statefun.engine.failures import FailedMessage, Failures
 from statefun.engine.groups import Group
 from statefun.engine.program import Program
 from statefun.engine.rejections import rejected
+from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
-from statefun.sdk.errors import FunctionError, RecordError, ValueDecodeError
+from statefun.sdk.context import token_in_use
+from statefun.sdk.errors import RecordError, ValueDecodeError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.stateful_function import StatefulFunction
 
@@ -22,12 +24,14 @@ class FailedMessages:
     Args:
         program: the functions, the routes and the policies of the application.
         failures: applies a policy to a message.
+        names: the present names of functions.
     """
 
-    def __init__(self, program: Program, failures: Failures) -> None:
+    def __init__(self, program: Program, failures: Failures, names: PresentNames) -> None:
         self._functions = program.functions
         self._routes = program.routes
         self._failures = failures
+        self._names = names
 
     def handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
@@ -57,9 +61,11 @@ class FailedMessages:
             failed = failed_row(group, row, rejected(name, record, value, self._routes))
             self._failures.handle(failed, self._route_policy(failed), effects)
 
-    def token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
+    def token_in_use(self, message: Row, token: str, effects: Effects) -> None:
         """Apply the failure policy to a delayed message whose token is in use."""
-        function = self._functions.find(address_of(message.caller).typename)
+        sender = self._names.address(address_of(message.caller))
+        error = token_in_use(sender, token)
+        function = self._functions.find(sender.typename)
         policies = self._failures.policies
         target, caller, typename, value, trace = message
         cause = type(error).__name__

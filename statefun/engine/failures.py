@@ -20,6 +20,7 @@ from statefun.engine.letters import Original, facts, origin_text
 from statefun.engine.origin import facts_of, key_of
 from statefun.engine.policies import Policies
 from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -140,15 +141,22 @@ class Failures:
         clock: the present time, at which the pause before a retry begins.
         sequence: ascending numbers for delayed messages.
         counts: counts the messages by what has become of them.
+        names: the present names of functions, for dead letters and error texts.
     """
 
     def __init__(
-        self, policies: Policies, clock: Clock, sequence: Iterator[int], counts: FailureCounts
+        self,
+        policies: Policies,
+        clock: Clock,
+        sequence: Iterator[int],
+        counts: FailureCounts,
+        names: PresentNames,
     ) -> None:
         self.policies = policies
         self._clock = clock
         self._sequence = sequence
         self._counts = counts
+        self._names = names
 
     def handle(self, failed: FailedMessage, policy: FailurePolicy | None, effects: Effects) -> None:
         """Retry or skip a failed message, make it a dead letter, or stop the application, as a policy says.
@@ -164,8 +172,9 @@ class Failures:
         """
         if isinstance(policy, Retry) and failed.attempts < policy.attempts:
             self._try_later(failed, policy, effects)
-            self._counts.retried(failed)
+            self._counts.retried(self._with_present_names(failed))
             return
+        failed = self._with_present_names(failed)
         match self.policies.last_resort(policy):
             case OnFailure.FAIL:
                 error = failed.error
@@ -175,6 +184,10 @@ class Failures:
             case OnFailure.DEAD_LETTER:
                 self._bury(failed, effects)
                 self._counts.buried(failed)
+
+    def _with_present_names(self, failed: FailedMessage) -> FailedMessage:
+        caller = self._names.key(failed.caller) if failed.caller else failed.caller
+        return failed._replace(target=self._names.key(failed.target), caller=caller)
 
     def _try_later(self, failed: FailedMessage, policy: Retry, effects: Effects) -> None:
         message = RetriedMessage(

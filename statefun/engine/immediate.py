@@ -85,9 +85,12 @@ class ImmediateMessages:
             _, _, typename, value, trace = messages.popleft()
             invocations.append(Invocation(sender, TypedValue(typename, value), trace))
         address = address_of(key)
+        function = self._functions.for_typename(address.typename)
+        if function.stored_as:
+            address = function.address(address.id)
         state = values.values if key == group.key else {}
         batch = InvocationBatch(address, state, invocations)
-        return Call(group, key, self._functions.for_typename(address.typename), batch, ())
+        return Call(group, key, function, batch, ())
 
     def give_up(self, group: Group) -> list[bytes]:
         """Take back the immediate messages of an address to itself, which have to wait for its function.

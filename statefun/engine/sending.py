@@ -104,6 +104,7 @@ class Sender:
                 f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
                 f"is registered{self._functions.hint(typename)}"
             )
-        target = _Target(SEPARATOR + typename.encode(), function.runs_anywhere)
+        stored_name = self._functions.stored_name(typename)
+        target = _Target(SEPARATOR + stored_name.encode(), function.runs_anywhere)
         self._targets[typename] = target
         return target

@@ -179,10 +179,12 @@ def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespa
 def _print_counts(
     batch: int, counts: Counter[str], known: KnownValues, options: argparse.Namespace
 ) -> None:
+    counts = Counter({known.present_name(name): count for name, count in counts.items()})
     if options.type is not None:
-        if options.type not in counts:
+        present = known.present_name(options.type)
+        if present not in counts:
             _check_type(options.type, known)
-        counts = Counter({options.type: counts[options.type]})
+        counts = Counter({present: counts[present]})
     total = sum(counts.values())
     if options.json:
         print_json({"batch": batch, "total": total, "counts": dict(counts.most_common())})
@@ -199,7 +201,7 @@ def _check_type(typename: str | None, known: KnownValues) -> None:
     Raises:
         ConfigurationError: if it is not.
     """
-    if typename is not None and typename not in known.typenames:
+    if typename is not None and known.present_name(typename) not in known.typenames:
         raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")
 
 

@@ -64,7 +64,7 @@ def listing(state: CommittedState, known: KnownValues, typename: str | None, lim
         CheckpointError: if a file or a state is damaged.
     """
     total = 0
-    suffix = None if typename is None else SEPARATOR + typename.encode()
+    suffix = None if typename is None else SEPARATOR + known.stored_name(typename).encode()
     own = SEPARATOR + OWN_PREFIX.encode()
 
     def chosen() -> Iterator[tuple[tuple[bytes, bytes], bytes]]:
@@ -89,18 +89,21 @@ def _listed(key: bytes, content: bytes, known: KnownValues) -> ListedAddress:
             f"the stored state of {address} is damaged ({error}); restore the checkpoint from a copy"
         ) from error
     values = [stored_value(value, address, known) for value in stored.values]
-    return ListedAddress(address, values, len(stored.waiting) + len(stored.under_way.messages))
+    waiting = len(stored.waiting) + len(stored.under_way.messages)
+    return ListedAddress(known.present(address), values, waiting)
 
 
 def parsed_address(text: str, known: KnownValues) -> Address:
-    """Return the address that a text, such as ``com.example/card/c1``, names; ids may have slashes.
+    """Return the address that a text, such as ``com.example/card/c1``, names, with the stored name of its function.
+
+    Ids may have slashes. The text may have any name of a renamed function.
 
     Raises:
         ConfigurationError: if the text is no address.
     """
-    for typename in sorted(known.typenames, key=len, reverse=True):
+    for typename in sorted((*known.typenames, *known.former_names()), key=len, reverse=True):
         if text.startswith(f"{typename}/"):
-            return Address(typename, text.removeprefix(f"{typename}/"))
+            return Address(known.stored_name(typename), text.removeprefix(f"{typename}/"))
     parts = text.split("/", 2)
     if len(parts) < 3 or not all(parts[:2]):  # noqa: PLR2004 - as the error says
         raise ConfigurationError(
@@ -112,10 +115,11 @@ def parsed_address(text: str, known: KnownValues) -> Address:
 
 def unknown_address(state: CommittedState, address: Address, known: KnownValues) -> str:
     """Return the error text about an address of which a checkpoint knows nothing, with the most similar one."""
+    shown = known.present(address)
     nothing = (
-        f"checkpoint {state.checkpoint.shown} has nothing about {address} in batch {state.batch}"
+        f"checkpoint {state.checkpoint.shown} has nothing about {shown} in batch {state.batch}"
     )
-    if address.typename not in known.typenames:
+    if shown.typename not in known.typenames:
         return f"{nothing}, and no function {address.typename}{known.hint(address.typename)}"
     size = len(address.id.encode())
     suffix = SEPARATOR + address.typename.encode()

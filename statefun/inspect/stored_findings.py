@@ -16,11 +16,14 @@ from statefun.runtime.checkpoint.ingress_changes import (
     in_order,
 )
 from statefun.runtime.checkpoint.ingress_order import SourceOffset, check_format
+from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
+from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_values import StoredValues
-from statefun.runtime.preflight.unregistered import described_state, unregistered, waiting_messages
+from statefun.runtime.preflight.unregistered import described_state, unregistered
+from statefun.runtime.preflight.waiting_messages import waiting_messages
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.stored.stored_state import stored_state
 from statefun.sdk.errors import CheckpointError
@@ -54,9 +57,11 @@ def checkpoint_findings(
         return
     if functions is not None:
         try:
+            known = known_functions(checkpoint) or KnownFunctions()
+            functions = continued(functions, checkpoint)
             session = open_session(debug=False, state_partitions=None)
             with stored_state(session, checkpoint) as state:
-                values = StoredValues(state, functions)
+                values = StoredValues(state, functions, known.declarations)
                 addresses = state.addresses()
                 waiting = waiting_messages(checkpoint, state)
         except CheckpointError as error:
@@ -65,10 +70,14 @@ def checkpoint_findings(
             yield from map(_finding, values.unreadable())
             yield from (_finding(text, is_error=False) for text in values.undeclared())
             for typename, count in sorted(unregistered(addresses, functions).items()):
-                yield _finding(described_state(typename, count, functions), is_error=False)
-            for typename, count in sorted(unregistered(waiting, functions).items()):
-                text = f"{count:,} messages wait for function {typename}, and no such function is"
-                yield _finding(f"{text} registered{functions.hint(typename)}")
+                text = described_state(known.present_name(typename), count, functions)
+                yield _finding(text, is_error=False)
+            for typename, messages in sorted(unregistered(waiting, functions).items()):
+                yield _finding(
+                    f"{messages.text} wait for function {known.present_name(typename)}, and no such function is registered"
+                    f"{functions.hint(typename)}: a start is refused, unless on-unregistered=dead-letter or skip "
+                    "gives up messages in the first micro-batches, and timers when they are due"
+                )
 
 
 def _removed_partitions(

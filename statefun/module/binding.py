@@ -84,6 +84,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             function.takes("")  # raises if two of its handlers take the same type
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
+    yield from _former_names_in_use(functions)
     yield from _classes_of_one_name(functions)
     yield from _loop_problems(module)
     yield from _declared_twice(module)
@@ -102,6 +103,21 @@ def _takes(function: StatefulFunction, typename: str) -> bool:
         return function.takes(typename)
     except DefinitionError:
         return True
+
+
+def _former_names_in_use(functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find functions that are renamed from a name that another function has, or had."""
+    owners = {str(function.typename): function.typename for function in functions}
+    for function in functions:
+        for former in function.renamed_from:
+            owner = owners.setdefault(former, function.typename)
+            if owner != function.typename:
+                is_present = former == str(owner)
+                other = "is registered as well" if is_present else "is renamed from it, too"
+                text = (
+                    f"function {function.typename} is renamed from {former}, but function {owner}"
+                )
+                yield None, f"{text} {other}; a name stands for one function"
 
 
 def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
+import attrs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,6 +24,7 @@ from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
+from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, SentMessages
 from statefun.runtime.definition import Definition
@@ -68,12 +70,13 @@ class Run:
     def __init__(self, definition: Definition, stopping: threading.Event) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
-        self._definition = definition
         self._settings = settings
         self._stopping = stopping
         self._summary = Summary()
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
+        functions = continued(definition.functions, checkpoint)
+        self._definition = attrs.evolve(definition, functions=functions)
         self._planned = feedback_offset(self._commit_log, self._commit_log.planned())
         last = self._planned.last_of(CALLS_INBOX)
         self._register = CallRegister(CallLog(checkpoint), last)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.engine.program import Program
+from statefun.engine.renamed import stored_names
 from statefun.module.connectors import ConnectorIngress
 from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -74,7 +75,7 @@ class Query:
         """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""
         settings = self._settings
         writer = (
-            dispatch(self._rows(), self._operator())
+            dispatch(self._rows(), self._operator(), stored_names(self._definition.functions))
             .writeStream.foreachBatch(self._stage)
             .option("checkpointLocation", settings.checkpoint.spark_uri)
             .queryName(self._session.sparkContext.appName or "statefun")

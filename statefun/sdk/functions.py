@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Concatenate, cast
 
 import attrs
@@ -14,7 +15,7 @@ import attrs
 from statefun.sdk.address import TypeName
 from statefun.sdk.annotations import alternatives
 from statefun.sdk.context import Context
-from statefun.sdk.decorated import Decorated, F, P, R_co
+from statefun.sdk.decorated import Decorated, On, P, R_co
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
@@ -23,45 +24,7 @@ from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.limits import RateLimit, check_limits
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
-from statefun.sdk.value_spec import ValueSpec, check_former_names, value_specs
-
-
-class _On:
-    """The attribute ``on`` of a registered function: makes decorators that add handlers to the function."""
-
-    def __init__(
-        self,
-        functions: StatefulFunctions | None = None,
-        typename: str = "",
-        other: _On | None = None,
-    ) -> None:
-        self._functions = functions
-        self._typename = typename
-        self._other = other
-        """The attribute ``on`` that the function has from a registration under another typename."""
-
-    def __call__(self, *takes: Any) -> Callable[[F], F]:
-        if self._functions is None:
-            raise DefinitionError(
-                "handlers can only be added in the program that registers the function"
-            )
-        functions = self._functions
-
-        def decorate(fun: F) -> F:
-            try:
-                functions.register_handler(self._typename, takes, fun)
-            except DefinitionError as error:
-                if not collect(fun, error):
-                    raise
-                return fun
-            if self._other is not None:
-                self._other(*takes)(fun)
-            return fun
-
-        return decorate
-
-    def __reduce__(self) -> tuple[type[_On], tuple[()]]:
-        return _On, ()  # workers need no registry with the function
+from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names, value_specs
 
 
 class StatefulFunctions:
@@ -77,6 +40,8 @@ class StatefulFunctions:
 
     def __init__(self) -> None:
         self._functions: dict[str, StatefulFunction] = {}
+        self._renamed: dict[str, StatefulFunction] = {}
+        """The functions by their former typenames."""
 
     def register(  # noqa: PLR0913 - each is a property of a function
         self,
@@ -89,6 +54,7 @@ class StatefulFunctions:
         detach_after: timedelta = DETACH_AFTER,
         max_in_flight: int | None = None,
         rate_limit: RateLimit | None = None,
+        renamed_from: str | Iterable[str] | None = None,
     ) -> None:
         """Register ``fun`` as the function of type ``typename``.
 
@@ -111,6 +77,7 @@ class StatefulFunctions:
                 for any number.
             rate_limit: how many calls of a coroutine function a worker process may begin in a period of
                 time; None for any number.
+            renamed_from: the typename that the function had before, or several.
 
         Raises:
             DefinitionError: naming the function and its file, if an argument is ill-formed
@@ -127,11 +94,12 @@ class StatefulFunctions:
                 )
             declared = tuple(specs or ())
             by_name = value_specs([*declared, *_specs_of(handler)])
+            former = _former_typenames(name, renamed_from)
             policy = failure_policy(on_failure)
             check_limits(timeout, detach_after, max_in_flight, rate_limit)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
-        self._functions[str(name)] = StatefulFunction(
+        function = StatefulFunction(
             name,
             (handler,),
             by_name,
@@ -141,7 +109,9 @@ class StatefulFunctions:
             detach_after,
             max_in_flight,
             rate_limit,
+            renamed_from=former,
         )
+        self.replace(function)
 
     def register_handler(self, typename: str, takes: Sequence[Any], fun: Any) -> None:
         """Add a handler for further types of values to a registered function.
@@ -186,7 +156,7 @@ class StatefulFunctions:
             check_former_names(specs)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
-        self._functions[typename] = attrs.evolve(present, handlers=(*others, handler), specs=specs)
+        self.replace(attrs.evolve(present, handlers=(*others, handler), specs=specs))
 
     def bind(  # noqa: PLR0913 - each is a property of a function
         self,
@@ -198,6 +168,7 @@ class StatefulFunctions:
         detach_after: timedelta = DETACH_AFTER,
         max_in_flight: int | None = None,
         rate_limit: RateLimit | None = None,
+        renamed_from: str | Iterable[str] | None = None,
     ) -> Callable[
         [Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]
     ]:
@@ -220,6 +191,7 @@ class StatefulFunctions:
                     detach_after=detach_after,
                     max_in_flight=max_in_flight,
                     rate_limit=rate_limit,
+                    renamed_from=renamed_from,
                 )
             except DefinitionError as error:
                 if not collect(fun, error):
@@ -227,9 +199,9 @@ class StatefulFunctions:
                 fun.on = lambda *_: lambda other: other  # type: ignore[attr-defined] # so that the program loads on, to its other flaws
                 return cast("Decorated[Concatenate[Context, P], R_co]", fun)
             earlier = getattr(fun, "on", None)
-            if isinstance(earlier, _On | None):
+            if isinstance(earlier, On | None):
                 with suppress(AttributeError, TypeError):  # not every object takes attributes
-                    on = _On(self, str(TypeName.parse(typename)), earlier)
+                    on = On(partial(self.register_handler, typename.strip()), earlier)
                     fun.on = on  # type: ignore[attr-defined] # a new attribute
             return cast("Decorated[Concatenate[Context, P], R_co]", fun)
 
@@ -243,12 +215,30 @@ class StatefulFunctions:
         """
         if str(function.typename) in self._functions:
             raise DefinitionError(f"{function.typename} is already registered")
+        self.replace(function)
+
+    def replace(self, function: StatefulFunction) -> None:
+        """Add a complete function, in place of the function with its typename, if there is one."""
         self._functions[str(function.typename)] = function
+        self._find_renamed()
+
+    def _find_renamed(self) -> None:
+        self._renamed = {former: each for each in self for former in each.renamed_from}
 
     def find(self, typename: str) -> StatefulFunction | None:
-        """Return the function of a typename, or None; an exact name has priority over ``namespace/*``."""
-        exact = self._functions.get(typename)
+        """Return the function that has, or had, a typename, or None.
+
+        A present name has priority over a former one, and an exact name over ``namespace/*``.
+        """
+        exact = self._functions.get(typename) or self._renamed.get(typename)
         return exact or self._functions.get(f"{typename.rpartition('/')[0]}/*")
+
+    def stored_name(self, typename: str) -> str:
+        """Return the typename with which a checkpoint stores state and messages of a function's addresses."""
+        function = self.find(typename)
+        return (
+            typename if function is None or function.typename.name == "*" else function.stored_name
+        )
 
     def for_typename(self, typename: str) -> StatefulFunction:
         """Return the function of a typename.
@@ -272,6 +262,7 @@ class StatefulFunctions:
         """Return a new registry with the same functions; functions added to it are not added to this one."""
         copied = StatefulFunctions()
         copied._functions |= self._functions
+        copied._find_renamed()
         return copied
 
     def forget(self, module: str) -> None:
@@ -279,6 +270,7 @@ class StatefulFunctions:
         for typename, function in list(self._functions.items()):
             if function.handlers and _definition(function.fun)[0] == module:
                 del self._functions[typename]
+        self._find_renamed()
 
     def __bool__(self) -> bool:
         """Return True, even if the registry is empty: the program may register functions later."""
@@ -304,6 +296,7 @@ def function(  # noqa: PLR0913 - each is a property of a function
     detach_after: timedelta = DETACH_AFTER,
     max_in_flight: int | None = None,
     rate_limit: RateLimit | None = None,
+    renamed_from: str | Iterable[str] | None = None,
     functions: StatefulFunctions = default_functions,
 ) -> Callable[[Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]]:
     """Register the decorated function, which stays as it is, under ``typename``.
@@ -327,6 +320,8 @@ def function(  # noqa: PLR0913 - each is a property of a function
             number. The limit protects a service that many addresses call.
         rate_limit: how many calls of a coroutine function a worker process may begin in a period, such as
             ``RateLimit(100, per=timedelta(seconds=1), resource="payments")``; None for any number.
+        renamed_from: the typename that the function had before, or several. The function takes over their state,
+            pending messages and timers, and gets all messages that are sent to them.
         functions: the registry to which the function is added.
 
     Raises:
@@ -359,11 +354,27 @@ def function(  # noqa: PLR0913 - each is a property of a function
         detach_after=detach_after,
         max_in_flight=max_in_flight,
         rate_limit=rate_limit,
+        renamed_from=renamed_from,
     )
 
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
     return () if handler.state is None else state_specs(handler.state)
+
+
+def _former_typenames(name: TypeName, renamed_from: str | Iterable[str] | None) -> tuple[str, ...]:
+    names = former_names(renamed_from)
+    parsed = [TypeName.parse(each) for each in names]
+    if "*" in {name.name, *(each.name for each in parsed)} and names:
+        raise DefinitionError(
+            f"renamed_from names single functions: neither {name} nor {', '.join(names)} may be all functions "
+            "of a namespace"
+        )
+    if name in parsed or len({*parsed}) < len(parsed):
+        raise DefinitionError(
+            f"renamed_from must be other typenames than {name}, each named once, not {names!r}"
+        )
+    return tuple(map(str, parsed))
 
 
 def _names(handler: Handler) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Context
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
@@ -64,6 +64,10 @@ class StatefulFunction:
     """Calls the function if it is behind an endpoint; None for a function of the program.
 
     A function behind an endpoint has no handlers here, and declares its values in replies."""
+    renamed_from: tuple[str, ...] = ()
+    """The typenames that the function had before; messages to them are messages to the function."""
+    stored_as: str = ""
+    """The former typename with which a checkpoint stores state and messages of the function, if it is one."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)
@@ -95,6 +99,15 @@ class StatefulFunction:
     @renamed_values.default
     def _find_renamed(self) -> Mapping[str, str]:
         return present_names(self.specs)
+
+    @property
+    def stored_name(self) -> str:
+        """The typename with which a checkpoint stores state and messages of the function."""
+        return self.stored_as or str(self.typename)
+
+    def address(self, id_: str) -> Address:
+        """Return an address of the function, which must not be one of a whole namespace."""
+        return Address(str(self.typename), id_)
 
     @property
     def elsewhere(self) -> Transport:

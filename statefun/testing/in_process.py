@@ -187,7 +187,7 @@ class InProcessApplication(TestedApplication):
     ) -> None:
         """Send a value to a function; see :meth:`TestedApplication.send`."""
         self._registry.for_typename(typename)
-        target = Address(typename, id)
+        target = Address(self._registry.stored_name(typename), id)
         argument = argument_of(target, value, value_type)
         self._ready.add("", MessageRow(address_key(target), None, *argument))
 
@@ -230,7 +230,7 @@ class InProcessApplication(TestedApplication):
 
     def _route(self, ingress: TypeName, record: KafkaRecord, route: TopicRoute) -> None:
         """Add a message for each target of a record to the messages that wait for a micro-batch."""
-        for row in rows_of_record(ingress, record, route):
+        for row in rows_of_record(ingress, record, route, self._registry):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
             self._ready.add((ingress, record.topic, None if is_rejected else record.key), row)
 
@@ -254,7 +254,8 @@ class InProcessApplication(TestedApplication):
     def state(self, address: Address) -> dict[str, Any]:
         """Return the decoded values of an address, by name."""
         specs = self._registry.for_typename(address.typename).specs
-        values = AddressValues(self._states.get(address_key(address)))
+        stored = Address(self._registry.stored_name(address.typename), address.id)
+        values = AddressValues(self._states.get(address_key(stored)))
         values.expire(StoppedClock(self._milliseconds))
         return {
             name: specs[name].type.decode(*value) if name in specs else content(value)

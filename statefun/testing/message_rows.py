@@ -16,6 +16,7 @@ from statefun.engine.record_routes import route_number
 from statefun.engine.row_flags import ENCODED, KEYLESS
 from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
+from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.times import to_epoch_millis
 from statefun.sdk.tracing import TRACE_HEADERS
@@ -76,7 +77,7 @@ def columns_of(rows: Sequence[MessageRow]) -> Columns:
 
 
 def rows_of_record(
-    ingress: TypeName, record: KafkaRecord, route: TopicRoute
+    ingress: TypeName, record: KafkaRecord, route: TopicRoute, functions: StatefulFunctions
 ) -> Iterator[MessageRow]:
     """Yield a row for each target of a record that an ingress has read.
 
@@ -100,7 +101,7 @@ def rows_of_record(
         route_number(ingress, route),
     )
     targets = [f"{REJECTION_NAMESPACE}/{reason}"] if reason else map(str, route.targets)
-    for typename in targets:
+    for typename in map(functions.stored_name, targets):
         yield row._replace(target=place.encode() + SEPARATOR + typename.encode())
 
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun import FunctionError, Retry, message_builder
+from statefun import FunctionError, Retry, StatefulFunctions, message_builder
 from statefun.engine.clock import SystemClock
 from statefun.engine.delays import Due, send_at, without_cancelled
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage, FailureCounts, Failures
 from statefun.engine.policies import Policies
+from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
 from statefun.engine.wheel import (
     LATEST,
@@ -105,7 +106,8 @@ def test_a_last_attempt_may_wait_until_the_end_of_time() -> None:
     effects = Effects()
     failed = FailedMessage(b"x", b"y", "t/v", b"", None, FunctionError("bad"), "Error", 90)
 
-    Failures(Policies(), SystemClock(), count(1), FailureCounts()).handle(
+    names = PresentNames(StatefulFunctions())
+    Failures(Policies(), SystemClock(), count(1), FailureCounts(), names).handle(
         failed, Retry(100, timedelta.max), effects
     )
 

@@ -4,33 +4,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from statefun.runtime.checkpoint.declarations import (
+    Declarations,
+    declarations_json,
+    declarations_of,
+)
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
-Shapes = Mapping[str, Mapping[str, str]]
-"""The declarations of stored values, by function type and value name.
-
-A declaration is the name of the value's type, and a text that differs between versions of this type."""
 FUNCTIONS_FILE = "functions.json"
 
 
 @attrs.frozen
 class KnownFunctions:
-    """The functions that have been registered with a checkpoint or have left state in it."""
+    """The functions that have been registered with a checkpoint or have left state in it.
 
-    registered: frozenset[str]
-    """The typenames of functions that were registered, or had waiting messages, at the last start."""
-    with_state: dict[str, int]
-    """The number of addresses with state, by the typename of functions that are not registered. Some of the
+    A renamed function keeps its *stored name*: the typename that it had first, with which the checkpoint stores
+    its state and messages.
+    """
+
+    registered: frozenset[str] = frozenset()
+    """The stored names of functions that were registered, or had waiting messages, at the last start."""
+    with_state: Mapping[str, int] = attrs.field(factory=dict)
+    """The number of addresses with state, by the stored name of functions that are not registered. Some of the
     state may have expired since it was counted."""
-    counted: str
+    counted: str = ""
     """The day on which the addresses with state were counted; empty if the day is unknown."""
-    shapes: Shapes
-    """The newest declaration of each value that a function has declared at any start until now."""
+    declarations: Declarations = attrs.field(factory=dict)
+    """All declarations of values at any start until now."""
+    names: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
+    """The names of each function that was renamed, by its stored name: the one that it had last is the last."""
+
+    @property
+    def stored_names(self) -> set[str]:
+        """The stored names of all functions that the checkpoint knows."""
+        return {*self.registered, *self.with_state, *self.declarations, *self.names}
+
+    def stored_name(self, typename: str) -> str:
+        """Return the stored name of the function that has, or had, a typename; the typename if none had it."""
+        for stored, names in self.names.items():
+            if typename in names:
+                return stored
+        return typename
+
+    def present_name(self, stored: str) -> str:
+        """Return the typename that the function with a stored name had last."""
+        return self.names[stored][-1] if stored in self.names else stored
 
 
 def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
@@ -40,7 +63,8 @@ def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
             "registered": sorted(functions.registered),
             "left": functions.with_state,
             "counted": functions.counted,
-            "values": functions.shapes,
+            "declarations": declarations_json(functions.declarations),
+            "names": functions.names,
         }
         write_framed(checkpoint, FUNCTIONS_FILE, json.dumps(content).encode())
 
@@ -53,9 +77,10 @@ def known_functions(checkpoint: Folder) -> KnownFunctions | None:
             frozenset(content["registered"]),
             dict(content["left"]),
             content.get("counted", ""),
-            content.get("values", {}),
+            declarations_of(content.get("declarations", {})),
+            content.get("names", {}),
         )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(checkpoint, FUNCTIONS_FILE, error) from error

@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from statefun.engine.address_keys import SEPARATOR
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
 
 
-def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
-    """Apply ``operator`` to ``rows`` (of ``envelope.ROW_SCHEMA``), grouped by target address.
+def dispatch(rows: DataFrame, operator: Operator, stored_names: Mapping[str, str]) -> DataFrame:
+    """Apply ``operator`` to rows, grouped by target address.
+
+    Args:
+        rows: rows of ``envelope.ROW_SCHEMA``.
+        operator: calls the functions.
+        stored_names: the typenames that targets get in place of other names of their functions.
 
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.
     """
     # The due time of a delayed message; null, which sorts first, for other rows.
     due = F.when(F.col("topic").isNull(), F.col("timestamp"))
+    if stored_names:
+        rows = rows.withColumn("target", _stored_target(F.col("target"), stored_names))
     return (
         rows.repartition("target")
         # Spark needs rows sorted by target, and uses this sort for that. The other columns keep each
@@ -33,3 +43,14 @@ def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
             timeoutConf=GroupStateTimeout.NoTimeout,
         )
     )
+
+
+def _stored_target(target: Column, stored_names: Mapping[str, str]) -> Column:
+    """Return the keys of targets with the stored names of their functions."""
+    stored = target
+    for name, stored_name in stored_names.items():
+        suffix = SEPARATOR + name.encode()
+        id_ = F.substr(target, F.lit(1), F.length(target) - F.lit(len(suffix)))
+        key = F.concat(id_, F.lit(SEPARATOR + stored_name.encode()))
+        stored = F.when(F.endswith(target, F.lit(suffix)), key).otherwise(stored)
+    return stored

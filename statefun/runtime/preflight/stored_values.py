@@ -8,11 +8,16 @@ than at the start before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
-from statefun.runtime.checkpoint.known_functions import Shapes
+from statefun.runtime.checkpoint.declarations import (
+    Declaration,
+    Declarations,
+    newest_declaration,
+)
 from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.raised import line_of
@@ -30,26 +35,41 @@ class _ValueGroup:
     """An address whose value cannot be decoded, and why; empty if all values can be decoded."""
 
 
-def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
-    """Return the declarations of the functions' values, by function type and value name."""
-    return {
-        str(function.typename): {
-            name: f"{spec.type.typename} {spec.type.shape()}".strip()
-            for name, spec in function.specs.items()
-        }
-        for function in functions
-        if function.specs
-    }
+def changed_values(
+    declarations: Declarations, functions: StatefulFunctions
+) -> list[tuple[str, str]]:
+    """Return the stored name of the function and the name of each value that is declared in another way than before.
+
+    Args:
+        declarations: the declarations of values at earlier starts.
+        functions: the functions with the present declarations.
+    """
+    changed = []
+    for function in functions:
+        earlier = declarations.get(function.stored_name, {})
+        for name, spec in function.specs.items():
+            histories = [earlier[each] for each in (name, *spec.renamed_from) if each in earlier]
+            newest = newest_declaration(histories[0]) if histories else None
+            if newest is not None and not newest.reads_as(Declaration.of(spec, 0)):
+                changed.append((function.stored_name, name))
+    return changed
 
 
-def changed_values(stored_shapes: Shapes, present_shapes: Shapes) -> list[tuple[str, str]]:
-    """Return the function type and name of each value that is declared in another way than before."""
-    return [
-        (typename, name)
-        for typename, shapes in present_shapes.items()
-        for name, shape in shapes.items()
-        if stored_shapes.get(typename, {}).get(name, shape) != shape
-    ]
+def dropped_names(
+    declarations: Declarations, functions: StatefulFunctions
+) -> dict[tuple[str, str], str]:
+    """Return the values whose former names are no longer declared, by stored name of the function and former name."""
+    dropped: dict[tuple[str, str], str] = {}
+    for function in functions:
+        earlier = declarations.get(function.stored_name, {})
+        for spec in function.specs.values():
+            names = [spec.name, *spec.renamed_from]
+            for name in names:  # grows meanwhile
+                former = [each for own in earlier.get(name, ()) for each in own.renamed_from]
+                names += [each for each in dict.fromkeys(former) if each not in names]
+            gone = set(names) - {*function.specs, *function.renamed_values}
+            dropped |= {(function.stored_name, name): spec.name for name in sorted(gone)}
+    return dropped
 
 
 class StoredValues:
@@ -58,22 +78,32 @@ class StoredValues:
     Args:
         state: the addresses of a checkpoint and their values by name.
         functions: the functions that continue with the checkpoint.
+        declarations: the declarations of values at earlier starts.
     """
 
     def __init__(
         self,
         state: Iterable[tuple[Address, Mapping[str, TypedValue]]],
         functions: StatefulFunctions,
+        declarations: Declarations,
     ) -> None:
         self._functions = functions
+        self._dropped = dropped_names(declarations, functions)
+        self._twice = Counter[tuple[str, str, str]]()
+        """The number of addresses whose value is stored under its present name and a former one, by function type,
+        present name and former name."""
         groups: dict[tuple[str, str, str], _ValueGroup] = {}
         for address, values in state:
             for name, value in values.items():
                 group = groups.setdefault((address.typename, name, value.typename), _ValueGroup())
                 group.count += 1
                 spec = self._spec(address.typename, name)
-                if spec is not None and spec.type.reads(value.typename):
+                if spec is None:
+                    continue
+                if spec.type.reads(value.typename):
                     _try(spec, address, value, group)
+                if name != spec.name and spec.name in values:
+                    self._twice[address.typename, spec.name, name] += 1
         self._groups = sorted(groups.items())
 
     def unreadable(self, among: Collection[tuple[str, str]] | None = None) -> Iterator[str]:
@@ -83,14 +113,20 @@ class StoredValues:
             among: the function types and names of the values to check; None for all values.
         """
         for (typename, name, value_type), group in self._groups:
-            if among is not None and (typename, name) not in among:
-                continue
             spec = self._spec(typename, name)
-            text = _described(typename, name, value_type, group)
-            if spec is not None and not spec.type.reads(value_type):
+            present = self._dropped.get((typename, name), name) if spec is None else spec.name
+            if among is not None and (typename, present) not in among:
+                continue
+            text = self._described(typename, name, value_type, group)
+            if (typename, name) in self._dropped:
                 yield (
-                    f"{text}, but declared as {spec.type.typename}; use another name, or a type with "
-                    "upgrades= for the stored type"
+                    f"{text}, and value {present!r}, which was renamed from it, no longer declares that; declare "
+                    f"renamed_from={name!r} again"
+                )
+            elif spec is not None and not spec.type.reads(value_type):
+                yield (
+                    f"{text}, but declared as {spec.type.typename}; use another name, or add upgrades= for "
+                    "the stored type"
                 )
             elif group.unreadable:
                 yield (
@@ -98,24 +134,40 @@ class StoredValues:
                     f"({group.example}); give new fields defaults, or declare a type of another "
                     "name with upgrades= for the stored type"
                 )
+        for (typename, name, former), count in sorted(self._twice.items()):
+            if among is None or (typename, name) in among:
+                yield (
+                    f"value {name!r} of function {self._present(typename)} is declared as renamed from {former!r}, "
+                    f"but {count:,} addresses have values under both names; give one of the two another name"
+                )
 
     def undeclared(self) -> Iterator[str]:
         """Yield a text for each name and type of stored values that a registered function no longer declares."""
         for (typename, name, value_type), group in self._groups:
             function = self._functions.find(typename)
             # A function that runs elsewhere declares its values when it is called.
-            if function is not None and function.transport is None and name not in function.specs:
-                text = _described(typename, name, value_type, group)
+            if function is None or function.transport is not None:
+                continue
+            if self._spec(typename, name) is None and (typename, name) not in self._dropped:
+                text = self._described(typename, name, value_type, group)
                 yield f"{text}, and the function no longer declares it"
 
     def _spec(self, typename: str, name: str) -> ValueSpec | None:
+        """Return the spec of a value, given a present or former name of it."""
         function = self._functions.find(typename)
-        return None if function is None else function.specs.get(name)
+        if function is None:
+            return None
+        return function.specs.get(function.renamed_values.get(name, name))
 
+    def _present(self, typename: str) -> str:
+        function = self._functions.find(typename)
+        is_renamed = function is not None and function.stored_as
+        return str(function.typename) if function is not None and is_renamed else typename
 
-def _described(typename: str, name: str, value_type: str, group: _ValueGroup) -> str:
-    count = f"{group.count:,} addresses"
-    return f"value {name!r} of function {typename} is stored at {count} as {value_type}"
+    def _described(self, typename: str, name: str, value_type: str, group: _ValueGroup) -> str:
+        count = f"{group.count:,} addresses"
+        function = self._present(typename)
+        return f"value {name!r} of function {function} is stored at {count} as {value_type}"
 
 
 def _try(spec: ValueSpec, address: Address, value: TypedValue, group: _ValueGroup) -> None:

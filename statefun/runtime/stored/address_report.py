@@ -102,7 +102,7 @@ def address_report(
 
     Args:
         state: the state as of a micro-batch.
-        address: the address.
+        address: the address, with the stored name of its function.
         known: the types of values.
         is_newest: whether the micro-batch is the newest one: then the log of timers names the buckets with delayed
             messages, and the outbox has the undelivered messages. Otherwise the whole state is read for the delayed
@@ -127,7 +127,7 @@ def address_report(
     delayed += _scheduled(state) if is_newest else _all_scheduled(state)
     messages = _Messages(known)
     return AddressReport(
-        address,
+        known.present(address),
         state.batch,
         [stored_value(value, address, known) for value in stored.values],
         CallUnderWay(
@@ -178,7 +178,7 @@ class _Messages:
         type_ = primitive_type(typename) or default_types.find(typename)
         decoded = Decoded(None) if value is None else ValueDecoder(type_).decode(typename, value)
         size = None if value is None else len(value)
-        sender = address_of(caller) if caller else None
+        sender = self._known.present(address_of(caller)) if caller else None
         return PendingMessage(typename, size, sender, decoded, **facts)
 
 

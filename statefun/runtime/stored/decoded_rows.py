@@ -30,8 +30,16 @@ def row_type(columns: TypedColumns) -> pa.StructType:
     return pa.struct([*fields, (UNDECODED, _UNDECODED_TYPE)])
 
 
-def decoded_states(columns: TypedColumns, states: Sequence[bytes]) -> pa.StructArray:
-    """Decode states to rows of :func:`row_type`; values that have expired are null."""
+def decoded_states(
+    columns: TypedColumns, states: Sequence[bytes], present_names: Mapping[str, str]
+) -> pa.StructArray:
+    """Decode states to rows of :func:`row_type`; values that have expired are null.
+
+    Args:
+        columns: the columns.
+        states: the states of the addresses.
+        present_names: the present names of values that were renamed, by their former names.
+    """
     now = SystemClock().now()
     decoders = {name: ValueDecoder(type_) for name, type_ in columns.values()}
     decoded: dict[str, list[Any]] = {name: [None] * len(states) for name in decoders}
@@ -40,13 +48,14 @@ def decoded_states(columns: TypedColumns, states: Sequence[bytes]) -> pa.StructA
         for value in AddressState.FromString(state).values:
             if 0 < value.expires <= now:
                 continue
-            decoder = decoders.get(value.name)
+            name = present_names.get(value.name, value.name)
+            decoder = decoders.get(name)
             problem: str | None = "the function does not declare it"
             if decoder is not None:
                 result = decoder.decode(value.typename, value.value)
                 problem = result.problem
                 if problem is None:
-                    decoded[value.name][index] = result.value
+                    decoded[name][index] = result.value
                     continue
             entry = {"typename": value.typename, "value": value.value, "reason": problem}
             undecoded[index] = [*(undecoded[index] or ()), (value.name, entry)]

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import attrs
 
+from statefun.runtime.checkpoint.declarations import newest_declaration
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.known_functions import known_functions
+from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
+from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
+from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import Type
@@ -23,10 +26,11 @@ class KnownValues:
     """The functions of a checkpoint's application, and how they declare their values."""
 
     typenames: Sequence[str]
-    """The typenames of all functions that are known, sorted."""
+    """The present typenames of all functions that are known, sorted."""
     _declared: Mapping[str, Mapping[str, str]]
-    """The typename of each value that was declared at a start, by function type and value name."""
+    """The typename of each value that was declared at a start, by stored name of the function and value name."""
     _functions: StatefulFunctions | None
+    _known: KnownFunctions = attrs.field(factory=KnownFunctions)
 
     @classmethod
     def of(cls, checkpoint: Folder, functions: StatefulFunctions | None) -> KnownValues:
@@ -38,22 +42,54 @@ class KnownValues:
 
         Raises:
             ConfigurationError: if the program and the checkpoint have no function in common.
-            CheckpointError: if the checkpoint's list of functions is damaged.
+            CheckpointError: if the checkpoint's list of functions is damaged, or the functions cannot
+                continue with the checkpoint.
         """
-        known = known_functions(checkpoint)
-        stored = {} if known is None else known.shapes
-        names = set() if known is None else {*known.registered, *known.with_state, *stored}
+        known = known_functions(checkpoint) or KnownFunctions()
+        names = set(map(known.present_name, known.stored_names))
         own = {str(function.typename) for function in functions or ()}
-        if own and names and not own & names:
+        if functions is not None and own and names and not any(map(functions.find, names)):
             raise ConfigurationError(
                 f"the program's functions ({', '.join(sorted(own))}) are not those of the application of "
                 f"checkpoint {checkpoint.shown} ({', '.join(sorted(names))}); give its own program"
             )
         declared = {
-            typename: {name: shape.partition(" ")[0] for name, shape in shapes.items()}
-            for typename, shapes in stored.items()
+            typename: {
+                name: newest.typename
+                for name, own in values.items()
+                if (newest := newest_declaration(own)) is not None
+            }
+            for typename, values in known.declarations.items()
         }
-        return cls(sorted(names | own), declared, functions)
+        if functions is not None:
+            functions = continued(functions, checkpoint)
+            names = {name for name in names if functions.find(name) is None}
+        return cls(sorted(names | own), declared, functions, known)
+
+    def stored_name(self, typename: str) -> str:
+        """Return the typename with which the checkpoint stores the function that has, or had, a typename."""
+        if self._functions is not None and self._functions.find(typename) is not None:
+            return self._functions.stored_name(typename)
+        return self._known.stored_name(typename)
+
+    def present_name(self, typename: str) -> str:
+        """Return the present typename of the function that has, or had, a typename."""
+        function = self._functions.find(typename) if self._functions is not None else None
+        if function is not None:
+            return typename if function.typename.name == "*" else str(function.typename)
+        return self._known.present_name(self._known.stored_name(typename))
+
+    def present(self, address: Address) -> Address:
+        """Return an address with the present name of its function."""
+        name = self.present_name(address.typename)
+        return address if name == address.typename else Address(name, address.id)
+
+    def former_names(self) -> Iterator[str]:
+        """Yield the names that renamed functions had."""
+        for stored, names in self._known.names.items():
+            yield from (name for name in (stored, *names) if name not in self.typenames)
+        for function in self._functions or ():
+            yield from function.renamed_from
 
     def has(self, typename: str) -> bool:
         """Return whether a function is known, perhaps as one of all functions of its namespace behind an endpoint."""
@@ -63,10 +99,11 @@ class KnownValues:
         """Return the type of each value that a function is known to have, by name; None for an unknown type."""
         found: dict[str, Type[Any] | None] = {
             name: primitive_type(value_type)
-            for name, value_type in self._declared.get(typename, {}).items()
+            for name, value_type in self._declared.get(self.stored_name(typename), {}).items()
         }
         function = self._functions.find(typename) if self._functions is not None else None
         if function is not None:
+            found = {n: t for n, t in found.items() if n not in function.renamed_values}
             found |= {name: spec.type for name, spec in function.specs.items()}
         return found
 
@@ -80,6 +117,11 @@ class KnownValues:
         spec = function.specs.get(name) if function is not None else None
         return None if spec is None else spec.expire_after_write or spec.expire_after_call
 
+    def present_values(self, typename: str) -> Mapping[str, str]:
+        """Return the present names of a function's values that were renamed, by their former names."""
+        function = self._functions.find(typename) if self._functions is not None else None
+        return {} if function is None else function.renamed_values
+
     def decoder(self, typename: str, name: str, value_type: str) -> ValueDecoder:
         """Return the decoder for a stored value.
 
@@ -88,6 +130,7 @@ class KnownValues:
             name: the name of the value.
             value_type: the typename with which the value is stored.
         """
+        name = self.present_values(typename).get(name, name)
         return ValueDecoder(self.types(typename).get(name) or primitive_type(value_type))
 
     def hint(self, typename: str) -> str:

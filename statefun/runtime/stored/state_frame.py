@@ -67,17 +67,16 @@ def state(
     for module in own_modules(functions):
         pickle_by_value(sys.modules[module])
     known = KnownValues.of(folder, functions if functions.find(typename) is not None else None)
-    if typename not in known.typenames:
+    if known.present_name(typename) not in known.typenames:
         raise ConfigurationError(
             f"checkpoint {folder.shown} has no function {typename}{known.hint(typename)}"
         )
     target = F.col("target").cast("string")
-    suffix = SEPARATOR.decode() + typename
+    suffix = SEPARATOR.decode() + known.stored_name(typename)
     rows = state_rows(spark, folder, batch).where(target.endswith(suffix))
     id_ = F.left(target, F.length(target) - F.lit(len(suffix)))
-    return typed_rows(
-        rows.select(id_.alias(_ID), "state"), known.types(typename) or _found_types(rows)
-    )
+    types = known.types(typename) or _found_types(rows)
+    return typed_rows(rows.select(id_.alias(_ID), "state"), types, known.present_values(typename))
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
@@ -98,7 +97,9 @@ def _names(states: pa.Array) -> pa.Array:
     )
 
 
-def typed_rows(rows: DataFrame, types: Mapping[str, Type[Any] | None]) -> DataFrame:
+def typed_rows(
+    rows: DataFrame, types: Mapping[str, Type[Any] | None], present_names: Mapping[str, str]
+) -> DataFrame:
     """Return a row with typed columns for each address of a function.
 
     Spark decodes no values if only ids are asked for, and no others than those of the chosen ids.
@@ -106,6 +107,7 @@ def typed_rows(rows: DataFrame, types: Mapping[str, Type[Any] | None]) -> DataFr
     Args:
         rows: the ids and states of the addresses, in the columns ``id`` and ``state``.
         types: the types of the function's values, by name; None for an unknown type.
+        present_names: the present names of values that were renamed, by their former names.
     """
     columns: TypedColumns = {
         f"{name}_value" if name in {_ID, UNDECODED} else name: (name, type_)
@@ -113,7 +115,7 @@ def typed_rows(rows: DataFrame, types: Mapping[str, Type[Any] | None]) -> DataFr
     }
 
     def decode_all(states: pa.Array) -> pa.Array:
-        return decoded_states(columns, states.to_pylist())
+        return decoded_states(columns, states.to_pylist(), present_names)
 
     decode = arrow_udf(decode_all, spark_schema(pa.schema(list(row_type(columns)))))
     decoded = rows.select(_ID, decode("state").alias("values"))

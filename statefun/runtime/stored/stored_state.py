@@ -105,10 +105,6 @@ class StoredState:
         values.expire(clock)
         return values.values
 
-    def timers(self) -> Counter[str]:
-        """Return the number of delayed messages that are not due yet, by the function type of their targets."""
-        return Counter(self._timers())
-
     def waiting(self) -> Counter[str]:
         """Return the number of messages that wait for calls, by the function type of their targets.
 
@@ -124,11 +120,15 @@ class StoredState:
                 counts.update(chunks.kept_for(bytes(row.target), value.typename, value.value))
         return +counts
 
-    def _timers(self) -> Iterator[str]:
+    def timers(self) -> Iterator[tuple[str, int]]:
+        """Yield the function type of the target of each delayed message, and when the message is due.
+
+        Times are in milliseconds since the epoch.
+        """
         for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():
             for value in _state(row).values:
                 for message in delayed_messages(value.typename, value.value):
-                    yield typename_of(message.target)
+                    yield typename_of(message.target), message.due
 
 
 def _state(row: Row) -> AddressState:

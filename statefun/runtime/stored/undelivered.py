@@ -37,14 +37,18 @@ def undelivered_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
                 yield from _rows(outbox, each, segment.messages)
 
 
-def undelivered(checkpoint: Folder) -> Iterator[str]:
-    """Yield the target's function type of each message that no micro-batch has delivered."""
+def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
+    """Yield the target's function type of each message that no micro-batch has delivered, and its due time.
+
+    The due time is in milliseconds since the epoch; 0 for a message that is not delayed.
+    """
     for row in undelivered_rows(checkpoint, CommitLog(checkpoint).newest()):
         if not (is_wake_up(row.typename, row.value) or chunks.is_own(row.typename, row.value)):
-            yield typename_of(row.target)
-        yield from chunks.kept_for(row.target, row.typename, row.value)
+            yield typename_of(row.target), 0
+        for typename in chunks.kept_for(row.target, row.typename, row.value):
+            yield typename, 0
         for message in delayed_messages(row.typename, row.value):
-            yield typename_of(message.target)
+            yield typename_of(message.target), message.due
 
 
 def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:

@@ -159,7 +159,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", chunk)
         source = session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1)
         query = (
-            dispatch(source.parquet(str(folder / "in")), operator)
+            dispatch(source.parquet(str(folder / "in")), operator, {})
             .writeStream.foreachBatch(stage)
             .option("checkpointLocation", checkpoint.spark_uri)
             .trigger(availableNow=True)

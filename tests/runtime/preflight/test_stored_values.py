@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from statefun import (
     ValueSpec,
     make_json_type,
 )
-from statefun.runtime.preflight.stored_values import StoredValues, changed_values, shapes_of
+from statefun.runtime.checkpoint.declarations import Declarations, with_present
+from statefun.runtime.preflight.stored_values import StoredValues, changed_values
 from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import Type, TypedValue
 
@@ -72,7 +72,7 @@ def payment(class_: type) -> Type[Any]:
 def findings(stored: TypedValue, declared: Type[Any]) -> list[str]:
     """Return what keeps a function from reading the value of an address."""
     state = [(Address(COUNTER, id_), {"last": stored}) for id_ in ("Ada", "Alan")]
-    return list(StoredValues(state, keeping(declared)).unreadable())
+    return list(StoredValues(state, keeping(declared), {}).unreadable())
 
 
 def test_values_of_another_type_are_found() -> None:
@@ -84,8 +84,7 @@ def test_values_of_another_type_are_found() -> None:
     assert findings(stored, IntType) == [
         (
             f"value 'last' of function {COUNTER} is stored at 2 addresses as io.statefun.types/float, "
-            "but declared as io.statefun.types/int; use another name, or a type with upgrades= for the "
-            "stored type"
+            "but declared as io.statefun.types/int; use another name, or add upgrades= for the stored type"
         )
     ]
 
@@ -105,21 +104,33 @@ def test_values_that_no_longer_decode_are_found() -> None:
 def test_only_values_with_changed_declarations_are_problems() -> None:
     """A value that could not be decoded before, and whose declaration is the same, does not prevent a start."""
     stored = TypedValue("test.stored/Payment", b'{"amount": 3}')
-    values = StoredValues([(Address(COUNTER, "Ada"), {"last": stored})], keeping(payment(Grown)))
+    values = StoredValues(
+        [(Address(COUNTER, "Ada"), {"last": stored})], keeping(payment(Grown)), {}
+    )
 
     assert len(list(values.unreadable([(COUNTER, "last")]))) == 1
     assert list(values.unreadable([(COUNTER, "other")])) == []
 
 
+def declared(*starts: StatefulFunctions) -> Declarations:
+    """Return the declarations of functions at some starts, each after a micro-batch."""
+    declarations: Declarations = {}
+    for since, functions in enumerate(starts):
+        declarations = with_present(declarations, functions, since)
+    return declarations
+
+
 def test_only_changed_declarations_are_read_again() -> None:
-    """New functions and values have nothing stored; other fields or types are changes."""
-    first, grown = shapes_of(keeping(payment(Payment))), shapes_of(keeping(payment(Grown)))
+    """New functions and values have nothing stored; other fields, types or upgrades are changes."""
+    first = keeping(payment(Payment))
+    number = make_json_type("test.stored/Number2", float)
+    upgraded = make_json_type("test.stored/Number2", float, upgrades={FloatType: float})
 
     assert changed_values({}, first) == []
-    assert changed_values(first, shapes_of(keeping(payment(Payment)))) == []
-    assert changed_values(first, grown) == [(COUNTER, "last")]
-    assert changed_values(shapes_of(keeping(IntType)), shapes_of(keeping(FloatType))) != []
-    assert json.loads(json.dumps(first)) == first
+    assert changed_values(declared(first), keeping(payment(Payment))) == []
+    assert changed_values(declared(first), keeping(payment(Grown))) == [(COUNTER, "last")]
+    assert changed_values(declared(keeping(IntType)), keeping(FloatType)) == [(COUNTER, "last")]
+    assert changed_values(declared(keeping(upgraded)), keeping(number)) == [(COUNTER, "last")]
 
 
 @pytest.mark.broker

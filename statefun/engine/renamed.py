@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The present and the stored names of renamed functions.
+
+A checkpoint stores the state and the messages of a function with the typename that the function had first, its
+*stored name*: so a renamed function goes on with all of them, without any being read or written. In the engine,
+keys have stored names. What functions and people see has present names.
+"""
+
+from __future__ import annotations
+
+from statefun.engine.address_keys import address_key, address_of
+from statefun.sdk.address import Address
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.invocation_batch import InvocationBatch
+
+
+def stored_names(functions: StatefulFunctions) -> dict[str, str]:
+    """Return the stored names of renamed functions, by each of their other names."""
+    return {
+        name: function.stored_name
+        for function in functions
+        for name in (str(function.typename), *function.renamed_from)
+        if name != function.stored_name
+    }
+
+
+class PresentNames:
+    """Replaces former names of functions with their present ones, in what functions and people see.
+
+    Args:
+        functions: the functions of the application.
+    """
+
+    def __init__(self, functions: StatefulFunctions) -> None:
+        self._renamed = {
+            former: function for function in functions for former in function.renamed_from
+        }
+
+    def address(self, address: Address) -> Address:
+        """Return an address with the present name of its function."""
+        function = self._renamed.get(address.typename)
+        return address if function is None else function.address(address.id)
+
+    def batch(self, batch: InvocationBatch) -> InvocationBatch:
+        """Return an invocation batch whose callers have their present names."""
+        if not self._renamed:
+            return batch
+        return batch._replace(
+            invocations=[
+                each if each.caller is None else each._replace(caller=self.address(each.caller))
+                for each in batch.invocations
+            ]
+        )
+
+    def key(self, key: bytes) -> bytes:
+        """Return the key of an address with the present name of its function."""
+        if not self._renamed:
+            return key
+        return address_key(self.address(address_of(key)))
