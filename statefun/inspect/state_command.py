@@ -28,6 +28,7 @@ from statefun.inspect.state_texts import (
     values_json,
     values_line,
 )
+from statefun.inspect.state_types import print_types
 from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -57,7 +58,10 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
         '"select id, visits from `com.example/greeter`"',
     )
     state_transfer_command.add_actions(actions)
-    for action in (ls, count):
+    types = actions.add_parser(
+        "types", help="list how functions have declared their values, and since which micro-batch"
+    )
+    for action in (ls, count, types):
         action.add_argument(
             "type", nargs="?", help="the typename of a function (default: all functions)"
         )
@@ -71,7 +75,7 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
             help=f"how many {what} to print at most (default: {default:,})",
         )
     changing = repair_actions.add_actions(actions)
-    for action in (ls, show, count, sql, *changing):
+    for action in (ls, show, count, sql, types, *changing):
         add_checkpoint_or_program(action)
     for action in (ls, show, count, sql):
         action.add_argument(
@@ -80,7 +84,7 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
             metavar="N",
             help="the state after this micro-batch (default: the newest committed one)",
         )
-    for action in (ls, show, count, sql, *changing):
+    for action in (ls, show, count, sql, types, *changing):
         action.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -107,6 +111,8 @@ def run_command(options: argparse.Namespace) -> None:
         elif options.action in repair_actions.ACTIONS:
             known = KnownValues.of(checkpoint, functions)
             repair_actions.run_action(checkpoint, known, options)
+        elif options.action == "types":
+            print_types(checkpoint, options)
         else:
             _read(checkpoint, functions, options)
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from stored_checkpoint import CHECKPOINTS
 
 from statefun.cli import main
 from statefun.module.user_program import forget_loaded
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+from statefun.runtime.checkpoint.known_functions import known_functions, write_functions
 
 STORED = str(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
 PROGRAM = """
@@ -219,3 +223,57 @@ def test_sql_runs_as_a_module_of_the_package() -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["id   total", "Ada  2", "1 row from batch 2"]
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> str:
+    """Return a copy of the stored checkpoint whose function for accounts was renamed twice."""
+    copied = tmp_path / "checkpoint"
+    shutil.copytree(STORED, copied)
+    known = known_functions(Folder.at(copied))
+    assert known is not None
+    names = {"test.fns/account": ["test.fns/wallet", "test.fns/purse"]}
+    write_functions(Folder.at(copied), attrs.evolve(known, names=names))
+    return str(copied)
+
+
+@pytest.mark.parametrize("name", ["account", "wallet", "purse"])
+def test_a_renamed_function_is_found_by_each_of_its_names(
+    renamed: str, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """What is printed has its present name."""
+    options = ("--checkpoint", renamed)
+    assert main(["state", "show", f"test.fns/{name}/Ada", *options]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert main(["state", "ls", f"test.fns/{name}", *options]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert main(["state", "count", f"test.fns/{name}", *options]) == 0
+    counts = capsys.readouterr().out.splitlines()
+    assert main(["state", "show", f"test.fns/{name}/Adam", *options]) == 1
+    refused = capsys.readouterr().err
+
+    assert shown[0] == "test.fns/purse/Ada in batch 2"
+    assert {line.split()[2] for line in shown[-2:]} == {"test.fns/purse/Ada"}
+    assert listed[1].split()[0] == "test.fns/purse/Ada"
+    assert counts[1].split() == ["test.fns/purse", "1"]
+    assert "has nothing about test.fns/purse/Adam in batch 2; did you mean Ada?" in refused
+
+
+def test_a_program_may_rename_what_no_start_has_renamed_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Values that were renamed decode with their present types."""
+    program = tmp_path / "app.py"
+    text = PROGRAM.format(type="statefun.StringType, renamed_from='x'")
+    text = text.replace('"test.fns/account",', '"test.fns/new", renamed_from="test.fns/account",')
+    text = text.replace(
+        "\"total\", statefun.StringType, renamed_from='x'",
+        '"sum", statefun.StringType, renamed_from="total", upgrades={statefun.IntType: str}',
+    )
+    program.write_text(text)
+
+    shown = document(capsys, "show", "test.fns/new/Ada", "--program", str(program))
+
+    assert shown["address"] == "test.fns/new/Ada"
+    assert shown["values"]["total"]["value"] == "2"
+    assert shown["values"]["total"]["problem"] is None

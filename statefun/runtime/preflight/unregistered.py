@@ -145,7 +145,7 @@ def described_state(
     """
     return (
         f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
-        "state is kept for a function that is registered under that name, or with renamed_from="
+        f"state is kept for a function of that name, or one with renamed_from={typename!r}"
         f"{functions.hint(typename)}"
     )
 

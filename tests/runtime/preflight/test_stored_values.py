@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,23 @@ from statefun import (
     IntType,
     Message,
     StatefulFunctions,
+    StringType,
     ValueSpec,
     make_json_type,
 )
+from statefun.inspect.stored_findings import checkpoint_findings
+from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.declarations import Declarations, with_present
-from statefun.runtime.preflight.stored_values import StoredValues, changed_values
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.known_functions import (
+    KnownFunctions,
+    known_functions,
+    write_functions,
+)
+from statefun.runtime.preflight.stored_values import StoredValues, changed_values, dropped_names
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.stored.stored_state import stored_state
+from statefun.sdk.encoding import typed
 from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import Type, TypedValue
 
@@ -60,6 +73,17 @@ def keeping(value: Type[Any], new: Callable[[], Any] | None = None) -> StatefulF
     @functions.bind(COUNTER, specs=[ValueSpec("last", value)])
     def keep(ctx: Context, message: Message) -> None:
         ctx.storage.last = None if new is None else new()
+
+    return functions
+
+
+def adding(spec: ValueSpec) -> StatefulFunctions:
+    """Return a function that adds one to its value ``amount``."""
+    functions = StatefulFunctions()
+
+    @functions.bind(COUNTER, specs=[spec])
+    def add(ctx: Context, message: Message) -> None:
+        ctx.storage.amount = (ctx.storage.amount or 0) + 1
 
     return functions
 
@@ -133,6 +157,91 @@ def test_only_changed_declarations_are_read_again() -> None:
     assert changed_values(declared(keeping(upgraded)), keeping(number)) == [(COUNTER, "last")]
 
 
+def declaring(*specs: ValueSpec) -> StatefulFunctions:
+    """Return a function with these values."""
+    functions = StatefulFunctions()
+    functions.register(COUNTER, lambda ctx, message: None, specs)
+    return functions
+
+
+def stored(**values: int) -> list[tuple[Address, dict[str, TypedValue]]]:
+    """Return the state of one address with whole numbers."""
+    content = {name: typed(value, IntType) for name, value in values.items()}
+    return [(Address(COUNTER, "Ada"), content)]
+
+
+def test_renamed_values_are_read_under_former_names() -> None:
+    """They may be upgraded as well; their declarations are changes."""
+    renamed = declaring(ValueSpec("now", StringType, renamed_from="was", upgrades={IntType: str}))
+    before = declared(declaring(ValueSpec("was", IntType)))
+    values = StoredValues(stored(was=3), renamed, before)
+
+    assert changed_values(before, renamed) == [(COUNTER, "now")]
+    assert list(values.unreadable()) == list(values.undeclared()) == []
+    not_upgraded = declaring(ValueSpec("now", StringType, renamed_from="was"))
+    (problem,) = StoredValues(stored(was=3), not_upgraded, before).unreadable([(COUNTER, "now")])
+    assert problem == (
+        f"value 'was' of function {COUNTER} is stored at 1 addresses as io.statefun.types/int, but declared as "
+        "io.statefun.types/string; use another name, or add upgrades= for the stored type"
+    )
+
+
+def test_former_names_must_stay_declared_while_values_have_them() -> None:
+    """A value that was renamed twice keeps both; a name without stored values may go."""
+    first = declaring(ValueSpec("a", IntType))
+    second = declaring(ValueSpec("b", IntType, renamed_from="a"))
+    forgetful = declaring(ValueSpec("c", IntType, renamed_from="b"))
+    right = declaring(ValueSpec("c", IntType, renamed_from=["b", "a"]))
+    before = declared(first, second)
+
+    assert dropped_names(before, forgetful) == {(COUNTER, "a"): "c"}
+    assert dropped_names(before, right) == {}
+    assert changed_values(before, forgetful) == [(COUNTER, "c")]
+    values = StoredValues(stored(a=1), forgetful, before)
+    assert list(values.unreadable([(COUNTER, "c")])) == [
+        (
+            f"value 'a' of function {COUNTER} is stored at 1 addresses as io.statefun.types/int, and value 'c', "
+            "which was renamed from it, no longer declares that; declare renamed_from='a' again"
+        )
+    ]
+    assert list(values.undeclared()) == []
+    assert list(StoredValues(stored(b=1), forgetful, before).unreadable()) == []
+
+
+def test_values_under_two_names_are_found() -> None:
+    """None of the two is given up in silence."""
+    renamed = declaring(ValueSpec("now", IntType, renamed_from="was"))
+
+    assert list(StoredValues(stored(was=1, now=2), renamed, {}).unreadable()) == [
+        (
+            f"value 'now' of function {COUNTER} is declared as renamed from 'was', but 1 addresses have values "
+            "under both names; give one of the two another name"
+        )
+    ]
+
+
+def test_declarations_are_kept_with_their_first_micro_batch(tmp_path: Path) -> None:
+    """Equal declarations are one; a removed value has an end, and may come back."""
+    kept, folder = ValueSpec("kept", IntType), Folder.at(tmp_path)
+    gone = ValueSpec("gone", StringType, expire_after_call=timedelta(minutes=5))
+    starts = [declaring(kept, gone), declaring(kept, gone), declaring(kept), declaring(kept, gone)]
+
+    write_functions(folder, KnownFunctions(declarations=declared(*starts)))
+
+    known = known_functions(folder)
+    assert known is not None
+    assert known.declarations == declared(*starts)
+    values = known.declarations[COUNTER]
+    assert [each.since for each in values["kept"]] == [0]
+    assert [(each.since, each.typename != "") for each in values["gone"]] == [
+        (0, True),
+        (2, False),
+        (3, True),
+    ]
+    assert values["gone"][0].expires == "0:05:00 after the last call"
+    assert changed_values(known.declarations, declaring(ValueSpec("gone", IntType))) != []
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_start_that_cannot_read_the_state_is_refused(
@@ -151,5 +260,26 @@ def test_a_start_that_cannot_read_the_state_is_refused(
     with pytest.raises(CheckpointError, match=r"declared as io\.statefun\.types/int"):
         run(module, keeping(IntType, lambda: 3), checkpoint)
     went_on = run(module, keeping(payment(Defaulted), lambda: Defaulted(4)), checkpoint)
+    kafka.send(users, [("Alan", "b")])
+    spec = ValueSpec(
+        "amount",
+        IntType,
+        renamed_from="last",
+        upgrades={payment(Defaulted): lambda each: int(each.amount)},
+    )
+    upgraded = run(module, adding(spec), checkpoint)
+    dropped = adding(attrs.evolve(spec, type=IntType, upgrades={}))
+    with pytest.raises(CheckpointError) as refused:
+        run(module, dropped, checkpoint)
 
-    assert went_on.invocations == 1
+    assert went_on.invocations == upgraded.invocations == 1
+    found = checkpoint_findings(Folder.at(checkpoint), parse_module(module), dropped)
+    assert [each.problem.text for each in found if each.is_error] == [
+        str(refused.value).partition("\n  ")[2]
+    ]
+    assert "'last' of function test.fns/counter is stored at 1 addresses as" in str(refused.value)
+    session = open_session(debug=False, state_partitions=None)
+    with stored_state(session, Folder.at(checkpoint)) as state:
+        values = {address.id: content for address, content in state}
+    assert values["Alan"] == {"amount": typed(5, IntType)}
+    assert [*values["Ada"]] == ["last"]

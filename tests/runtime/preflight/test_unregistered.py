@@ -33,6 +33,8 @@ from statefun.engine.delays import WAKE_UP
 from statefun.engine.effects import EffectRows, Effects
 from statefun.engine.failures import RETRY
 from statefun.engine.groups import Columns, Group
+from statefun.inspect.stored_findings import checkpoint_findings
+from statefun.module.loader import parse_module
 from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
@@ -71,6 +73,10 @@ def test_messages_for_a_removed_function_refuse_the_start(
 
     with pytest.raises(CheckpointError) as caught:
         run(module, functions("kept", "new"), checkpoint)
+    found = checkpoint_findings(
+        Folder.at(checkpoint), parse_module(module), functions("kept", "new")
+    )
+    [validated] = [each.problem.text for each in found if each.is_error]
     with pytest.raises(BindingError, match="no egress has a deadLetterTopic"):
         run(
             kafka.module({users: ["t.fns/kept"]}),
@@ -84,10 +90,21 @@ def test_messages_for_a_removed_function_refuse_the_start(
             run(module, functions("kept", "new"), checkpoint)
     while not summary.dead_letters:
         summary = run(module, functions("kept", "new"), checkpoint, on_unregistered="dead-letter")
+    told = [message for message in caplog.messages if message.startswith("2 timers (due ")]
     caplog.clear()
     run(module, functions("kept", "new"), checkpoint)
 
-    refused = r"\n  2 timers \(due .* UTC\) for function t\.fns/old; did you mean t\.fns/kept\?"
+    assert told[0].endswith(
+        "in the checkpoint wait for function t.fns/old, and no such function is registered; because of "
+        "on-unregistered=dead-letter, the timers become dead letters when they are due"
+    )
+    assert re.fullmatch(
+        r"2 timers \(due .* UTC\) wait for function t\.fns/old, and no such function is registered; did you "
+        r"mean .*: a start is refused, unless on-unregistered=dead-letter or skip gives up messages in the first "
+        r"micro-batches, and timers when they are due",
+        validated,
+    )
+    refused = r"\n  2 timers \(due .* UTC\) for function t\.fns/old; did you mean t\.fns/"
     assert re.search(refused, str(caught.value))
     assert summary.dead_letters == 2
     letters = kafka.receive(dead)

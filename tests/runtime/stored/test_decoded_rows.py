@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of many addresses as columns."""
+
+from __future__ import annotations
+
+from statefun import IntType
+from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.stored.decoded_rows import decoded_states
+from statefun.sdk.encoding import typed
+
+
+def state(**values: int) -> bytes:
+    """Return a stored state with whole numbers."""
+    stored = AddressState()
+    for name, value in values.items():
+        typename, content = typed(value, IntType)
+        stored.values.add(name=name, typename=typename, value=content)
+    return stored.SerializeToString()
+
+
+def test_a_renamed_value_is_in_the_column_of_its_present_name() -> None:
+    """Addresses whose function was not called since then still have it under a former name."""
+    states = [state(now=1), state(was=2), state(other=3)]
+
+    rows = decoded_states({"now": ("now", IntType)}, states, {"was": "now"}).to_pylist()
+
+    assert [row["now"] for row in rows] == [1, 2, None]
+    assert [row["undecoded"] and row["undecoded"][0][0] for row in rows] == [None, None, "other"]
