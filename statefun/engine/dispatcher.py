@@ -80,17 +80,17 @@ class Dispatcher:
         run: str = "",
     ) -> None:
         self._functions = program.functions
+        self._names = PresentNames(program.functions)
         self._routes = program.routes
         self._clock = clock
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence)
         self._counts = counts or FailureCounts()
-        self._names = PresentNames(program.functions)
         failures = Failures(program.policies, clock, sequence, self._counts, self._names)
         self._failed = FailedMessages(program, failures, self._names)
         self._invoker = invoker or Invoker()
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
-        self._transports = TransportCalls(clock, self._counts, turn, self._immediate)
+        self._transports = TransportCalls(clock, self._counts, turn, self._immediate, self._names)
         self._runner = runner or WaitingRunner()
         self._left = LeftCalls(clock, run, self._runner, self._transports)
         self._awaited = AwaitedCalls(

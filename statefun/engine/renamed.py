@@ -36,6 +36,11 @@ class PresentNames:
             former: function for function in functions for former in function.renamed_from
         }
 
+    def typename(self, typename: str) -> str:
+        """Return the present name of a function."""
+        function = self._renamed.get(typename)
+        return typename if function is None else str(function.typename)
+
     def address(self, address: Address) -> Address:
         """Return an address with the present name of its function."""
         function = self._renamed.get(address.typename)

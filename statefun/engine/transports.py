@@ -21,6 +21,7 @@ from statefun.engine.effects import Effects
 from statefun.engine.failures import FailureCounts
 from statefun.engine.groups import Group
 from statefun.engine.immediate import ImmediateMessages
+from statefun.engine.renamed import PresentNames
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.invocation_batch import (
@@ -73,11 +74,13 @@ class TransportCalls:
         counts: FailureCounts,
         turn: Turn | None,
         immediate: ImmediateMessages,
+        names: PresentNames,
     ) -> None:
+        self._names = names
         self._immediate = immediate
         self._clock = clock
         self._counts = counts
-        self._turn = turn
+        self._turn = turn and turn._replace(address=names.address(turn.address))
         self._transports: dict[TypeName, Transport] = {}
         """The transports of the functions that this task has called, by the functions' typename."""
         self._postponed = 0
@@ -122,7 +125,7 @@ class TransportCalls:
         self._keep(group, messages, until, effects)
         self.leave_own(group)
         if postponed.problem:
-            address = address_of(group.key)
+            address = self._names.address(address_of(group.key))
             text = f"function {address.typename} at address {address}: {postponed.problem}"
             self._counts.note(f"{address.typename} called again", "to be sent again", text)
         if postponed.suspect_of:
@@ -185,7 +188,7 @@ class TransportCalls:
     def add_bytes(self, group: Group, size: int) -> None:
         """Count ``size`` further bytes of waiting messages to an address; a negative number if fewer bytes wait."""
         if size:
-            self._waiting_bytes[typename_of(group.key)] += size
+            self._waiting_bytes[self._names.typename(typename_of(group.key))] += size
 
     def append(self, group: Group, messages: Sequence[bytes], effects: Effects) -> None:
         """Keep new messages in a chunk, after all messages of earlier chunks."""

@@ -27,8 +27,9 @@ def continued(functions: StatefulFunctions, checkpoint: Folder) -> StatefulFunct
         checkpoint: the checkpoint with which the application continues.
 
     Raises:
-        CheckpointError: if two of the functions have the same stored name, or the names of a function stand for
-            several functions in the checkpoint or, though it is declared as renamed, for none.
+        CheckpointError: if two of the functions have the same stored name, if the names of a function stand for
+            several functions in the checkpoint or, though it is declared as renamed, for none, or if a renamed
+            function is now one of ``namespace/*``.
     """
     known = known_functions(checkpoint)
     if known is None:
@@ -49,6 +50,14 @@ def continued(functions: StatefulFunctions, checkpoint: Folder) -> StatefulFunct
                 "not know"
             )
         result.replace(_with_names(function, stored, known))
+    for stored in known.names:
+        present = known.present_name(stored)
+        found = result.find(present)
+        if found is not None and present not in {str(found.typename), *found.renamed_from}:
+            raise CheckpointError(
+                f"function {present} was {stored} before, and checkpoint {checkpoint.shown} stores its state under "
+                f"that name, where {found.typename} does not find it; register {present} by its own name as well"
+            )
     return result
 
 

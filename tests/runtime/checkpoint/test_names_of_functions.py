@@ -154,6 +154,22 @@ def test_a_former_name_may_have_been_one_of_a_namespace(tmp_path: Path) -> None:
     assert stored_names(start(checkpoint, functions(b="a"))) == {"t.fns/b": "t.fns/a"}
 
 
+def test_a_renamed_function_cannot_become_one_of_a_namespace(tmp_path: Path) -> None:
+    """The function of the namespace would begin with empty state; its own name is needed as well."""
+    checkpoint = Folder.at(tmp_path)
+    start(checkpoint, functions(a=None))
+    start(checkpoint, functions(b="a"))
+    everything = StatefulFunctions()
+    everything.register("t.fns/*", lambda ctx, message: None)
+
+    with pytest.raises(
+        CheckpointError, match=r"where t.fns/\\* does not find it; register t.fns/b by its own"
+    ):
+        start(checkpoint, everything)
+    everything.register("t.fns/b", lambda ctx, message: None)
+    assert stored_names(start(checkpoint, everything)) == {"t.fns/b": "t.fns/a"}
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> StatefulFunctions:
     """Return functions, some of which are renamed from names that no function has."""
