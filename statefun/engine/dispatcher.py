@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -204,9 +204,7 @@ class Dispatcher:
             call = self._immediate_call(group)
         return call
 
-    def _first_call(  # noqa: PLR0911 - one for each reason not to call a function
-        self, group: Group, effects: Effects
-    ) -> Call | PendingCall | None:
+    def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
         """Return the call for the rows of a group; None if no function is to be called now."""
         address = address_of(group.key)
         if self._run_reserved(address, group, effects):
@@ -235,9 +233,22 @@ class Dispatcher:
         is_asked = values.chunks and function is not None and function.transport is not None
         if not (rows or values.waiting or is_asked):
             return None
+        return self._new_call(group, address, function, rows, special, effects)
+
+    def _new_call(  # noqa: PLR0913, PLR0917 - the parts of a call
+        self,
+        group: Group,
+        address: Address,
+        function: StatefulFunction | None,
+        rows: Sequence[int],
+        special: Collection[str],
+        effects: Effects,
+    ) -> Call | PendingCall | None:
+        """Return the call of a function for rows; None if there is no such function."""
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
+        values = group.values
         values.begin(self._delivered_up_to, self._clock)
         if function.is_async:
             rows = self._left.limited(group, function, rows)

@@ -176,11 +176,20 @@ class _Target:
         present = {name: each for name, each in stored.items() if not 0 < each.expires <= self.now}
         for name, value in request.values.items():
             yield Change(key, name, present.get(name), self._after(name, value))
+            for former in self._former_names(name, present):
+                yield Change(key, former, present[former], None)
         for name in present if request.deletes_all else request.deleted:
-            if name not in present:
+            names = [each for each in (name, *self._former_names(name, present)) if each in present]
+            if not names:
                 hint = nearest(name, present, "its values")
                 raise ConfigurationError(f"{self.address} has no value {name}{hint}")
-            yield Change(key, name, present[name], None)
+            for each in names:
+                yield Change(key, each, present[each], None)
+
+    def _former_names(self, name: str, present: Mapping[str, AddressState.Value]) -> list[str]:
+        """Return the former names of a value under which it is stored, since it was renamed and not written yet."""
+        renamed = self.known.present_values(self.address.typename)
+        return [former for former, new in renamed.items() if new == name and former in present]
 
     def _after(self, name: str, value: Any) -> AddressState.Value:
         """Return a value as it is to be stored."""

@@ -117,8 +117,7 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
             TimerLog(checkpoint).add(0, buckets.all(), buckets)
         functions = facts["functions"]
         if functions is not None:
-            registered = frozenset(functions.pop("registered"))
-            write_functions(checkpoint, KnownFunctions(registered, **functions))
+            write_functions(checkpoint, KnownFunctions.of_json(functions))
         rows = session.read.parquet(f"file:{file.absolute()}").select("key", "state")
         complete_checkpoint(session, checkpoint, rows, Beginning(**facts["beginning"]))
     return exported
@@ -173,9 +172,7 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
         for name, end in zip(order.names, offsets, strict=True)
     }
     known = known_functions(checkpoint)
-    functions = None if known is None else attrs.asdict(known)
-    if functions is not None:
-        functions["registered"] = sorted(functions["registered"])
+    functions = None if known is None else known.to_json()
     tick = feedback_offset(log, batch).tick
     beginning = Beginning(ends, dict(order.topics), dict(order.removed), tick)
     return {

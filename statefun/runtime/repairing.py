@@ -120,7 +120,7 @@ class _Query:
             arrow=can_dispatch_arrow(self._session),
         )
         query = (
-            dispatch(self._rows(), operator)
+            dispatch(self._rows(), operator, {})
             .writeStream.foreachBatch(self._stage)
             .option("checkpointLocation", self._checkpoint.spark_uri)
             .queryName("statefun repair")

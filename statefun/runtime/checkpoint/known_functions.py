@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -55,31 +56,44 @@ class KnownFunctions:
         """Return the typename that the function with a stored name had last."""
         return self.names[stored][-1] if stored in self.names else stored
 
-
-def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
-    """Write the known functions into a checkpoint's file ``functions.json`` if they have changed."""
-    if functions != known_functions(checkpoint):
-        content = {
-            "registered": sorted(functions.registered),
-            "left": functions.with_state,
-            "counted": functions.counted,
-            "declarations": declarations_json(functions.declarations),
-            "names": functions.names,
+    def to_json(self) -> dict[str, Any]:
+        """Encode the functions as a dict that can be written as JSON."""
+        return {
+            "registered": sorted(self.registered),
+            "left": dict(self.with_state),
+            "counted": self.counted,
+            "declarations": declarations_json(self.declarations),
+            "names": dict(self.names),
         }
-        write_framed(checkpoint, FUNCTIONS_FILE, json.dumps(content).encode())
 
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> KnownFunctions:
+        """Decode functions that :meth:`to_json` has encoded.
 
-def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return the functions that a checkpoint knows; None if no run has stored them in it yet."""
-    try:
-        content = json.loads(read_framed(checkpoint, FUNCTIONS_FILE))
-        return KnownFunctions(
+        >>> known = KnownFunctions(frozenset({"t/f"}), names={"t/f": ["t/g"]})
+        >>> KnownFunctions.of_json(known.to_json()) == known
+        True
+        """
+        return cls(
             frozenset(content["registered"]),
             dict(content["left"]),
             content.get("counted", ""),
             declarations_of(content.get("declarations", {})),
             content.get("names", {}),
         )
+
+
+def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
+    """Write the known functions into a checkpoint's file ``functions.json`` if they have changed."""
+    if functions != known_functions(checkpoint):
+        content = json.dumps(functions.to_json()).encode()
+        write_framed(checkpoint, FUNCTIONS_FILE, content)
+
+
+def known_functions(checkpoint: Folder) -> KnownFunctions | None:
+    """Return the functions that a checkpoint knows; None if no run has stored them in it yet."""
+    try:
+        return KnownFunctions.of_json(json.loads(read_framed(checkpoint, FUNCTIONS_FILE)))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -17,6 +17,7 @@ from statefun.engine.address_keys import address_of
 from statefun.engine.clock import SystemClock
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.declarations import with_present
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -33,7 +34,6 @@ from statefun.runtime.loading.new_checkpoint import (
     complete_checkpoint,
     empty_checkpoint,
 )
-from statefun.runtime.preflight.stored_values import shapes_of
 from statefun.runtime.spark.session import query_session
 from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
@@ -113,8 +113,10 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
             raise CheckpointError(
                 f"the new checkpoint {folder.shown} cannot be written: {first_words(error)}"
             ) from error
-        shapes = {name: shape for name, shape in shapes_of(functions).items() if name in states}
-        write_functions(folder, KnownFunctions(frozenset(states), {}, "", shapes))
+        declared = with_present({}, functions, _BATCH).items()
+        declarations = {name: values for name, values in declared if name in states}
+        known = KnownFunctions(frozenset(states), declarations=declarations)
+        write_functions(folder, known)
         topics = {name: [*each] for name, each in ends.items()}
         complete_checkpoint(
             session, folder, rows.select("target", "state"), Beginning(ends, topics)

@@ -87,7 +87,7 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
         Payload.of(program), SegmentWriter(checkpoint), 1, 1, SystemClock(), arrow=False
     )
     query = (
-        dispatch(tasks.mapInArrow(_no_rows, ROW_SCHEMA), operator)
+        dispatch(tasks.mapInArrow(_no_rows, ROW_SCHEMA), operator, {})
         .writeStream.foreachBatch(_run)
         .option("checkpointLocation", checkpoint.spark_uri)
         .trigger(availableNow=True)

@@ -93,7 +93,8 @@ class KnownValues:
 
     def has(self, typename: str) -> bool:
         """Return whether a function is known, perhaps as one of all functions of its namespace behind an endpoint."""
-        return typename in self.typenames or f"{typename.rpartition('/')[0]}/*" in self.typenames
+        name = self.present_name(typename)
+        return name in self.typenames or f"{name.rpartition('/')[0]}/*" in self.typenames
 
     def types(self, typename: str) -> dict[str, Type[Any] | None]:
         """Return the type of each value that a function is known to have, by name; None for an unknown type."""
