@@ -229,7 +229,7 @@ def _print_log(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
 
 
 def _cells(change: Change, known: KnownValues) -> tuple[str, ...]:
-    address = printable(str(address_of(change.target)))
+    address = printable(str(known.present(address_of(change.target))))
     before, after = (
         "-"
         if value is None
@@ -245,7 +245,8 @@ def _change_json(change: Change, known: KnownValues) -> dict[str, Any]:
         None if value is None else value_json(stored_value(value, address, known))
         for value in _sides(change)
     )
-    return {"address": str(address), "name": change.name, "before": before, "after": after}
+    shown_address = str(known.present(address))
+    return {"address": shown_address, "name": change.name, "before": before, "after": after}
 
 
 def _sides(change: Change) -> Sequence[AddressState.Value | None]:

@@ -182,7 +182,8 @@ class _Target:
             names = [each for each in (name, *self._former_names(name, present)) if each in present]
             if not names:
                 hint = nearest(name, present, "its values")
-                raise ConfigurationError(f"{self.address} has no value {name}{hint}")
+                shown = self.known.present(self.address)
+                raise ConfigurationError(f"{shown} has no value {name}{hint}")
             for each in names:
                 yield Change(key, each, present[each], None)
 
@@ -197,7 +198,8 @@ class _Target:
         declared = known.types(function)
         if name not in declared and before is None:
             hint = nearest(name, sorted({*declared, *self.stored}), "its values")
-            raise ConfigurationError(f"function {function} has no value {name}{hint}")
+            shown = known.present_name(function)
+            raise ConfigurationError(f"function {shown} has no value {name}{hint}")
         type_ = declared.get(name) or primitive_type(before.typename if before else "")
         if type_ is not None:
             typename = type_.typename
@@ -208,7 +210,7 @@ class _Target:
             content = encoded_value(read, type_, typename)
         except ValueError as error:
             raise ConfigurationError(
-                f"value {name} of {self.address} cannot be set: {error}"
+                f"value {name} of {self.known.present(self.address)} cannot be set: {error}"
             ) from error
         expires = before.expires if before and before.expires > self.now else 0
         after = known.expires_after(function, name)

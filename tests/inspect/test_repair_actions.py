@@ -198,3 +198,34 @@ def test_the_log_names_who_changed_what(stored: Path, capsys: pytest.CaptureFixt
     assert "is accepted, and not applied yet" in refused(
         capsys, stored, "set", ADA, "total", "5", "--dry-run"
     )
+
+
+RENAMED = """
+from statefun import Context, IntType, Message, StringType, ValueSpec, function
+
+SPECS = [ValueSpec("sum", IntType, renamed_from="total"), ValueSpec("note", StringType)]
+
+
+@function("test.fns/wallet", SPECS, renamed_from="test.fns/account")
+def wallet(ctx: Context, message: Message) -> None:
+    pass
+"""
+
+
+def test_renamed_functions_and_values_are_changed_by_their_present_names(
+    stored: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A value that is stored under its former name moves, so that no function finds both."""
+    program = tmp_path / "app.py"
+    program.write_text(RENAMED)
+    options = ["--dry-run", "--checkpoint", str(stored), "--program", str(program)]
+    assert main(["state", "set", "test.fns/wallet/Ada", "sum", "12", *options]) == 0
+    assert main(["state", "set", "test.fns/wallet/Bob", "sum", "1", "--new", *options]) == 0
+    assert main(["state", "delete", "test.fns/wallet/Ada", "sum", *options]) == 0
+
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if "/" in line] == [
+        ["test.fns/wallet/Ada", "sum", "-", "12"],
+        ["test.fns/wallet/Ada", "total", "2", "-"],
+        ["test.fns/wallet/Bob", "sum", "-", "1"],
+        ["test.fns/wallet/Ada", "total", "2", "-"],
+    ]
