@@ -28,7 +28,7 @@ from statefun.runtime.ingress.connector_source import Reading, read_connector
 from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.preflight.preparation import Prepared
-from statefun.runtime.spark.session import can_dispatch_arrow, is_local
+from statefun.runtime.spark.session import dispatches_arrow, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
 from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError
@@ -156,7 +156,7 @@ class Query:
             settings.async_concurrency,
             settings.immediate_messages,
             self._definition.clock,
-            arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
+            arrow=dispatches_arrow(session, settings.dispatch),
             calls=self._calls,
             log_levels=LogLevels.of_program(leave_out=("statefun", *SPARKS_LOGGERS)),
         )

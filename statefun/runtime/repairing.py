@@ -36,7 +36,7 @@ from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.ingress.feedback_tasks import FeedbackTasks
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import (
-    can_dispatch_arrow,
+    dispatches_arrow,
     keep_checkpoint_locally,
     open_session,
 )
@@ -117,7 +117,7 @@ class _Query:
             concurrency=1,
             immediate=0,
             clock=self._clock,
-            arrow=can_dispatch_arrow(self._session),
+            arrow=dispatches_arrow(self._session, "arrow"),
         )
         query = (
             dispatch(self._rows(), operator, {})

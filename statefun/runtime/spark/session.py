@@ -22,7 +22,7 @@ from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, 
 from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no_checksums
 from statefun.runtime.spark_internals.jvm import is_submitted, jvm, spark_conf
 from statefun.runtime.spark_internals.logs import quieten_jvm
-from statefun.runtime.spark_internals.versions import is_tested
+from statefun.runtime.spark_internals.versions import RELEASE, is_tested
 from statefun.runtime.terminal.status_line import renews_lines
 from statefun.sdk.errors import ConfigurationError
 
@@ -128,7 +128,23 @@ def is_local(session: SparkSession) -> bool:
     return is_local_master(dict(session.sparkContext.getConf().getAll()))
 
 
-def can_dispatch_arrow(session: SparkSession) -> bool:
+def dispatches_arrow(session: SparkSession, dispatch: str) -> bool:
+    """Return whether functions are called with Arrow batches, as the setting ``dispatch`` asks for, or through pandas.
+
+    Raises:
+        ConfigurationError: if they would be called through pandas, and Spark has no way that works.
+    """
+    if dispatch == "arrow" and _can_dispatch_arrow(session):
+        return True
+    if RELEASE < (4, 2):  # it fails there if an address gets its rows in more than one batch
+        raise ConfigurationError(
+            f"with PySpark {__version__}, functions cannot be called through pandas: leave spark.statefun.dispatch and "
+            f"{configuration.DAEMON} as they are, or install PySpark 4.2"
+        )
+    return False
+
+
+def _can_dispatch_arrow(session: SparkSession) -> bool:
     """Return whether the workers of ``session`` can call functions with Arrow batches; if not, log the reason."""
     daemon_module = session.sparkContext.getConf().get(
         configuration.DAEMON, configuration.SPARKS_DAEMON

@@ -46,7 +46,8 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.spark.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import dispatches_arrow, keep_checkpoint_locally, open_session
+from statefun.runtime.spark_internals.versions import RELEASE
 from statefun.runtime.stored.committed_state import CommittedState
 from statefun.sdk.address import Address
 
@@ -56,6 +57,9 @@ pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
     sys.modules[__name__]
 )
+
+# Before Spark 4.2, functions are not called through pandas.
+each_way = pytest.mark.parametrize("arrow", [True, False] if RELEASE >= (4, 2) else [True])
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -95,7 +99,7 @@ class Outcomes:
 def session() -> SparkSession:
     """Open a session with the settings of applications."""
     opened = open_session(debug=False, state_partitions=2)
-    assert can_dispatch_arrow(opened)
+    assert dispatches_arrow(opened, "arrow")
     keep_checkpoint_locally(opened)
     return opened
 
@@ -256,7 +260,7 @@ def _by_key(records: Sequence[EgressRecord]) -> dict[Any, list[EgressRecord]]:
     return ordered
 
 
-@pytest.mark.parametrize("arrow", [True, False])
+@each_way
 @pytest.mark.parametrize("chunk", [10_000, 700])
 def test_order_holds_when_spark_spills(
     operate: Callable[..., Outcomes], arrow: bool, chunk: int
@@ -316,7 +320,7 @@ def test_a_hot_address_is_called_chunk_by_chunk(operate: Callable[..., Outcomes]
     assert IntType.serializer().deserialize(value.value) == 150_000
 
 
-@pytest.mark.parametrize("arrow", [True, False])
+@each_way
 def test_values_of_many_megabytes(operate: Callable[..., Outcomes], arrow: bool) -> None:
     """Large messages, records and states pass, byte by byte as they are."""
     functions = StatefulFunctions()
@@ -337,7 +341,7 @@ def test_values_of_many_megabytes(operate: Callable[..., Outcomes], arrow: bool)
     assert AddressState.FromString(state).values[0].value == part + part
 
 
-@pytest.mark.parametrize("arrow", [True, False])
+@each_way
 def test_an_empty_state_leaves_the_store(operate: Callable[..., Outcomes], arrow: bool) -> None:
     """An address without values has no row, whether or not it ever had one."""
     set_, delete = b'[["set", "a", 1]]', b'[["delete", "a"]]'
@@ -354,7 +358,7 @@ def test_an_empty_state_leaves_the_store(operate: Callable[..., Outcomes], arrow
     assert [key.split(b"\0")[0] for key in outcomes.state] == [b"kept"]
 
 
-@pytest.mark.parametrize("arrow", [True, False])
+@each_way
 def test_one_failure_is_reported_and_the_input_is_drained(
     operate: Callable[..., Outcomes], arrow: bool
 ) -> None:

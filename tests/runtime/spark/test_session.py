@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark.session import dispatches_arrow, open_session
 from statefun.runtime.spark_internals.jvm import spark_conf
 from statefun.sdk.errors import ConfigurationError
 
@@ -140,3 +140,16 @@ def test_spark_prints_no_stack_traces(logger: str) -> None:
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - Log4j has no other door
 
     assert jvm.org.apache.logging.log4j.LogManager.getLogger(logger).getLevel().toString() == "OFF"
+
+
+def test_spark_before_4_2_calls_no_functions_through_pandas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own code for that fails when an address gets its rows in two batches, so a start says so."""
+    session = open_session(debug=False, state_partitions=None)
+    assert not dispatches_arrow(session, "pandas")
+    monkeypatch.setattr("statefun.runtime.spark.session.RELEASE", (4, 1))
+
+    with pytest.raises(ConfigurationError, match="functions cannot be called through pandas"):
+        dispatches_arrow(session, "pandas")
+    assert dispatches_arrow(session, "arrow")
