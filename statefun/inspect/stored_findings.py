@@ -74,9 +74,10 @@ def checkpoint_findings(
                 yield _finding(text, is_error=False)
             for typename, messages in sorted(unregistered(waiting, functions).items()):
                 yield _finding(
-                    f"{messages.text} wait for function {known.present_name(typename)}, and no such function is registered"
-                    f"{functions.hint(typename)}: a start is refused, unless on-unregistered=dead-letter or skip "
-                    "gives up messages in the first micro-batches, and timers when they are due"
+                    f"no function {known.present_name(typename)} is registered, for which the checkpoint holds "
+                    f"{messages.text}{functions.hint(typename)}: a start is refused, unless "
+                    "on-unregistered=dead-letter or skip gives up messages in the first micro-batches, and timers "
+                    "when they are due"
                 )
 
 

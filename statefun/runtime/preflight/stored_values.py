@@ -18,6 +18,7 @@ from statefun.runtime.checkpoint.declarations import (
     Declarations,
     newest_declaration,
 )
+from statefun.runtime.terminal.table import counted
 from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.raised import line_of
@@ -138,7 +139,7 @@ class StoredValues:
             if among is None or (typename, name) in among:
                 yield (
                     f"value {name!r} of function {self._present(typename)} is declared as renamed from {former!r}, "
-                    f"but {count:,} addresses have values under both names; give one of the two another name"
+                    f"but values at {counted(count, 'address', 'es')} have both names; give one of the two another name"
                 )
 
     def undeclared(self) -> Iterator[str]:
@@ -165,7 +166,7 @@ class StoredValues:
         return str(function.typename) if function is not None and is_renamed else typename
 
     def _described(self, typename: str, name: str, value_type: str, group: _ValueGroup) -> str:
-        count = f"{group.count:,} addresses"
+        count = counted(group.count, "address", "es")
         function = self._present(typename)
         return f"value {name!r} of function {function} is stored at {count} as {value_type}"
 

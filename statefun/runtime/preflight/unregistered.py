@@ -25,6 +25,7 @@ from statefun.runtime.checkpoint.renamed_functions import with_names
 from statefun.runtime.preflight.stored_values import StoredValues, changed_values
 from statefun.runtime.preflight.waiting_messages import WaitingMessages, waiting_messages
 from statefun.runtime.stored.stored_state import stored_state
+from statefun.runtime.terminal.table import counted
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -64,13 +65,13 @@ def check_functions(
         _check_values(session, checkpoint, functions, previous.declarations)
     if log.newest() < 0 or (known is not None and previous.registered <= registered):
         state_counts = unregistered(previous.with_state, functions)
-        counted = previous.counted
-        as_of = f" (as of {counted or 'some earlier start'})"
+        day = previous.counted
+        as_of = f" (as of {day or 'some earlier start'})"
     else:
         with stored_state(session, checkpoint) as state:
             state_counts = unregistered(state.addresses(), functions)
             waiting = unregistered(waiting_messages(checkpoint, state), functions)
-        counted, as_of = datetime.now(timezone.utc).date().isoformat(), ""
+        day, as_of = datetime.now(timezone.utc).date().isoformat(), ""
         if waiting and policy is OnFailure.FAIL:
             named = {previous.present_name(typename): each for typename, each in waiting.items()}
             raise CheckpointError(_refusal(checkpoint, named, functions))
@@ -83,7 +84,7 @@ def check_functions(
         # Messages may still wait for these functions: a later start with the policy to fail must find them.
         frozenset(registered | waiting.keys()),
         state_counts,
-        counted,
+        day,
         with_present(previous.declarations, functions, log.newest() + 1),
         with_names(previous, functions),
     )
@@ -144,7 +145,7 @@ def described_state(
         as_of: a remark about the day on which the addresses were counted.
     """
     return (
-        f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
+        f"function {typename} has state at {counted(addresses, 'address', 'es')}{as_of}, and is not registered; the "
         f"state is kept for a function of that name, or one with renamed_from={typename!r}"
         f"{functions.hint(typename)}"
     )
@@ -159,8 +160,8 @@ def _given_up(typename: str, waiting: WaitingMessages, policy: OnFailure) -> str
     if waiting.timers:
         parts.append(f"the timers {end} when they are due")
     return (
-        f"{waiting.text} in the checkpoint wait for function {typename}, and no such function is registered; "
-        f"because of on-unregistered={policy.value}, {' and '.join(parts)}"
+        f"no function {typename} is registered, for which the checkpoint holds {waiting.text}; because of "
+        f"on-unregistered={policy.value}, {' and '.join(parts)}"
     )
 
 

@@ -181,7 +181,7 @@ def test_renamed_values_are_read_under_former_names() -> None:
     not_upgraded = declaring(ValueSpec("now", StringType, renamed_from="was"))
     (problem,) = StoredValues(stored(was=3), not_upgraded, before).unreadable([(COUNTER, "now")])
     assert problem == (
-        f"value 'was' of function {COUNTER} is stored at 1 addresses as io.statefun.types/int, but declared as "
+        f"value 'was' of function {COUNTER} is stored at 1 address as io.statefun.types/int, but declared as "
         "io.statefun.types/string; use another name, or add upgrades= for the stored type"
     )
 
@@ -200,7 +200,7 @@ def test_former_names_must_stay_declared_while_values_have_them() -> None:
     values = StoredValues(stored(a=1), forgetful, before)
     assert list(values.unreadable([(COUNTER, "c")])) == [
         (
-            f"value 'a' of function {COUNTER} is stored at 1 addresses as io.statefun.types/int, and value 'c', "
+            f"value 'a' of function {COUNTER} is stored at 1 address as io.statefun.types/int, and value 'c', "
             "which was renamed from it, no longer declares that; declare renamed_from='a' again"
         )
     ]
@@ -214,8 +214,8 @@ def test_values_under_two_names_are_found() -> None:
 
     assert list(StoredValues(stored(was=1, now=2), renamed, {}).unreadable()) == [
         (
-            f"value 'now' of function {COUNTER} is declared as renamed from 'was', but 1 addresses have values "
-            "under both names; give one of the two another name"
+            f"value 'now' of function {COUNTER} is declared as renamed from 'was', but values at 1 address have "
+            "both names; give one of the two another name"
         )
     ]
 
@@ -277,7 +277,7 @@ def test_a_start_that_cannot_read_the_state_is_refused(
     assert [each.problem.text for each in found if each.is_error] == [
         str(refused.value).partition("\n  ")[2]
     ]
-    assert "'last' of function test.fns/counter is stored at 1 addresses as" in str(refused.value)
+    assert "'last' of function test.fns/counter is stored at 1 address as" in str(refused.value)
     session = open_session(debug=False, state_partitions=None)
     with stored_state(session, Folder.at(checkpoint)) as state:
         values = {address.id: content for address, content in state}
