@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -251,24 +252,25 @@ def test_a_renamed_function_is_told_of(machine: Machine, payments: Path) -> None
     renamed = machine.call(payments, *drain, "app.py")
 
     checkpoint = payments / CHECKPOINT
-    assert refused == (
-        1,
-        [
-            (
-                f"statefun: [SF600] messages wait in checkpoint {checkpoint} for functions that are "
-                "not registered:"
-            ),
-            "  7 for function com.example.pay/reminder; did you mean com.example.pay/reminders?",
-            (
-                "  register these functions until their messages are delivered, or give up the messages "
-                "with spark.statefun.on-unregistered=dead-letter or skip"
-            ),
-        ],
+    assert refused[0] == 1
+    first, second, third = refused[1]
+    assert first == (
+        f"statefun: [SF600] messages wait in checkpoint {checkpoint} for functions that are not registered:"
+    )
+    assert re.fullmatch(
+        r"  7 timers \(due .* UTC\) for function com\.example\.pay/reminder; did you mean "
+        r"com\.example\.pay/reminders\?",
+        second,
+    )
+    assert third == (
+        "  register these functions until their messages are delivered, name them in the renamed_from= of the "
+        "functions that replace them, or give up the messages with spark.statefun.on-unregistered=dead-letter or "
+        "skip"
     )
     left = (
         "function com.example.pay/account has state at 7 addresses, and is not registered; the state "
-        "is kept for a function that is registered under that name; did you mean "
-        "com.example.pay/accounts?"
+        "is kept for a function of that name, or one with renamed_from='com.example.pay/account'; did you "
+        "mean com.example.pay/accounts?"
     )
     assert (validated[0], validated[1][0]) == (0, f"warning: {left}")
     assert renamed[0] == 0

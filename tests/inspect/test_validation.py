@@ -350,8 +350,7 @@ def test_a_checkpoint_is_compared(
     assert changed[:-1] == [
         (
             f"error: value 'changed' of function test.fns/one {stored} as io.statefun.types/string, "
-            "but declared as io.statefun.types/int; use another name, or a type with upgrades= for "
-            "the stored type"
+            "but declared as io.statefun.types/int; use another name, or add upgrades= for the stored type"
         ),
         (
             f"warning: value 'dropped' of function test.fns/one {stored} as "
@@ -359,8 +358,8 @@ def test_a_checkpoint_is_compared(
         ),
         (
             "warning: function test.fns/gone has state at 2 addresses, and is not registered; the "
-            "state is kept for a function that is registered under that name; did you mean "
-            "test.fns/one?"
+            "state is kept for a function of that name, or one with renamed_from='test.fns/gone'; did you "
+            "mean test.fns/one?"
         ),
     ]
     assert renamed[0].startswith(
