@@ -199,13 +199,21 @@ def functions(topic: str) -> StatefulFunctions:
     return made
 
 
+def modified(path: Path) -> int | None:
+    """Return when a file was modified; None if there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 def killed(checkpoint: Path, partitions: int, randomness: random.Random) -> None:
     """Rescale in a process, and kill it a moment after it has planned its micro-batch."""
-    log = CommitLog(Folder.at(checkpoint))
-    planned = log.planned() + (log.planned() == log.newest())
+    plan = checkpoint / "offsets" / f"{CommitLog(Folder.at(checkpoint)).newest() + 1}"
+    former = modified(plan)  # of a rescaling that was killed
     command = [sys.executable, "-m", "statefun.cli", "rescale", str(checkpoint)]
     with subprocess.Popen([*command, "--state-partitions", str(partitions)]) as process:
-        while process.poll() is None and not checkpoint.joinpath(f"offsets/{planned}").exists():
+        while process.poll() is None and modified(plan) in {None, former}:
             time.sleep(0.01)
         time.sleep(randomness.random() * 3)
         process.kill()
