@@ -201,12 +201,13 @@ def test_the_log_names_who_changed_what(stored: Path, capsys: pytest.CaptureFixt
 
 
 RENAMED = """
-from statefun import Context, IntType, Message, StringType, ValueSpec, function
+from statefun import Context, IntType, Message, StatefulFunctions, StringType, ValueSpec
 
 SPECS = [ValueSpec("sum", IntType, renamed_from="total"), ValueSpec("note", StringType)]
+functions = StatefulFunctions()
 
 
-@function("test.fns/wallet", SPECS, renamed_from="test.fns/account")
+@functions.bind("test.fns/wallet", SPECS, renamed_from="test.fns/account")
 def wallet(ctx: Context, message: Message) -> None:
     pass
 """
