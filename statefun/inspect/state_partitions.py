@@ -21,6 +21,7 @@ from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.spark_internals.repartitioning import repartition
+from statefun.runtime.spark_internals.versions import check_writes_states
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.sdk.errors import CheckpointError
 
@@ -51,9 +52,11 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
 
     Raises:
         ConfigurationError: if there is no checkpoint.
+        PlatformError: if the installed Spark cannot do it.
         CheckpointError: if an application runs with the checkpoint, no micro-batch is committed yet, or the
             checkpoint is damaged.
     """
+    check_writes_states()
     newest, before = _present(checkpoint)
     if before == partitions:
         return Rescaled(before, before, newest)

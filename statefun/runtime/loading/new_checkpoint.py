@@ -35,6 +35,7 @@ from statefun.runtime.spark_internals.driver_source import Offset, planned_tasks
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_writer import write_states
+from statefun.runtime.spark_internals.versions import check_writes_states
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 
@@ -62,7 +63,9 @@ def empty_checkpoint(checkpoint: Folder) -> Iterator[None]:
 
     Raises:
         ConfigurationError: if the folder has files already.
+        PlatformError: if the installed Spark cannot write states.
     """
+    check_writes_states()
     if checkpoint.names():
         raise ConfigurationError(
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"

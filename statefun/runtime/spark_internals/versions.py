@@ -47,3 +47,16 @@ def _line(version: str) -> tuple[int, ...]:
 
 RELEASE = _line(pyspark.__version__)
 """The first two numbers of the installed release of PySpark."""
+
+
+def check_writes_states() -> None:
+    """Check that the installed release can write states outside of a query, as rescaling does.
+
+    Raises:
+        PlatformError: if it cannot.
+    """
+    if RELEASE < (4, 2):
+        raise PlatformError(
+            f"PySpark {pyspark.__version__} cannot write states outside of a query: do this with PySpark 4.2, which "
+            "reads and writes the same checkpoints"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 import statefun
-from statefun.runtime.spark_internals.versions import check_release
+from statefun.runtime.spark_internals.versions import check_release, check_writes_states
 from statefun.sdk.errors import PlatformError
 
 
@@ -39,3 +39,12 @@ def test_a_program_is_refused_before_anything_else(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(PlatformError, match="too old"):
         run(checkpoint="ftp://nowhere")
+
+
+def test_spark_before_4_2_writes_no_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rescaling and new checkpoints are refused in one sentence."""
+    check_writes_states()
+    monkeypatch.setattr("statefun.runtime.spark_internals.versions.RELEASE", (4, 1))
+
+    with pytest.raises(PlatformError, match="cannot write states outside of a query"):
+        check_writes_states()
