@@ -21,6 +21,7 @@ from statefun.sdk.record import IngressRecord
 from statefun.sdk.state import State, state_values
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import encoded_as
 from statefun.testing.outcomes import (
     DelayedMessage,
@@ -69,7 +70,8 @@ class TestContext:
         Args:
             function: the registered function, or its typename.
             id: the id of the address.
-            state: the stored values, by name; or an object of a state class with these values.
+            state: the stored values, by name; or an object of a state class with these values. Names may be
+                former ones, and a value of an older type is given as a :class:`~statefun.TypedValue`.
             functions: the registry in which the function is registered.
         """
         self._function = _find(function, functions)
@@ -79,14 +81,15 @@ class TestContext:
         """The address of the function."""
         values = state_values(state) if isinstance(state, State) else dict(state or {})
         specs = self._function.specs
-        unknown = set(values) - set(specs)
+        unknown = set(values) - {*specs, *self._function.renamed_values}
         if unknown:
             raise DefinitionError(
                 f"function {typename} stores no value {min(unknown)!r} "
                 f"(it stores: {', '.join(sorted(specs)) or 'none'})"
             )
         self._stored: dict[str, TypedValue] = {
-            name: encoded_as(specs[name], value) for name, value in values.items()
+            name: value if isinstance(value, TypedValue) else encoded_as(self._spec(name), value)
+            for name, value in values.items()
         }
         self.sent: list[SentMessage] = []
         """The messages that the function has sent to functions, in order."""
@@ -101,10 +104,14 @@ class TestContext:
     @property
     def state(self) -> dict[str, Any]:
         """The stored values, decoded, by name; values that are not set are missing."""
-        specs = self._function.specs
         return {
-            name: specs[name].type.decode(*value) for name, value in sorted(self._stored.items())
+            name: self._spec(name).type.decode(*value)
+            for name, value in sorted(self._stored.items())
         }
+
+    def _spec(self, name: str) -> ValueSpec:
+        """Return the spec of a value, given a present or former name of it."""
+        return self._function.specs[self._function.renamed_values.get(name, name)]
 
     def egress_of(self, typename: str) -> list[PublishedRecord]:
         """Return the records that the function has sent to one egress, in order."""

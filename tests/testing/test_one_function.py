@@ -17,11 +17,13 @@ from statefun import (
     Message,
     State,
     StatefulFunctions,
+    StringType,
     UnexpectedValueError,
     ValueSpec,
     kinesis_egress_message,
     message_builder,
 )
+from statefun.sdk.encoding import typed
 from statefun.testing import DelayedMessage, PublishedRecord, SentMessage, TestContext
 
 functions = StatefulFunctions()
@@ -132,3 +134,22 @@ def test_mistakes_are_told() -> None:
         TestContext(greet, state={"vists": 1}, functions=functions)
     with pytest.raises(DefinitionError, match="value 'visits': 'x' does not encode"):
         TestContext(greet, state={"visits": "x"}, functions=functions)
+
+
+def test_stored_values_may_have_former_names_and_types() -> None:
+    """A test of an upgrade begins with what an earlier version has stored."""
+    renaming = StatefulFunctions()
+
+    @renaming.bind(
+        "t.fns/f",
+        specs=[ValueSpec("now", StringType, renamed_from="was", upgrades={IntType: str})],
+    )
+    def handle(ctx: Context, message: Message) -> None:
+        ctx.storage.now += "!"
+
+    context = TestContext(handle, state={"was": typed(3, IntType)}, functions=renaming)
+    before = context.state
+    context.deliver("text")
+
+    assert before == {"was": "3"}
+    assert context.state == {"now": "3!"}

@@ -43,11 +43,12 @@ def continued(functions: StatefulFunctions, checkpoint: Folder) -> StatefulFunct
         stored = _stored_name(function, known, removed, checkpoint)
         owner = owners.setdefault(stored, function)
         if owner is not function:
-            new, old = sorted((owner, function), key=lambda each: str(each.typename) == stored)
+            is_first = str(owner.typename) == known.present_name(stored)
+            own, other = (owner, function) if is_first else (function, owner)
             raise CheckpointError(
-                f"function {new.typename} was {old.typename} before, and checkpoint {checkpoint.shown} stores its "
-                f"state under that name; give the other function {old.typename} a name that the checkpoint does "
-                "not know"
+                f"function {other.typename} has, or had, the name {stored}, under which checkpoint "
+                f"{checkpoint.shown} stores the state of function {own.typename}; give function {other.typename} a "
+                "name that the checkpoint does not know"
             )
         result.replace(_with_names(function, stored, known))
     for stored in known.names:
