@@ -22,6 +22,7 @@ from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.repair_log import Change, RepairLog
 from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.functions import default_functions
 
 ADA = "test.fns/account/Ada"
 KEY = address_key(Address("test.fns/account", "Ada"))
@@ -214,9 +215,14 @@ def wallet(ctx: Context, message: Message) -> None:
 
 
 def test_renamed_functions_and_values_are_changed_by_their_present_names(
-    stored: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    stored: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A value that is stored under its former name moves, so that no function finds both."""
+    # Other tests of this process have registered functions of other programs.
+    monkeypatch.setattr(default_functions, "_functions", {})
     program = tmp_path / "app.py"
     program.write_text(RENAMED)
     options = ["--dry-run", "--checkpoint", str(stored), "--program", str(program)]

@@ -102,7 +102,7 @@ def findings(stored: TypedValue, declared: Type[Any]) -> list[str]:
 def test_values_of_another_type_are_found() -> None:
     """They are no problem if the declared type has upgrades= for them."""
     stored = TypedValue("io.statefun.types/float", FloatType.serializer().serialize(1.5))
-    upgraded = make_json_type("test.stored/Number", float, upgrades={FloatType: float})
+    upgraded = StructuredType("test.stored/Number", float, "json", {FloatType: float})
 
     assert findings(stored, FloatType) == findings(stored, upgraded) == []
     assert findings(stored, IntType) == [
