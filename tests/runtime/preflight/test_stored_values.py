@@ -22,7 +22,6 @@ from statefun import (
     StatefulFunctions,
     StringType,
     ValueSpec,
-    make_json_type,
 )
 from statefun.inspect.stored_findings import checkpoint_findings
 from statefun.module.loader import parse_module
@@ -147,8 +146,8 @@ def declared(*starts: StatefulFunctions) -> Declarations:
 def test_only_changed_declarations_are_read_again() -> None:
     """New functions and values have nothing stored; other fields, types or upgrades are changes."""
     first = keeping(payment(Payment))
-    number = make_json_type("test.stored/Number2", float)
-    upgraded = make_json_type("test.stored/Number2", float, upgrades={FloatType: float})
+    number = StructuredType("test.stored/Number2", float)
+    upgraded = StructuredType("test.stored/Number2", float, "json", {FloatType: float})
 
     assert changed_values({}, first) == []
     assert changed_values(declared(first), keeping(payment(Payment))) == []
