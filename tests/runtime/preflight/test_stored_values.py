@@ -146,7 +146,7 @@ def declared(*starts: StatefulFunctions) -> Declarations:
 def test_only_changed_declarations_are_read_again() -> None:
     """New functions and values have nothing stored; other fields, types or upgrades are changes."""
     first = keeping(payment(Payment))
-    number = StructuredType("test.stored/Number2", float)
+    number: Type[Any] = StructuredType("test.stored/Number2", float)
     upgraded = StructuredType("test.stored/Number2", float, "json", {FloatType: float})
 
     assert changed_values({}, first) == []
