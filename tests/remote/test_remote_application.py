@@ -221,7 +221,7 @@ def test_messages_that_wait_for_a_removed_function_are_reported(
     module = kafka.module({inputs: ["served.fns/counter"]})
     assert run(module + down, printing(out), tmp_path / "checkpoint").postponed >= 10
     others = kafka.module({inputs: ["local.fns/printer"]})
-    with pytest.raises(CheckpointError, match=r"10 for function served\.fns/counter"):
+    with pytest.raises(CheckpointError, match=r"10 messages for function served\.fns/counter"):
         run(others, printing(out), tmp_path / "checkpoint")
 
 

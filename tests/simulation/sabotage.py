@@ -364,7 +364,7 @@ SABOTAGES = {
     "deletion-not-synced": Sabotage(
         "a manifest is deleted on the disk before its records are",
         [Change(Outbox, "remove", broken.removed_unsynced)],
-        416,
+        4564,
     ),
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
