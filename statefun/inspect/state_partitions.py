@@ -11,11 +11,9 @@ from pyspark.errors import PySparkException
 from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_changes import finish_change
 from statefun.runtime.checkpoint.lock import jvm_lock
-from statefun.runtime.checkpoint.rescaling import clear_rescaling, drop_planned
 from statefun.runtime.checkpoint.spark_location import spark_location
-from statefun.runtime.ingress.holding import take_back_waiting
+from statefun.runtime.preflight.dropping import drop_unfinished
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 from statefun.runtime.spark_internals.error_texts import first_words
@@ -61,13 +59,9 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
     if before == partitions:
         return Rescaled(before, before, newest)
     with locked(checkpoint, has_lock=has_lock):
-        newest, before = _present(checkpoint)
+        _, before = _present(checkpoint)
         log = CommitLog(checkpoint)
-        log.finish_rewriting()
-        clear_rescaling(checkpoint)
-        finish_change(checkpoint)  # it may still have to change the batch that is dropped
-        take_back_waiting(checkpoint, newest)
-        drop_planned(checkpoint)
+        drop_unfinished(checkpoint)
         session = open_session(debug=False, state_partitions=None, kafka=False)
         if checkpoint.is_local:
             keep_checkpoint_locally(session)

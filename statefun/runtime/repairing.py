@@ -21,7 +21,6 @@ from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_changes import finish_change
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -34,6 +33,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import read_feedback
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.ingress.feedback_tasks import FeedbackTasks
+from statefun.runtime.preflight.dropping import drop_unfinished
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import (
     dispatches_arrow,
@@ -41,17 +41,16 @@ from statefun.runtime.spark.session import (
     open_session,
 )
 from statefun.runtime.spark.shipping import import_paths
-from statefun.runtime.spark_internals.driver_source import Offset
+from statefun.runtime.spark_internals.driver_source import Offset, StillSource
 from statefun.runtime.spark_internals.jvm import jvm
 from statefun.sdk.errors import restored
 from statefun.sdk.functions import StatefulFunctions
 
 
 def prepare_repair(checkpoint: Folder) -> None:
-    """Start Spark, check the logs of a checkpoint, and withdraw a batch that an ended run has not committed.
+    """Start Spark, check the logs of a checkpoint, and drop a batch that an ended run has not committed.
 
-    Nothing of such a batch counts: its effects were never released, and the next run plans its input again. So a
-    repair comes before input with which the application could not go on.
+    So a repair comes before input with which the application could not go on.
 
     Args:
         checkpoint: a checkpoint that no run uses.
@@ -62,13 +61,8 @@ def prepare_repair(checkpoint: Folder) -> None:
     log = CommitLog(checkpoint)
     check_logs(checkpoint)
     _session(log)
-    log.finish_rewriting()
-    finish_change(checkpoint)
+    drop_unfinished(checkpoint)
     log.check_sources(len(IngressOrder.read(checkpoint).names) + 1)
-    planned = log.planned()
-    if planned > log.newest():
-        Outbox(checkpoint).remove(planned)  # first, since nothing may be staged without a plan
-        log.withdraw(planned)
 
 
 def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> int:
@@ -138,7 +132,7 @@ class _Query:
 
     def _rows(self) -> DataFrame:
         ingresses = IngressOrder.read(self._checkpoint).names
-        sources = [*(_StillSource() for _ in ingresses), _RepairReader(self._repairs)]
+        sources = [*(StillSource() for _ in ingresses), _RepairReader(self._repairs)]
         rows = [
             read_feedback(self._session, self._checkpoint, source, self._fail) for source in sources
         ]
@@ -165,27 +159,7 @@ class _Query:
             Outbox(self._checkpoint).stage(manifest)
 
 
-class _StillSource:
-    """The source of an ingress, of which nothing is read: its offset stays the same."""
-
-    def initial_offset(self) -> Offset:
-        return {}
-
-    def latest_offset(self, start: Offset) -> Offset:
-        return start
-
-    def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
-        del start, end
-        return ()
-
-    def bound(self) -> None:
-        """Do nothing: nothing is read anyway."""
-
-    def stop(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-class _RepairReader(_StillSource):
+class _RepairReader(StillSource):
     """The feedback source, which delivers repairs, and neither messages between functions nor ticks."""
 
     def __init__(self, repairs: RepairLog) -> None:

@@ -190,14 +190,8 @@ class CommitLog:
         former = self._commits.read(str(batch - 1))
         self._commits.write(str(batch), commit_with_ids(former, ids))
 
-    def drop_planned(self) -> None:
-        """Delete the plan of the batch that is not committed, if there is one; Spark then plans it anew."""
-        for batch in self.planned_batches():
-            if batch > self.newest():
-                self.withdraw(batch)
-
     def withdraw(self, batch: int) -> None:
-        """Delete the plan of a batch that is not committed, and never will be; call this only while no query runs."""
+        """Delete the plan of a batch that is not committed; Spark then plans it anew. Call this while no query runs."""
         self._offsets.remove(str(batch))
         self._offsets.sync_names()
 

@@ -37,7 +37,7 @@ def drop_planned(checkpoint: Folder) -> None:
     if log.planned() > newest >= 0:
         # Before the plan, and so before another batch of this number can make these effects valid.
         Outbox(checkpoint).remove(newest + 1)
-        log.drop_planned()
+        log.withdraw(newest + 1)
 
 
 def clear_rescaling(checkpoint: Folder) -> None:

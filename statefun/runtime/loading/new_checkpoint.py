@@ -31,7 +31,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark.session import keep_checkpoint_locally
-from statefun.runtime.spark_internals.driver_source import Offset, planned_tasks
+from statefun.runtime.spark_internals.driver_source import StillSource, planned_tasks
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_writer import write_states
@@ -84,7 +84,7 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
     """
     if checkpoint.is_local:
         keep_checkpoint_locally(session)
-    tasks = planned_tasks(session, _SOURCE, _Nothing(), lambda _: None)
+    tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)
     program = Program.of(StatefulFunctions(), Module())
     operator = Operator(
         Payload.of(program), SegmentWriter(checkpoint), 1, 1, SystemClock(), arrow=False
@@ -140,28 +140,6 @@ def complete_checkpoint(
     order = IngressOrder([*beginning.ends], dict(beginning.removed), dict(beginning.topics))
     order.write(checkpoint)
     return batch
-
-
-class _Nothing:
-    """A source without records."""
-
-    def initial_offset(self) -> Offset:
-        """Return the only offset."""
-        return {}
-
-    def latest_offset(self, start: Offset) -> Offset:
-        """Return the only offset."""
-        return start
-
-    def tasks(self, _start: Offset, _end: Offset) -> Sequence[bytes]:
-        """Return no tasks."""
-        return []
-
-    def bound(self) -> None:
-        """Do nothing: there is nothing to read."""
-
-    def stop(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 def _no_rows(_tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -61,6 +61,29 @@ class MeasuredSource(Source, Protocol):
         """Return the present metrics by name, without waiting: each micro-batch waits for this call."""
 
 
+class StillSource:
+    """A source of which nothing is read: its offset stays the same."""
+
+    def initial_offset(self) -> Offset:
+        """Return an empty offset."""
+        return {}
+
+    def latest_offset(self, start: Offset) -> Offset:
+        """Return the present offset."""
+        return start
+
+    def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
+        """Return no tasks."""
+        del start, end
+        return ()
+
+    def bound(self) -> None:
+        """Do nothing: nothing is read anyway."""
+
+    def stop(self) -> None:
+        """Do nothing: nothing is open."""
+
+
 def planned_tasks(
     session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
 ) -> DataFrame:
