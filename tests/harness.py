@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from patience import SECONDS
@@ -189,6 +192,19 @@ def run(
     resolved = Settings.resolve({}, None, **arguments)
     declared = parse_module(module) if isinstance(module, str) else module
     return Application(declared, functions, resolved, clock).run()
+
+
+@contextmanager
+def running(application: Application) -> Iterator[None]:
+    """Run an application during the block."""
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(application.run)
+        try:
+            yield
+        finally:
+            application.stop()
+            with pytest.raises(KeyboardInterrupt):
+                ended.result(SECONDS)
 
 
 def metrics(spark: SparkSession) -> dict[str, int]:

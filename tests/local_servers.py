@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 
 from patience import SECONDS
 
@@ -31,3 +35,18 @@ def connected(port: int, server: subprocess.Popen[str]) -> HTTPConnection:
             time.sleep(_POLL_SECONDS)
             continue
         return client
+
+
+@contextmanager
+def served(folder: Path, port: int, program: str) -> Iterator[subprocess.Popen[str]]:
+    """Serve the functions of a program with ``statefun serve``; yield the process, which listens."""
+    (folder / "served.py").write_text(program)
+    command = [sys.executable, "-m", "statefun.cli", "serve", "served.py", "--port", str(port)]
+    with (folder / "served.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
+    try:
+        connected(port, process).close()
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -4,13 +4,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run
+from harness import running as running_application
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.cli import main
@@ -59,14 +59,8 @@ def running(kafka: KafkaHarness, topic: str, out: str, checkpoint: Path) -> Iter
     """Run the application during the block."""
     settings = Settings.resolve({}, None, checkpoint=checkpoint)
     application = Application(parse_module(declared(kafka, topic)), functions(out), settings)
-    with ThreadPoolExecutor() as threads:
-        ended = threads.submit(application.run)
-        try:
-            yield
-        finally:
-            application.stop()
-            with pytest.raises(KeyboardInterrupt):
-                ended.result()
+    with running_application(application):
+        yield
 
 
 def rest(

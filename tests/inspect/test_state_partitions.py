@@ -9,16 +9,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from harness import KafkaHarness, run, wait
-from local_servers import connected, free_port
+from harness import KafkaHarness, run, running, wait
+from local_servers import free_port, served
 from obedient_system import System
 from programs import Program, follow
 
@@ -160,21 +158,6 @@ def test_a_micro_batch_that_has_failed_is_planned_anew(
     assert partitions(checkpoint) == MANY
 
 
-@contextmanager
-def served(folder: Path, port: int) -> Iterator[None]:
-    """Serve the function that the application has elsewhere."""
-    (folder / "served.py").write_text(SERVED)
-    command = [sys.executable, "-m", "statefun.cli", "serve", "served.py", "--port", str(port)]
-    with (folder / "served.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
-    try:
-        connected(port, process).close()
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def functions(topic: str) -> StatefulFunctions:
     """Return functions that pass messages on: at once, later, and to one elsewhere, which may be down."""
     made = StatefulFunctions()
@@ -228,19 +211,6 @@ def egress_kafka() -> Iterator[KafkaHarness]:
         yield KafkaHarness(broker, "egress")
 
 
-@contextmanager
-def running(application: Application) -> Iterator[None]:
-    """Run an application during the block."""
-    with ThreadPoolExecutor() as threads:
-        ended = threads.submit(application.run)
-        try:
-            yield
-        finally:
-            application.stop()
-            with pytest.raises(KeyboardInterrupt):
-                ended.result()
-
-
 def all_rows(checkpoint: Path) -> dict[bytes, bytes]:
     """Return the states of all addresses, reserved ones included."""
     return with_state(Folder.at(checkpoint), None, dict)
@@ -292,7 +262,7 @@ def test_a_killed_rescaling_leaves_the_old_or_the_new_state(
     killed(checkpoint, FEW, randomness)
     turn()
     assert rescaled(checkpoint, FEW) == 0
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         send(["3"])
         turn()
 

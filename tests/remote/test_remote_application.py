@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run, wait
-from local_servers import connected, free_port
+from local_servers import free_port, served
 
 from statefun import (
     BindingError,
@@ -47,21 +45,6 @@ def count(ctx, message):
         raise ValueError("as it was told")
     ctx.send(message_builder("local.fns/printer", ctx.address.id, str_value=f"{text} {ctx.storage.count}"))
 """
-
-
-@contextmanager
-def served(folder: Path, port: int, program: str = SERVED) -> Iterator[subprocess.Popen[str]]:
-    """Serve the functions; yield the process, which listens."""
-    (folder / "served.py").write_text(program)
-    command = [sys.executable, "-m", "statefun.cli", "serve", "served.py", "--port", str(port)]
-    with (folder / "served.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
-    try:
-        connected(port, process).close()
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def printing(topic: str) -> StatefulFunctions:
@@ -118,7 +101,7 @@ def test_remote_and_local_functions_message_each_other(kafka: KafkaHarness, tmp_
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port)
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         for turn in range(2):
             kafka.send(inputs, wire([f"{turn}{n}" for n in range(50)]))
             summary = run(module, printing(out), tmp_path / "checkpoint")
@@ -151,7 +134,7 @@ def test_messages_wait_in_order_for_an_endpoint_that_is_down(
     what = f"endpoint http://127.0.0.1:{port}/counter cannot be reached: Connection refused"
     text = f"{what}; messages to its functions wait until it can be reached"
     assert told == [text, text]  # by two runs
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         last = [turn(range(20, 30))]
 
         def are_through() -> bool:
@@ -172,7 +155,7 @@ def test_messages_that_wait_need_no_others_to_go_on(kafka: KafkaHarness, tmp_pat
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port, transport)
     kafka.send(inputs, wire(map(str, range(10))))
     assert run(module, printing(out), tmp_path / "checkpoint").postponed >= 20
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
 
         def are_through() -> bool:
             run(module, printing(out), tmp_path / "checkpoint")
@@ -203,7 +186,7 @@ def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
 
     assert turn().invocations == 0
     assert waiting() > sum(map(len, texts))
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         wait(lambda: turn().next_timer is None)
     ada, _ = by_name(kafka, out)
     assert ada == [f"{text[0]} {number}" for number, text in enumerate(texts, 1)]
@@ -236,7 +219,7 @@ def test_what_a_remote_function_fails_on_becomes_a_dead_letter(
     )
     more = "  transport: {call: 300ms}\n  failurePolicy: {attempts: 2, backoff: 1ms}"
     kafka.send(inputs, wire(["a", "fail", "b"]))
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         run(module + endpoint(port, more), printing(out), tmp_path / "checkpoint")
 
         def are_through() -> bool:
@@ -264,7 +247,7 @@ def test_the_others_go_on_while_a_message_is_tried_again(
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port)  # call: 2 minutes
     kafka.send(inputs, [("Ada", wire(["fail"])[0][1]), ("Ada", wire(["a"])[0][1]), *wire("b")])
-    with served(tmp_path, port):
+    with served(tmp_path, port, SERVED):
         summary = run(module, printing(out), tmp_path / "checkpoint")
     assert list(by_name(kafka, out)) == [[], ["b 1"]]
     assert summary.next_timer is not None
@@ -316,7 +299,7 @@ def test_an_unknown_function_is_a_failure_at_once_that_names_the_way_out(
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["served.fns/nobody"]}) + endpoint(port)
     kafka.send(inputs, wire(["a"]))
-    with served(tmp_path, port), pytest.raises(EndpointError) as raised:
+    with served(tmp_path, port, SERVED), pytest.raises(EndpointError) as raised:
         run(module, printing(out), tmp_path / "checkpoint")
     assert "has answered 404 Not Found" in raised.value.message
     place = r"write 'failurePolicy: skip' into the spec of the endpoint, module\.yaml:\d+:\d+$"

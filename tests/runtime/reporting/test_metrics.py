@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 from harness import KafkaHarness, metrics, wait
-from patience import PATIENCE
+from harness import running as running_application
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module
@@ -38,14 +37,8 @@ def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iter
     arguments: dict[str, object] = {"checkpoint": checkpoint, "records_per_batch": 4}
     settings = Settings.resolve({}, None, **arguments)
     application = Application(parse_module(module), functions, settings)
-    with ThreadPoolExecutor() as threads:
-        run = threads.submit(application.run)
-        try:
-            yield
-        finally:
-            application.stop()
-            with pytest.raises(KeyboardInterrupt):
-                run.result(PATIENCE.total_seconds())
+    with running_application(application):
+        yield
 
 
 def test_offsets_and_lags_are_metrics_of_partitions(kafka: KafkaHarness, checkpoint: Path) -> None:
