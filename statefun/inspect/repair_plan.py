@@ -154,15 +154,13 @@ class _Target:
         """
         address = parsed_address(request.address, known)
         content = state.get(address_key(address))
-        if content is None and not known.has(address.typename):
-            raise ConfigurationError(
-                f"there is no function {address.typename}{known.hint(address.typename)}"
-            )
-        if content is None and not request.is_new:
-            raise ConfigurationError(
-                f"{unknown_address(state, address, known)}; to give a new address its first state, add --new, or "
-                "new: true in a file"
-            )
+        if content is None:
+            known.check(address.typename)
+            if not request.is_new:
+                raise ConfigurationError(
+                    f"{unknown_address(state, address, known)}; to give a new address its first state, add --new, or "
+                    "new: true in a file"
+                )
         values = AddressState.FromString(content or b"").values
         return cls(address, {value.name: value for value in values}, known, now)
 

@@ -64,10 +64,7 @@ def run_command(options: argparse.Namespace) -> None:
             raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
         known = KnownValues.of(checkpoint, functions)
         address = parsed_address(options.address, known)
-        if not known.has(address.typename):
-            raise ConfigurationError(
-                f"there is no function {address.typename}{known.hint(address.typename)}"
-            )
+        known.check(address.typename)
         value = _encoded(options)
         put_message(checkpoint, address_key(address), options.type, value)
         rest = (
@@ -75,7 +72,7 @@ def run_command(options: argparse.Namespace) -> None:
             if is_in_use(checkpoint)
             else "; no application runs with the checkpoint now: the next start delivers the message"
         )
-    print(f"sent to {address}{rest}")
+    print(f"sent to {known.present(address)}{rest}")
 
 
 def _encoded(options: argparse.Namespace) -> bytes:

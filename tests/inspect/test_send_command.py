@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from stored_checkpoint import CHECKPOINTS
 
@@ -17,6 +18,7 @@ from statefun.module.user_program import forget_loaded
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+from statefun.runtime.checkpoint.known_functions import known_functions, write_functions
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.sent_messages import SentMessages
 from statefun.sdk.address import Address
@@ -101,3 +103,22 @@ def test_a_message_needs_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"there is no checkpoint at {tmp_path}" in capsys.readouterr().err
     assert main(["send", ADA, "hello"]) == 1
     assert "give the checkpoint with --checkpoint" in capsys.readouterr().err
+
+
+def test_a_renamed_function_is_shown_by_its_present_name(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever of its names the command has; the message goes to the address with the stored name."""
+    known = known_functions(Folder.at(stored))
+    assert known is not None
+    names = {"test.fns/account": ["test.fns/wallet"]}
+    write_functions(Folder.at(stored), attrs.evolve(known, names=names))
+
+    for name in ("account", "wallet"):
+        assert main(["send", "--checkpoint", str(stored), f"test.fns/{name}/Ada", "hello"]) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(";")[0] for line in said] == ["sent to test.fns/wallet/Ada"] * 2
+    inbox, key = SentMessages(Folder.at(stored), 0), address_key(Address("test.fns/account", "Ada"))
+    messages = inbox.messages(0, inbox.readable(0, is_busy=False))
+    assert [message.target for message in messages] == [key, key]

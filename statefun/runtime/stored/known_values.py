@@ -96,6 +96,15 @@ class KnownValues:
         name = self.present_name(typename)
         return name in self.typenames or f"{name.rpartition('/')[0]}/*" in self.typenames
 
+    def check(self, typename: str) -> None:
+        """Check that a function is known, as :meth:`has` says.
+
+        Raises:
+            ConfigurationError: if it is not; the error has the most similar name.
+        """
+        if not self.has(typename):
+            raise ConfigurationError(f"there is no function {typename}{self.hint(typename)}")
+
     def types(self, typename: str) -> dict[str, Type[Any] | None]:
         """Return the type of each value that a function is known to have, by name; None for an unknown type."""
         found: dict[str, Type[Any] | None] = {
