@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the timer of functions' timeouts installed for all calls of a micro-batch.
 
-This module is not compiled: of a generator that nobody iterates any more, Python runs what has to be undone only
-if the generator is Python code.
+This module is not compiled: Python ends the ``with`` block of a generator that was given up only if the generator is
+Python code.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def marker_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> I
             except CheckpointError as error:
                 yield Finding.at(egress.location, f"{egress.label}: {error.message}")
             except UncertainError as error:
-                text = f"{egress.label}: it is not known what is published: {error}"
+                text = f"{egress.label}: the published records cannot be determined: {error}"
                 yield Finding.at(egress.location, text, is_error=False)
             except KafkaError:  # cluster_findings reports it
                 continue

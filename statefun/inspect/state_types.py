@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
+from statefun.inspect.state_texts import print_json
 from statefun.runtime.checkpoint.declarations import Declaration
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
@@ -42,9 +41,7 @@ def print_types(checkpoint: Folder, options: argparse.Namespace) -> None:
             raise ConfigurationError(f"there is no function {options.type}{hint}")
         stored_names = [known.stored_name(options.type)]
     if options.json:
-        document = {"functions": [_json(known, stored) for stored in stored_names]}
-        json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
-        print()
+        print_json({"functions": [_json(known, stored) for stored in stored_names]})
         return
     rows = [row for stored in stored_names for row in _rows(known, stored)]
     print_table([("function", "value", "type", "since batch", "reads also", "expires"), *rows])

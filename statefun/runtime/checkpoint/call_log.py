@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of the calls that have left their micro-batches: the folder ``calls`` of the checkpoint.
 
-An address does not notice by itself that its long call is lost with its run. The next run tells it: the log has
-the addresses of all calls under way.
+An address does not notice by itself that its long call is lost with its run. The next run sends it a message: the
+log has the addresses of all calls under way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CallLog:
     """The durable log of the calls under way, by the micro-batch that they have left.
 
     The log has each call that is under way in the state of a committed micro-batch. It may also have calls that
-    have ended, and calls of micro-batches that were not committed: their addresses ignore what is said about them.
+    have ended, and calls of micro-batches that were not committed: their addresses ignore messages about them.
     Only one object may use the log.
     """
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
+from statefun.engine.renamed import PresentNames
 from statefun.runtime.checkpoint.declarations import (
     Declaration,
     Declarations,
@@ -89,6 +90,7 @@ class StoredValues:
         declarations: Declarations,
     ) -> None:
         self._functions = functions
+        self._names = PresentNames(functions)
         self._dropped = dropped_names(declarations, functions)
         self._twice = Counter[tuple[str, str, str]]()
         """The number of addresses whose value is stored under its present name and a former one, by function type,
@@ -138,7 +140,7 @@ class StoredValues:
         for (typename, name, former), count in sorted(self._twice.items()):
             if among is None or (typename, name) in among:
                 yield (
-                    f"value {name!r} of function {self._present(typename)} is declared as renamed from {former!r}, "
+                    f"value {name!r} of function {self._names.typename(typename)} is declared as renamed from {former!r}, "
                     f"but values at {counted(count, 'address', 'es')} have both names; give one of the two another name"
                 )
 
@@ -160,14 +162,9 @@ class StoredValues:
             return None
         return function.specs.get(function.renamed_values.get(name, name))
 
-    def _present(self, typename: str) -> str:
-        function = self._functions.find(typename)
-        is_renamed = function is not None and function.stored_as
-        return str(function.typename) if function is not None and is_renamed else typename
-
     def _described(self, typename: str, name: str, value_type: str, group: _ValueGroup) -> str:
         count = counted(group.count, "address", "es")
-        function = self._present(typename)
+        function = self._names.typename(typename)
         return f"value {name!r} of function {function} is stored at {count} as {value_type}"
 
 

@@ -3,8 +3,8 @@
 
 Based on ``pyspark/sql/streaming/listener.py`` (``SourceProgress.fromJson``): PySpark prints the offsets of a source as
 Python prints a dict; a report is a dict with the same names as its attributes. And on ``KafkaMicroBatchStream.scala``
-(``metrics``): a source reports how far it lags behind the newest offsets. If the query's first micro-batch is one that
-an earlier run has planned, the source has never asked for them, and ends the query with a NullPointerException.
+(``metrics``): a source reports its lag. If the query's first micro-batch is one that
+an earlier run has planned, the source has never asked for the newest offsets, and ends the query with a NullPointerException.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from statefun.runtime.spark_internals.store_rows import key_row, state_row
 _FAMILY = "default"
 
 
-def write_states(  # noqa: PLR0913 - each is a part of what is written
+def write_states(  # noqa: PLR0913 - each is a part of the written state
     session: SparkSession,
     checkpoint: str,
     states: DataFrame,

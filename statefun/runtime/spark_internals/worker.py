@@ -153,7 +153,7 @@ class _ArrowStream:
         self._serializers.ArrowStreamSerializer().dump_stream(results, stream)
 
     def _results(self, batches: Iterator[Any], stream: IO[bytes]) -> Iterator[Any]:
-        """Yield the results, and tell Spark when there is the first one: before, Spark expects an error."""
+        """Yield the results, and write a mark before the first one: until then, Spark expects an error."""
         for number, result in enumerate(self._evaluation(batches)):
             if number == 0:
                 begin = self._serializers.SpecialLengths.START_ARROW_STREAM
