@@ -69,6 +69,7 @@ from statefun.sdk.types import (
     TypedValue,
     TypeRegistry,
     TypeSerializer,
+    secret_type,
     simple_type,
 )
 from statefun.sdk.types import default_types as types
@@ -159,6 +160,7 @@ __all__ = [
     "make_protobuf_type",
     "make_schema_registry_type",
     "message_builder",
+    "secret_type",
     "simple_type",
     "state_value",
     "types",

@@ -79,6 +79,7 @@ NAMES = [
     "make_protobuf_type",
     "make_schema_registry_type",
     "message_builder",
+    "secret_type",
     "simple_type",
     "state_value",
     "types",

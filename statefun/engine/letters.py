@@ -18,6 +18,7 @@ from statefun.engine.sinks import EgressRecord, headers_size
 from statefun.module.model import KafkaEgress
 from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
+from statefun.sdk.types import default_types
 
 HEADER_PREFIX = "statefun-"
 """The prefix of the headers that describe the failure; all other headers are those of the original record."""
@@ -27,6 +28,8 @@ VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The header with the typename of a dead letter's value."""
 ENCODED_HEADER = f"{HEADER_PREFIX}encoded"
 """The header that marks a letter whose value is that of a record that no deserializer has decoded."""
+SECRET_HEADER = f"{HEADER_PREFIX}secret"
+"""The header that marks a letter whose value must not be shown."""
 PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
 """The header in which the reader of a connector says why a record has no key."""
 CUT = "cut"
@@ -187,6 +190,8 @@ def facts(  # noqa: PLR0913 - a failure has so many
         fields["caller"] = caller
     fields |= origin
     fields["type"] = typename
+    if default_types.is_secret(typename):
+        fields[SECRET_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
     if is_encoded:
         fields[ENCODED_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
     if target is not None:

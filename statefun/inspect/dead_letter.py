@@ -13,6 +13,7 @@ from statefun.engine.letters import (
     ENCODED_HEADER,
     HEADER_PREFIX,
     LEFT_OUT,
+    SECRET_HEADER,
     TARGET_TYPE_HEADER,
 )
 from statefun.sdk.times import EPOCH, from_epoch_millis
@@ -98,6 +99,11 @@ class DeadLetter:
     def is_encoded(self) -> bool:
         """Whether ``value`` is the value of a record that no deserializer has decoded yet."""
         return ENCODED_HEADER.removeprefix(HEADER_PREFIX) in self.facts
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether ``value`` must not be shown."""
+        return SECRET_HEADER.removeprefix(HEADER_PREFIX) in self.facts
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -218,6 +218,10 @@ def _new_value(letters: DeadLetters, id_: str, file: str | None) -> bytes:
             return value_of(letter, Path(file).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"file {file} cannot be read: {error.strerror}") from error
+    if letter.is_secret:
+        raise ConfigurationError(
+            f"the value of dead letter {id_} is secret, and is not shown; give a file with a new value"
+        )
     text = value_text(letter)
     if text is None:
         raise ConfigurationError(

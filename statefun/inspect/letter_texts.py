@@ -19,6 +19,7 @@ from statefun.sdk.primitives import (
     StringType,
 )
 from statefun.sdk.printable import json_content, printable
+from statefun.sdk.secrecy import SECRET
 from statefun.sdk.types import Type
 
 LETTER_COLUMNS = ("id", "time (UTC)", "address", "from", "error")
@@ -31,7 +32,7 @@ _TIMES = ("time", "timestamp")
 _NUMBERS = ("partition", "offset", "attempts", "route")
 _SHOWN = (
     *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
-    *("route", "encoded"),
+    *("route", "encoded", "secret"),
 )
 """Facts that :func:`in_full` does not list among the remaining facts.
 
@@ -81,7 +82,7 @@ def in_full(letter: DeadLetter) -> Iterator[str]:
     parts |= {name: facts[name] for name in facts if name not in {*_SHOWN, *_ORIGIN}}
     parts |= {f"header {name}": _content(value) for name, value in letter.headers}
     parts["key"] = _content(letter.key)
-    parts["value"] = value_text(letter) or _content(letter.value)
+    parts["value"] = SECRET if letter.is_secret else value_text(letter) or _content(letter.value)
     for name, text in parts.items():
         if text is not None:
             yield f"  {printable(name)}: {printable(text)}"
@@ -99,7 +100,7 @@ def as_json(letter: DeadLetter) -> dict[str, Any]:
         "id": letter.id,
         **facts,
         "key": json_content(letter.key),
-        "value": json_content(letter.value),
+        "value": None if letter.is_secret else json_content(letter.value),
         "headers": [[name, json_content(value)] for name, value in letter.headers],
     }
 

@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from statefun.engine.address_keys import address_of
 from statefun.engine.clock import SystemClock
 from statefun.inspect.checkpoint_options import add_no_lock, check_lock, locked
@@ -29,9 +31,10 @@ from statefun.runtime.checkpoint.repair_log import (
     repairs_after,
 )
 from statefun.runtime.ingress.feedback_offset import feedback_offset
-from statefun.runtime.stored.address_report import stored_value
+from statefun.runtime.stored.address_report import StoredValue, stored_value
 from statefun.runtime.stored.committed_state import readable_batch, with_state
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.typed_values import SECRET_VALUE
 from statefun.runtime.stored.written_values import ENCODINGS, RawValue
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
@@ -142,7 +145,7 @@ def _repair(
         changes = _planned(checkpoint, known, requests)
     repairs.accept(_who(), datetime.now(timezone.utc), changes)
     try:
-        return apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local), changes
+        batch = apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
     except BaseException:  # Ctrl-C as well
         waiting = _waiting(checkpoint, repairs)
         if waiting:
@@ -152,6 +155,7 @@ def _repair(
                 file=sys.stderr,
             )
         raise
+    return batch, changes
 
 
 def _who() -> str:
@@ -231,9 +235,7 @@ def _print_log(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
 def _cells(change: Change, known: KnownValues) -> tuple[str, ...]:
     address = printable(str(known.present(address_of(change.target))))
     before, after = (
-        "-"
-        if value is None
-        else shown(stored_value(value, address_of(change.target), known).decoded)
+        "-" if value is None else shown(_stored(value, change, known).decoded)
         for value in _sides(change)
     )
     return address, printable(change.name), before, after
@@ -242,11 +244,17 @@ def _cells(change: Change, known: KnownValues) -> tuple[str, ...]:
 def _change_json(change: Change, known: KnownValues) -> dict[str, Any]:
     address = address_of(change.target)
     before, after = (
-        None if value is None else value_json(stored_value(value, address, known))
+        None if value is None else value_json(_stored(value, change, known))
         for value in _sides(change)
     )
     shown_address = str(known.present(address))
     return {"address": shown_address, "name": change.name, "before": before, "after": after}
+
+
+def _stored(value: AddressState.Value, change: Change, known: KnownValues) -> StoredValue:
+    """Return a side of a change, decoded unless the value is secret, or was when it was changed."""
+    stored = stored_value(value, address_of(change.target), known)
+    return attrs.evolve(stored, size=None, decoded=SECRET_VALUE) if change.is_secret else stored
 
 
 def _sides(change: Change) -> Sequence[AddressState.Value | None]:

@@ -170,12 +170,13 @@ class _Target:
         Raises:
             ConfigurationError: if a name or a value is not valid.
         """
-        key, stored = address_key(self.address), self.stored
-        present = {name: each for name, each in stored.items() if not 0 < each.expires <= self.now}
+        present = {
+            name: each for name, each in self.stored.items() if not 0 < each.expires <= self.now
+        }
         for name, value in request.values.items():
-            yield Change(key, name, present.get(name), self._after(name, value))
+            yield self._change(name, present.get(name), self._after(name, value))
             for former in self._former_names(name, present):
-                yield Change(key, former, present[former], None)
+                yield self._change(former, present[former], None)
         for name in present if request.deletes_all else request.deleted:
             names = [each for each in (name, *self._former_names(name, present)) if each in present]
             if not names:
@@ -183,7 +184,18 @@ class _Target:
                 shown = self.known.present(self.address)
                 raise ConfigurationError(f"{shown} has no value {name}{hint}")
             for each in names:
-                yield Change(key, each, present[each], None)
+                yield self._change(each, present[each], None)
+
+    def _change(
+        self, name: str, before: AddressState.Value | None, after: AddressState.Value | None
+    ) -> Change:
+        return Change(
+            address_key(self.address), name, before, after, self._is_secret(name, before, after)
+        )
+
+    def _is_secret(self, name: str, *values: AddressState.Value | None) -> bool:
+        secrets = self.known.secrets(self.address.typename)
+        return any(secrets.hides(name, value.typename) for value in values if value is not None)
 
     def _former_names(self, name: str, present: Mapping[str, AddressState.Value]) -> list[str]:
         """Return the former names of a value under which it is stored, since it was renamed and not written yet."""
@@ -207,8 +219,10 @@ class _Target:
             read = written_value(value.text, type_) if isinstance(value, WrittenText) else value
             content = encoded_value(read, type_, typename)
         except ValueError as error:
+            is_secret = known.secrets(function).hides(name, typename)
+            why = f"it does not fit type {typename}, and is secret" if is_secret else error
             raise ConfigurationError(
-                f"value {name} of {self.known.present(self.address)} cannot be set: {error}"
+                f"value {name} of {self.known.present(self.address)} cannot be set: {why}"
             ) from error
         expires = before.expires if before and before.expires > self.now else 0
         after = known.expires_after(function, name)

@@ -90,4 +90,6 @@ def _encoded(options: argparse.Namespace) -> bytes:
             value = written_value(options.value, type_)
         return encoded_value(value, type_, options.type)
     except ValueError as error:
-        raise ConfigurationError(f"the value cannot be sent: {error}") from error
+        is_secret = type_ is not None and type_.is_secret
+        why = f"it does not fit type {options.type}, and is secret" if is_secret else error
+        raise ConfigurationError(f"the value cannot be sent: {why}") from error

@@ -42,8 +42,10 @@ def run_query(
     batch = readable_batch(checkpoint, options.at_batch)
     known = KnownValues.of(checkpoint, functions)
     session = open_session(debug=False, state_partitions=None, kafka=False)
+    hidden = list[str]()
     for typename in known.typenames:
         if typename in options.query:
+            hidden += [f"{name} of `{typename}`" for name in sorted(known.secrets(typename).names)]
             frame = state(
                 session,
                 checkpoint.location,
@@ -57,9 +59,10 @@ def run_query(
             found = session.sql(options.query)
             rows = found.limit(options.limit + 1).collect()
     except (PySparkException, JvmError) as error:
+        secret = f"; secret values have no column: {', '.join(hidden)}" if hidden else ""
         raise ConfigurationError(
             f"the query cannot be run: {first_words(error)} (tables of checkpoint {checkpoint.shown}: "
-            f"{', '.join(f'`{each}`' for each in known.typenames) or 'none'})"
+            f"{', '.join(f'`{each}`' for each in known.typenames) or 'none'}{secret})"
         ) from error
     printed = rows[: options.limit]
     if options.json:

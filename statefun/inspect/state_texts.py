@@ -13,6 +13,7 @@ from statefun.runtime.stored.columns_of_classes import plain_json
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.printable import printable
+from statefun.sdk.secrecy import SECRET
 from statefun.sdk.times import from_epoch_millis
 
 _WIDEST = 100
@@ -30,6 +31,8 @@ def shown(decoded: Decoded, limit: int = _WIDEST) -> str:
     >>> shown(Decoded(7)), shown(Decoded("Ada")), shown(Decoded(b"x", "it does not decode as a/b: ..."))
     ('7', 'Ada', "b'x' (it does not decode as a/b: ...)")
     """
+    if decoded.is_secret:
+        return SECRET
     value = decoded.value
     if value is None:
         text = "-"
@@ -69,10 +72,8 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
         for value in report.values:
             is_over = " expired" if 0 < value.expires <= now else ""
             expires = f"{moment(value.expires)}{is_over}"
-            size = f"{value.size:,}"
-            rows.append(
-                (value.name, printable(value.typename), size, expires, shown(value.decoded))
-            )
+            typename, size = printable(value.typename), _size(value.size)
+            rows.append((value.name, typename, size, expires, shown(value.decoded)))
         yield "values", rows
     if report.call is not None:
         heading = (
@@ -102,8 +103,11 @@ def _messages(messages: Sequence[PendingMessage]) -> Sequence[Sequence[str]]:
 def _head(message: PendingMessage) -> tuple[str, str, str]:
     """Return the cells for the sender, the type and the size of a message."""
     caller = "an ingress" if message.caller is None else printable(str(message.caller))
-    size = "-" if message.size is None else f"{message.size:,}"
-    return caller, printable(message.typename), size
+    return caller, printable(message.typename), _size(message.size)
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}"
 
 
 def report_json(report: AddressReport) -> dict[str, Any]:
@@ -163,7 +167,8 @@ def _message_json(message: PendingMessage) -> dict[str, Any]:
 
 
 def _decoded_json(decoded: Decoded) -> dict[str, Any]:
-    return {"value": plain_json(decoded.value), "problem": decoded.problem}
+    problem = "it is secret" if decoded.is_secret else decoded.problem
+    return {"value": plain_json(decoded.value), "problem": problem}
 
 
 def _iso(millis: int) -> str | None:

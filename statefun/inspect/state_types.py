@@ -15,6 +15,7 @@ from statefun.runtime.stored.known_values import nearest
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import printable
+from statefun.sdk.secrecy import SECRET
 
 
 def print_types(checkpoint: Folder, options: argparse.Namespace) -> None:
@@ -60,7 +61,8 @@ def _rows(known: KnownFunctions, stored: str) -> Iterator[tuple[str, ...]]:
         yield name, "-", "-", "-", "-", "-"
     for value, own in values.items():
         for each in own:
-            yield name, value, each.typename or "(removed)", str(each.since), *_details(each)
+            type_ = f"{each.typename or '(removed)'}{' ' + SECRET if each.secret else ''}"
+            yield name, value, type_, str(each.since), *_details(each)
 
 
 def _details(declaration: Declaration) -> tuple[str, str]:
@@ -99,6 +101,7 @@ def _json(known: KnownFunctions, stored: str) -> dict[str, Any]:
                         "older_types": list(each.older),
                         "renamed_from": list(each.renamed_from),
                         "expires": each.expires or None,
+                        "secret": each.secret,
                     }
                     for each in own
                 ],

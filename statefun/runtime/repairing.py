@@ -31,7 +31,7 @@ from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import read_feedback
-from statefun.runtime.ingress.feedback_offset import FeedbackOffset
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
 from statefun.runtime.ingress.feedback_tasks import FeedbackTasks
 from statefun.runtime.preflight.dropping import drop_unfinished
 from statefun.runtime.preflight.recovery import check_logs
@@ -84,6 +84,7 @@ def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> 
         _Query(session, checkpoint, repairs).run()
     batch = log.newest()
     log.sync(batch)
+    repairs.forget(feedback_offset(log, batch).last_of(REPAIRS_INBOX))
     return batch
 
 

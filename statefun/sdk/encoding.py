@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from statefun.sdk.address import RESERVED, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError, caused
+from statefun.sdk.secrecy import SECRET, reason, shown_cause
 from statefun.sdk.types import Type, TypedValue
 
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -39,9 +40,11 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         content = serializer.serialize(value)
         if not isinstance(content, bytes):
             raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
-    except Exception as error:
-        text = f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
-        raise caused(DefinitionError(text), error) from error
+    except Exception as error:  # noqa: BLE001 - as below, it may be left out
+        shown = SECRET if type_.is_secret else repr(value)
+        text = f"{shown} does not encode as {type_.typename}: {reason(error, type_)}"
+        cause = shown_cause(error, type_)
+        raise caused(DefinitionError(text), cause) from cause
     return check_value(_make_value((type_.typename, content)))
 
 

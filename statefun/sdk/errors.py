@@ -229,8 +229,11 @@ class EngineError(StatefunError):
 E = TypeVar("E", bound=StatefunError)
 
 
-def caused(error: E, cause: BaseException) -> E:
-    """Return ``error`` with its cause, which compiled code leaves out of ``raise ... from``."""
+def caused(error: E, cause: BaseException | None) -> E:
+    """Return ``error`` with its cause, which compiled code leaves out of ``raise ... from``.
+
+    Without a cause, no traceback shows the exception during whose handling the error is raised.
+    """
     error.__cause__ = cause
     return error
 

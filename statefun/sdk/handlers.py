@@ -246,8 +246,9 @@ class Handlers:
             return handler, decode(content)
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise
-        except Exception as error:
-            raise does_not_decode(message, typename, error) from error
+        except Exception as error:  # noqa: BLE001 - it is the cause, or may not be shown
+            failure = does_not_decode(message, None, error)
+            raise failure from failure.__cause__
 
     def _reader(self, typename: str) -> _Reader | None:
         # Made late: types may get their names after the function was defined.

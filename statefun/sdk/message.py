@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.annotations import type_of_value
 from statefun.sdk.encoding import typed
-from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
+from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError, caused
 from statefun.sdk.primitives import (
     BoolType,
     DoubleType,
@@ -20,6 +20,7 @@ from statefun.sdk.primitives import (
     StringType,
 )
 from statefun.sdk.record import IngressRecord
+from statefun.sdk.secrecy import reason
 from statefun.sdk.types import Type, TypedValue, as_typed_value, default_types
 
 T = TypeVar("T")
@@ -116,8 +117,9 @@ class Message:
             return tpe.decode(typename, value)
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise
-        except Exception as error:
-            raise does_not_decode(self, tpe.typename, error) from error
+        except Exception as error:  # noqa: BLE001 - it is the cause, or may not be shown
+            failure = does_not_decode(self, tpe, error)
+            raise failure from failure.__cause__
 
     def value(self) -> Any:
         """Decode the value with the registered type that has the value's typename.
@@ -191,13 +193,28 @@ class Message:
         )
 
 
-def does_not_decode(message: Message, typename: str, error: Exception) -> ValueDecodeError:
-    """Return the error for a message whose value cannot be decoded as a type."""
-    return ValueDecodeError(
+def does_not_decode(
+    message: Message, type_: Type[Any] | None, error: Exception
+) -> ValueDecodeError:
+    """Return the error, with its cause, for a message whose value cannot be decoded as a type.
+
+    Args:
+        message: the message.
+        type_: the type; None for the registered type that has the value's typename.
+        error: the exception of the type.
+    """
+    typename = message.typed_value.typename
+    declared = default_types.find(typename)
+    # The bytes are a secret if either of the types says so.
+    hiding = next((each for each in (type_, declared) if each and each.is_secret), None)
+    text = (
         f"message to {message.target_typename}/{message.target_id}: its value "
-        f"(declared as {message.typed_value.typename}, {len(message.typed_value.value)} bytes) "
-        f"does not decode as {typename}: {type(error).__name__}: {error}"
+        f"(declared as {typename}, {len(message.typed_value.value)} bytes) "
+        f"does not decode as {type_.typename if type_ else typename}: "
     )
+    if hiding is None:
+        return caused(ValueDecodeError(f"{text}{type(error).__name__}: {error}"), error)
+    return caused(ValueDecodeError(text + reason(error, hiding)), None)
 
 
 class ReceivedMessage(Message):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import class_hints, text_of_annotation
+from statefun.sdk.secrecy import SECRET
 from statefun.sdk.state_fields import MISSING, StateField, Watched, state_value
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import Values
@@ -128,7 +129,11 @@ class State(metaclass=_StateClass):
     __hash__ = None  # type: ignore[assignment] # it can change
 
     def __repr__(self) -> str:
-        content = ", ".join(f"{name}={value!r}" for name, value in _all_values(self).items())
+        fields = type(self).__statefun_fields__
+        content = ", ".join(
+            f"{name}={SECRET if fields[name].spec.type.is_secret else repr(value)}"
+            for name, value in _all_values(self).items()
+        )
         return f"{type(self).__name__}({content})"
 
 

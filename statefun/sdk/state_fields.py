@@ -38,6 +38,7 @@ class _Options:
     expire_after_write: timedelta | None
     renamed_from: str | Iterable[str] | None
     upgrades: Mapping[Any, Callable[[Any], Any]]
+    secret: bool
 
 
 def state_value(  # noqa: PLR0913 - each is a property of a value
@@ -48,6 +49,7 @@ def state_value(  # noqa: PLR0913 - each is a property of a value
     expire_after_write: timedelta | None = None,
     renamed_from: str | Iterable[str] | None = None,
     upgrades: Mapping[Any, Callable[[Any], Any]] | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare a value of a :class:`State` with further properties than its type and a plain default.
 
@@ -61,6 +63,7 @@ def state_value(  # noqa: PLR0913 - each is a property of a value
             stored under one of them gets its present name when its function is next called.
         upgrades: the types that the value had before, as annotations such as ``int``, each with a function
             that converts such a value. A stored value keeps its type until it is next written.
+        secret: whether no command, error or log shows the value.
 
     >>> from datetime import timedelta
     >>> from statefun import State
@@ -78,6 +81,7 @@ def state_value(  # noqa: PLR0913 - each is a property of a value
         expire_after_write,
         renamed_from,
         upgrades or {},
+        secret,
     )
 
 
@@ -120,6 +124,7 @@ class StateField:
                 for each, convert in options.upgrades.items()
                 for older in ([each] if isinstance(each, Type) else _types_of(alternatives(each)))
             },
+            secret=options.secret,
         )
         self._factory = options.default_factory
         self.is_watched = self._factory is not None or not is_immutable(annotation)

@@ -77,6 +77,8 @@ class Type(ABC, Generic[T]):
 
     python_type: type[T] | None = None
     """The class of the values, with which handlers are annotated; None if no annotation names the type."""
+    is_secret = False
+    """Whether no command, error or log of statefun shows the values."""
     _older: Mapping[str, Callable[[bytes], T]] = MappingProxyType({})
     """Decoders of values of older types, by the typenames of the older types."""
 
@@ -105,6 +107,12 @@ class Type(ABC, Generic[T]):
         upgraded = copy.copy(self)
         upgraded.__dict__["_older"] = {**self._older, **_decoding_older(self.typename, upgrades)}
         return upgraded
+
+    def as_secret(self) -> Type[T]:
+        """Return a copy of the type whose values are secret; :func:`secret_type` registers it as well."""
+        secret = copy.copy(self)
+        secret.is_secret = True
+        return secret
 
     @abstractmethod
     def serializer(self) -> TypeSerializer[T]:
@@ -284,6 +292,11 @@ class TypeRegistry:
             self._by_class[python_type] = types
         return types
 
+    def is_secret(self, typename: str) -> bool:
+        """Return whether values with a typename are secret; False if the typename is unknown."""
+        type_ = self._types.get(typename)
+        return type_ is not None and type_.is_secret
+
     def forget(self, module: str) -> None:
         """Remove the types that a module has defined."""
         for typename, type_ in list(self._types.items()):
@@ -325,6 +338,29 @@ def simple_type(
     return SimpleType.simple_immutable_type_from(
         typename, serialize_fn, deserialize_fn, python_type=python_type, upgrades=upgrades
     )
+
+
+def secret_type(type_: Type[T]) -> Type[T]:
+    """Register a type as secret: no command, error or log of statefun shows its values, in states and messages.
+
+    What functions log and raise themselves is not checked.
+
+    Args:
+        type_: a type of any kind that the program has made.
+
+    Raises:
+        DefinitionError: if the type belongs to statefun, such as that of all strings.
+
+    >>> pin = secret_type(simple_type("com.example/Pin", str.encode, bytes.decode))
+    >>> pin.is_secret
+    True
+    """
+    if type_.typename.startswith("io.statefun."):
+        raise DefinitionError(
+            f"type {type_.typename} cannot be secret, since it has many other values: declare the values of functions "
+            "with secret=True, and make a type of your own for messages"
+        )
+    return default_types.add(type_.as_secret())
 
 
 def as_typed_value(value: Any) -> TypedValue:

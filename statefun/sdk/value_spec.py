@@ -63,6 +63,8 @@ class ValueSpec:
     """The types that the value had before, each with a function that converts such a value.
 
     A stored value keeps its type until it is next written. ``type`` is then a type with these upgrades."""
+    secret: bool = attrs.field(default=False, kw_only=True)
+    """Whether no command, error or log shows the value. ``type`` is then a secret type."""
 
     @property
     def after_call(self) -> bool:
@@ -116,12 +118,17 @@ class ValueSpec:
                     f"{expiration!r}"
                 )
         self._check_former_names()
+        object.__setattr__(self, "type", self._complete_type())
+
+    def _complete_type(self) -> Type[Any]:
+        """Return the type with what the other properties say about it."""
+        type_ = self.type
         if self.upgrades:
             try:
-                upgraded = self.type.with_upgrades(self.upgrades)
+                type_ = type_.with_upgrades(self.upgrades)
             except DefinitionError as error:
-                raise DefinitionError(f"value {name!r}: {error.message}") from error
-            object.__setattr__(self, "type", upgraded)
+                raise DefinitionError(f"value {self.name!r}: {error.message}") from error
+        return type_.as_secret() if self.secret else type_
 
     def _check_former_names(self) -> None:
         names = self.renamed_from

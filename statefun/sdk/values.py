@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import DefinitionError, StateDecodeError, caused
+from statefun.sdk.secrecy import reason, shown_cause
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
@@ -126,7 +127,8 @@ def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
         return encoded(value, spec.type)
     except DefinitionError as error:
         text = f"value {spec.name!r}: {error.message}"
-        raise caused(DefinitionError(text), error) from error
+        cause = shown_cause(error, spec.type)
+        raise caused(DefinitionError(text), cause) from cause
 
 
 def decoded(spec: ValueSpec, current: TypedValue) -> Any:
@@ -143,12 +145,13 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
             return type_.serializer().deserialize(content)
         if type_.reads(typename):
             return type_.decode(typename, content)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - as below, it may be left out
         text = (
             f"value {spec.name!r} ({len(content)} bytes) does not decode as "
-            f"{typename}: {type(error).__name__}: {error}"
+            f"{typename}: {reason(error, type_)}"
         )
-        raise caused(StateDecodeError(text), error) from error
+        cause = shown_cause(error, type_)
+        raise caused(StateDecodeError(text), cause) from cause
     raise StateDecodeError(
         f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
         f"cannot decode it: use another name for the value, or list the type {typename} in the upgrades of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun import Address, KafkaEgress, RecordError
+from statefun import Address, KafkaEgress, RecordError, secret_type, simple_type
 from statefun.engine.letters import DeadLetterTopic, Original, facts
 from statefun.engine.sinks import headers_size
 
@@ -150,3 +150,21 @@ def test_the_facts_of_a_record_that_was_not_decoded_say_so() -> None:
         "target-type": "t/f",
         "traceback": "here",
     }
+
+
+def test_a_letter_with_a_secret_value_says_so() -> None:
+    """The commands do not know the types of the program."""
+    secret_type(simple_type("test.secrets/Letter", bytes, bytes))
+    made = facts(
+        RecordError("no key"),
+        "RecordError",
+        attempts=1,
+        time=7,
+        caller=None,
+        origin={},
+        typename="test.secrets/Letter",
+        target=None,
+        traceback="",
+    )
+
+    assert ("secret", "yes") in made

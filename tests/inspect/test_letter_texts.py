@@ -33,3 +33,14 @@ def test_facts_for_replays_are_only_in_json() -> None:
 
     assert not any("route" in line or "encoded" in line for line in in_full(read))
     assert (as_json(read)["route"], as_json(read)["encoded"]) == (5, "yes")
+
+
+def test_a_secret_value_is_not_shown() -> None:
+    """All other parts of the letter are."""
+    read = DeadLetter(0, 1, b"k", b"hunter2", [], {"secret": "yes"})
+
+    lines = [*in_full(read)]
+    assert "  value: (secret)" in lines
+    assert "  key: k" in lines
+    assert "hunter2" not in f"{lines} {as_json(read)}"
+    assert as_json(read)["value"] is None

@@ -64,7 +64,7 @@ def refused(capsys: pytest.CaptureFixture[str], checkpoint: Path, *arguments: st
             ["set", ADA, "total", "ff", "--encoding", "hex"],
             "does not decode as io.statefun.types/int",
         ),
-        (["set", ADA, "total", "x", "--encoding", "hex"], "'x' is not hex"),
+        (["set", ADA, "total", "x", "--encoding", "hex"], "the value is not hex"),
         (
             ["set", "test.fns/account/Adda", "total", "5"],
             "did you mean Ada?; to give a new address",
@@ -100,7 +100,7 @@ def test_changes_that_are_not_valid_are_refused(
         ("- {address: a/b/c, sett: {a: 1}}", "has the unknown key sett; did you mean set?"),
         ("- {address: a/b/c, set: [a]}", "must have names of values as its keys"),
         ("- {address: a/b/c, delete: {a: 1}}", "must be a list of names of values, or all"),
-        ("- {address: a/b/c, set: {a: {hex: zz}}}", "'zz' is not hex"),
+        ("- {address: a/b/c, set: {a: {hex: zz}}}", "the value is not hex"),
     ],
 )
 def test_files_of_another_form_are_refused(content: str, reason: str) -> None:

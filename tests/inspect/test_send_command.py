@@ -85,7 +85,7 @@ def test_messages_are_encoded_by_their_types(
         ([ADA, "x", "--type", IntType.typename], "the value cannot be sent: 'x' is not JSON"),
         ([ADA, "x", "--type", "io.statefun.types/integer"], "did you mean io.statefun.types/int"),
         ([ADA, "x", "--type", "a/b"], "give the program with --program"),
-        ([ADA, "x", "--encoding", "hex"], "'x' is not hex"),
+        ([ADA, "x", "--encoding", "hex"], "the value is not hex"),
     ],
 )
 def test_messages_that_nobody_could_handle_are_refused(

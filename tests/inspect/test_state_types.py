@@ -104,6 +104,7 @@ def test_one_function_as_json(known: str, capsys: pytest.CaptureFixture[str], na
                 "older_types": ["io.statefun.types/int"],
                 "renamed_from": ["cents"],
                 "expires": "2:00:00 after the last write",
+                "secret": False,
             }
         ],
     }

@@ -28,6 +28,8 @@ class Declaration:
     """The former names of the value."""
     expires: str = ""
     """After which time the value expires, as text; empty if it does not."""
+    secret: bool = False
+    """Whether the value must not be shown."""
 
     @classmethod
     def of(cls, spec: ValueSpec, since: int) -> Declaration:
@@ -40,11 +42,20 @@ class Declaration:
                 f"{expiration.after} after the last {'call' if expiration.on_call else 'write'}"
             )
         older = tuple(sorted({*type_.readers()} - {type_.typename}))
-        return cls(since, type_.typename, type_.shape(), older, spec.renamed_from, expires)
+        return cls(
+            since,
+            type_.typename,
+            type_.shape(),
+            older,
+            spec.renamed_from,
+            expires,
+            type_.is_secret,
+        )
 
     def reads_as(self, other: Declaration) -> bool:
         """Return whether this declaration and another one read the same stored values in the same way."""
-        return attrs.evolve(self, since=0, expires="") == attrs.evolve(other, since=0, expires="")
+        same: dict[str, Any] = {"since": 0, "expires": "", "secret": False}
+        return attrs.evolve(self, **same) == attrs.evolve(other, **same)
 
 
 Declarations = Mapping[str, Mapping[str, Sequence[Declaration]]]
@@ -88,11 +99,29 @@ def declarations_json(declarations: Declarations) -> dict[str, Any]:
     """Return declarations in the form in which a checkpoint stores them, without the parts that are empty."""
     return {
         typename: {
-            name: [attrs.asdict(each, filter=lambda _, part: part not in {"", ()}) for each in own]
+            name: [attrs.asdict(each, filter=_is_written) for each in own]
             for name, own in values.items()
         }
         for typename, values in declarations.items()
     }
+
+
+def _is_written(field: attrs.Attribute[Any], part: Any) -> bool:
+    return bool(part) or field.name == "since"
+
+
+def secret_names(declarations: Mapping[str, Sequence[Declaration]]) -> frozenset[str]:
+    """Return the present and former names of those values of a function that were secret when they were last declared.
+
+    Args:
+        declarations: the declarations of each value of the function, the oldest first.
+    """
+    found = set[str]()
+    for name, own in declarations.items():
+        newest = newest_declaration(own)
+        if newest is not None and newest.secret:
+            found.update((name, *(former for each in own for former in each.renamed_from)))
+    return frozenset(found)
 
 
 def declarations_of(content: Mapping[str, Any]) -> Declarations:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from statefun.runtime.checkpoint.declarations import (
 )
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.sdk.types import Type
 
 FUNCTIONS_FILE = "functions.json"
 
@@ -39,6 +40,8 @@ class KnownFunctions:
     """All declarations of values at any start until now."""
     names: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """The names of each function that was renamed, by its stored name: the one that it had last is the last."""
+    secret_types: frozenset[str] = frozenset()
+    """The typenames of the secret types of any program until now, except those that were declared again without."""
 
     @property
     def stored_names(self) -> set[str]:
@@ -56,6 +59,13 @@ class KnownFunctions:
         """Return the typename that the function with a stored name had last."""
         return self.names[stored][-1] if stored in self.names else stored
 
+    def with_types(self, types: Iterable[Type[Any]]) -> KnownFunctions:
+        """Return the same with the types of the present program, which decides which of them are secret."""
+        own = {type_.typename: type_.is_secret for type_ in types}
+        secret = {name for name in own if own[name]}
+        former = {name for name in self.secret_types if name not in own}
+        return attrs.evolve(self, secret_types=frozenset(secret | former))
+
     def to_json(self) -> dict[str, Any]:
         """Encode the functions as a dict that can be written as JSON."""
         return {
@@ -64,6 +74,7 @@ class KnownFunctions:
             "counted": self.counted,
             "declarations": declarations_json(self.declarations),
             "names": dict(self.names),
+            "secret_types": sorted(self.secret_types),
         }
 
     @classmethod
@@ -80,6 +91,7 @@ class KnownFunctions:
             content.get("counted", ""),
             declarations_of(content.get("declarations", {})),
             content.get("names", {}),
+            frozenset(content.get("secret_types", ())),
         )
 
 

@@ -4,7 +4,8 @@
 ``<checkpoint>/repairs/N`` is a repair whose first change has the number N. A repair is accepted when its file
 is on the disk, and applied when the offset of the feedback source in a committed batch has the number of its
 last change. So all of its changes are in one micro-batch: that of the command, or, if the command was killed,
-the first one of the next run. The files are never deleted: they are the log of all repairs.
+the first one of the next run. The files are never deleted: they are the log of all repairs. Of secret values, a file
+has only the new ones, and only until they are applied.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Change:
     """The value before the change; None if the address had no such value."""
     after: AddressState.Value | None
     """The value after the change; None if it is deleted."""
+    is_secret: bool = False
+    """Whether the value is secret: then the log has no content in ``before``, and none in ``after`` once it is applied."""
 
     def message(self, number: int) -> AcceptedMessage:
         """Return the message that makes the change, with its number in the inbox."""
@@ -88,21 +91,12 @@ class RepairLog:
             when: the present time.
             changes: at least one change.
         """
-        repair = Repair(self._newest + 1, who, when, changes)
-        content = {
-            "who": repair.who,
-            "when": repair.when.isoformat(),
-            "changes": [
-                {
-                    "target": _text(each.target),
-                    "name": each.name,
-                    "before": _encoded(each.before),
-                    "after": _encoded(each.after),
-                }
-                for each in repair.changes
-            ],
-        }
-        write_framed(self._checkpoint, _path(repair.first), json.dumps(content).encode())
+        logged = [
+            attrs.evolve(each, before=_emptied(each.before)) if each.is_secret else each
+            for each in changes
+        ]
+        repair = Repair(self._newest + 1, who, when, logged)
+        self._write(repair)
         self._firsts.append(repair.first)
         self._newest = repair.last
         return repair
@@ -134,7 +128,35 @@ class RepairLog:
         return False
 
     def forget(self, last: int) -> None:
-        """Do nothing: the log keeps all repairs."""
+        """Delete the contents of secret values in repairs that are applied; the log keeps all repairs.
+
+        Args:
+            last: the number of the last change that a committed micro-batch has applied.
+        """
+        for repair in self.repairs():
+            changes = [
+                attrs.evolve(each, after=_emptied(each.after)) if each.is_secret else each
+                for each in repair.changes
+            ]
+            if repair.last <= last and changes != repair.changes:
+                self._write(attrs.evolve(repair, changes=changes))
+
+    def _write(self, repair: Repair) -> None:
+        content = {
+            "who": repair.who,
+            "when": repair.when.isoformat(),
+            "changes": [
+                {
+                    "target": _text(each.target),
+                    "name": each.name,
+                    "before": _encoded(each.before),
+                    "after": _encoded(each.after),
+                    "secret": each.is_secret,
+                }
+                for each in repair.changes
+            ],
+        }
+        write_framed(self._checkpoint, _path(repair.first), json.dumps(content).encode())
 
     def _read(self, first: int) -> Repair:
         try:
@@ -145,6 +167,7 @@ class RepairLog:
                     str(each["name"]),
                     _decoded(each["name"], each["before"]),
                     _decoded(each["name"], each["after"]),
+                    bool(each.get("secret", False)),
                 )
                 for each in content["changes"]
             ]
@@ -165,6 +188,13 @@ def _path(first: int) -> str:
 
 def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+def _emptied(value: AddressState.Value | None) -> AddressState.Value | None:
+    """Return a value without its content."""
+    if value is None:
+        return None
+    return AddressState.Value(name=value.name, typename=value.typename, expires=value.expires)
 
 
 def _encoded(value: AddressState.Value | None) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.loading.typed_cells import CellEncoder
 from statefun.sdk.address import Address
-from statefun.sdk.raised import line_of
+from statefun.sdk.secrecy import reason
 from statefun.sdk.value_spec import ValueSpec
 
 ID_COLUMN = "id"
@@ -86,7 +86,8 @@ class StateEncoder:
             try:
                 values.apply({name: encoders[column].encode(cell)})
             except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
-                text = f"the value {name} of {self.typename}/{id_} does not fit its type: {line_of(error)}"
+                why = reason(error, self.columns[column].type)
+                text = f"the value {name} of {self.typename}/{id_} does not fit its type: {why}"
                 return b"", b"", None, text
         values.renew(expirations, values.values.keys(), self.now)
         wake = values.next_wake_up(self.now)

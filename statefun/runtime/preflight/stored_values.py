@@ -22,7 +22,7 @@ from statefun.runtime.checkpoint.declarations import (
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.raised import line_of
+from statefun.sdk.secrecy import reason
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
@@ -173,4 +173,4 @@ def _try(spec: ValueSpec, address: Address, value: TypedValue, group: _ValueGrou
         spec.type.decode(value.typename, value.value or b"")
     except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
         group.unreadable += 1
-        group.example = group.example or f"{address}: {line_of(error)}"
+        group.example = group.example or f"{address}: {reason(error, spec.type)}"

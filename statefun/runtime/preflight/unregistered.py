@@ -29,6 +29,7 @@ from statefun.runtime.terminal.table import counted
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.types import default_types
 
 logger = logging.getLogger("statefun")
 
@@ -87,7 +88,8 @@ def check_functions(
         day,
         with_present(previous.declarations, functions, log.newest() + 1),
         with_names(previous, functions),
-    )
+        previous.secret_types,
+    ).with_types(default_types.list())
 
 
 def _check_values(

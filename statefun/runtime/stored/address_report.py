@@ -20,7 +20,12 @@ from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.stored.committed_state import CommittedState
 from statefun.runtime.stored.known_values import KnownValues
-from statefun.runtime.stored.typed_values import Decoded, ValueDecoder, primitive_type
+from statefun.runtime.stored.typed_values import (
+    SECRET_VALUE,
+    Decoded,
+    ValueDecoder,
+    primitive_type,
+)
 from statefun.runtime.stored.undelivered import undelivered_rows
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
@@ -35,8 +40,8 @@ class StoredValue:
 
     name: str
     typename: str
-    size: int
-    """The size of the encoded value, in bytes."""
+    size: int | None
+    """The size of the encoded value, in bytes; None if the value is secret."""
     decoded: Decoded
     expires: int
     """When the value expires, in milliseconds since the epoch; 0 for never."""
@@ -48,7 +53,7 @@ class PendingMessage:
 
     typename: str
     size: int | None
-    """The size of the value in bytes; None for a record without a value."""
+    """The size of the value in bytes; None for a record without a value, and if the value is secret."""
     caller: Address | None
     """The address that has sent the message; None for a record of an ingress."""
     decoded: Decoded
@@ -152,6 +157,7 @@ class _Messages:
 
     def __init__(self, known: KnownValues) -> None:
         self._known = known
+        self._secret_types = known.secret_types()
 
     def of_retry(self, content: bytes) -> PendingMessage:
         """Return a message that waits in the state of its target."""
@@ -175,15 +181,19 @@ class _Messages:
     def _message(
         self, typename: str, value: bytes | None, caller: bytes, **facts: Any
     ) -> PendingMessage:
+        sender = self._known.present(address_of(caller)) if caller else None
+        if value is not None and typename in self._secret_types:
+            return PendingMessage(typename, None, sender, SECRET_VALUE, **facts)
         type_ = primitive_type(typename) or default_types.find(typename)
         decoded = Decoded(None) if value is None else ValueDecoder(type_).decode(typename, value)
         size = None if value is None else len(value)
-        sender = self._known.present(address_of(caller)) if caller else None
         return PendingMessage(typename, size, sender, decoded, **facts)
 
 
 def stored_value(value: AddressState.Value, address: Address, known: KnownValues) -> StoredValue:
-    """Return a value of an address, decoded."""
+    """Return a value of an address, decoded unless it is secret."""
+    if known.secrets(address.typename).hides(value.name, value.typename):
+        return StoredValue(value.name, value.typename, None, SECRET_VALUE, value.expires)
     decoder = known.decoder(address.typename, value.name, value.typename)
     decoded = decoder.decode(value.typename, value.value)
     return StoredValue(value.name, value.typename, len(value.value), decoded, value.expires)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from statefun.engine.clock import SystemClock
 from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.stored.known_values import Secrets
 from statefun.runtime.stored.typed_values import ValueDecoder
 from statefun.sdk.types import Type
 
@@ -31,7 +32,10 @@ def row_type(columns: TypedColumns) -> pa.StructType:
 
 
 def decoded_states(
-    columns: TypedColumns, states: Sequence[bytes], present_names: Mapping[str, str]
+    columns: TypedColumns,
+    states: Sequence[bytes],
+    present_names: Mapping[str, str],
+    secrets: Secrets,
 ) -> pa.StructArray:
     """Decode states to rows of :func:`row_type`; values that have expired are null.
 
@@ -39,6 +43,7 @@ def decoded_states(
         columns: the columns.
         states: the states of the addresses.
         present_names: the present names of values that were renamed, by their former names.
+        secrets: which values are left out.
     """
     now = SystemClock().now()
     decoders = {name: ValueDecoder(type_) for name, type_ in columns.values()}
@@ -46,7 +51,7 @@ def decoded_states(
     undecoded: list[list[tuple[str, dict[str, Any]]] | None] = [None] * len(states)
     for index, state in enumerate(states):
         for value in AddressState.FromString(state).values:
-            if 0 < value.expires <= now:
+            if 0 < value.expires <= now or secrets.hides(value.name, value.typename):
                 continue
             name = present_names.get(value.name, value.name)
             decoder = decoders.get(name)

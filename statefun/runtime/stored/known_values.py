@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from statefun.runtime.checkpoint.declarations import newest_declaration
+from statefun.runtime.checkpoint.declarations import newest_declaration, secret_names
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
 from statefun.runtime.checkpoint.renamed_functions import continued
@@ -18,7 +18,21 @@ from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
 from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.types import Type
+from statefun.sdk.types import Type, default_types
+
+
+@attrs.frozen
+class Secrets:
+    """The values of a function that must not be shown."""
+
+    names: frozenset[str] = frozenset()
+    """The present and former names of the secret values."""
+    types: frozenset[str] = frozenset()
+    """The typenames of the secret types, also for messages."""
+
+    def hides(self, name: str, value_type: str) -> bool:
+        """Return whether a value must not be shown, given its name and its typename."""
+        return name in self.names or value_type in self.types
 
 
 @attrs.frozen
@@ -131,6 +145,21 @@ class KnownValues:
         """Return the present names of a function's values that were renamed, by their former names."""
         function = self._functions.find(typename) if self._functions is not None else None
         return {} if function is None else function.renamed_values
+
+    def secret_types(self) -> frozenset[str]:
+        """Return the typenames of the secret types, as the program or the checkpoint says."""
+        own = {each.typename for each in default_types.list() if each.is_secret}
+        return self._known.secret_types | own
+
+    def secrets(self, typename: str) -> Secrets:
+        """Return which values of a function must not be shown, as the program or the checkpoint says."""
+        names = secret_names(self._known.declarations.get(self.stored_name(typename), {}))
+        function = self._functions.find(typename) if self._functions is not None else None
+        if function is not None:
+            own = {name for name, spec in function.specs.items() if spec.type.is_secret}
+            renamed = {former for former, name in function.renamed_values.items() if name in own}
+            names = names | own | renamed
+        return Secrets(names, self.secret_types())
 
     def decoder(self, typename: str, name: str, value_type: str) -> ValueDecoder:
         """Return the decoder for a stored value.

@@ -20,7 +20,7 @@ from statefun.runtime.spark_internals.arrow_functions import arrow_udf, spark_sc
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.runtime.stored.decoded_rows import UNDECODED, TypedColumns, decoded_states, row_type
-from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.known_values import KnownValues, Secrets
 from statefun.runtime.stored.stored_state import state_rows
 from statefun.runtime.stored.typed_values import primitive_type
 from statefun.sdk.errors import ConfigurationError
@@ -31,13 +31,14 @@ _ID = "id"
 _FOUND = "array<struct<name: string, typename: string>>"
 
 
-def state(
+def state(  # noqa: PLR0913 - each is a choice of users
     spark: SparkSession,
     checkpoint: str | Path,
     typename: str,
     *,
     at_batch: int | None = None,
     functions: StatefulFunctions = default_functions,
+    secrets: bool = False,
 ) -> DataFrame:
     """Return the state of all addresses of a function as a DataFrame, one row for each address with state.
 
@@ -51,6 +52,7 @@ def state(
         at_batch: the number of the micro-batch whose state is read; the newest committed one if not given.
         functions: the functions of the application, which declare the types of their values. Without the function,
             the checkpoint has the names of the values, and says which of them are of primitive types.
+        secrets: whether secret values have columns, too.
 
     Returns:
         The column ``id``, a column for each value, and a column ``undecoded``: a map, by name, of values that do not
@@ -76,7 +78,10 @@ def state(
     rows = state_rows(spark, folder, batch).where(target.endswith(suffix))
     id_ = F.left(target, F.length(target) - F.lit(len(suffix)))
     types = known.types(typename) or _found_types(rows)
-    return typed_rows(rows.select(id_.alias(_ID), "state"), types, known.present_values(typename))
+    hidden = Secrets() if secrets else known.secrets(typename)
+    return typed_rows(
+        rows.select(id_.alias(_ID), "state"), types, known.present_values(typename), hidden
+    )
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
@@ -98,7 +103,10 @@ def _names(states: pa.Array) -> pa.Array:
 
 
 def typed_rows(
-    rows: DataFrame, types: Mapping[str, Type[Any] | None], present_names: Mapping[str, str]
+    rows: DataFrame,
+    types: Mapping[str, Type[Any] | None],
+    present_names: Mapping[str, str],
+    secrets: Secrets,
 ) -> DataFrame:
     """Return a row with typed columns for each address of a function.
 
@@ -108,14 +116,16 @@ def typed_rows(
         rows: the ids and states of the addresses, in the columns ``id`` and ``state``.
         types: the types of the function's values, by name; None for an unknown type.
         present_names: the present names of values that were renamed, by their former names.
+        secrets: which values are left out.
     """
     columns: TypedColumns = {
         f"{name}_value" if name in {_ID, UNDECODED} else name: (name, type_)
         for name, type_ in types.items()
+        if name not in secrets.names
     }
 
     def decode_all(states: pa.Array) -> pa.Array:
-        return decoded_states(columns, states.to_pylist(), present_names)
+        return decoded_states(columns, states.to_pylist(), present_names, secrets)
 
     decode = arrow_udf(decode_all, spark_schema(pa.schema(list(row_type(columns)))))
     decoded = rows.select(_ID, decode("state").alias("values"))

@@ -60,6 +60,12 @@ class Decoded:
     """The value in the form of its column; the stored bytes if ``problem`` is not None or the type is unknown."""
     problem: str | None = None
     """Why the bytes do not decode; None if they do, or if nothing is known about their type."""
+    is_secret: bool = False
+    """Whether the value is secret; then ``value`` is None."""
+
+
+SECRET_VALUE = Decoded(None, is_secret=True)
+"""Stands for a value that must not be shown."""
 
 
 def primitive_type(typename: str) -> Type[Any] | None:

@@ -43,7 +43,8 @@ class RawValue:
         try:
             return cls(_DECODERS[encoding](text))
         except (binascii.Error, ValueError) as error:
-            raise ConfigurationError(f"{text!r} is not {encoding}: {error}") from error
+            # The text is not quoted: it may be that of a secret value.
+            raise ConfigurationError(f"the value is not {encoding}: {error}") from error
 
 
 def written_value(text: str, type_: Type[Any] | None) -> Any:

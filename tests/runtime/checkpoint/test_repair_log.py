@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import base64
 from datetime import datetime, timezone
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +26,8 @@ def stored(name: str, value: bytes, expires: int = 0) -> AddressState.Value:
 
 def change(name: str, before: bytes | None, after: bytes | None) -> Change:
     """Return a change of a value of Ada."""
-    sides = (None if each is None else stored(name, each, 7) for each in (before, after))
-    return Change(b"Ada\0t/f", name, *sides)
+    old, new = (None if each is None else stored(name, each, 7) for each in (before, after))
+    return Change(b"Ada\0t/f", name, old, new)
 
 
 values = st.none() | st.binary(max_size=8)
@@ -82,3 +84,36 @@ def test_a_damaged_repair_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match=r"repairs/1 is damaged"):
         RepairLog(Folder.at(tmp_path))
+
+
+def test_secret_values_stay_until_they_are_applied(tmp_path: Path) -> None:
+    """Only the new value is in the file, and only until then; who changed which value when stays for ever."""
+    log = RepairLog(Folder.at(tmp_path))
+    pin = attrs.evolve(change("pin", b"old-secret", b"new-secret"), is_secret=True)
+    log.accept("ada@host", NOW, [pin, change("a", b"before", b"after")])
+    log.accept("ada@host", NOW, [pin])
+
+    def contents() -> list[bytes]:
+        files = (tmp_path / "repairs" / name for name in ("1", "3"))
+        return [file.read_bytes() for file in files]
+
+    def has(secret: bytes) -> list[bool]:
+        return [base64.b64encode(secret) in content for content in contents()]
+
+    assert has(b"old-secret") == [False, False]
+    assert has(b"new-secret") == [True, True]
+    set_, *_ = log.messages(0, 3)
+    assert AddressState.Value.FromString(set_.value).value == b"new-secret"
+
+    log.forget(2)
+
+    assert has(b"new-secret") == [False, True]
+    first, second = RepairLog(Folder.at(tmp_path)).repairs()
+    assert first.changes[0] == attrs.evolve(
+        pin, before=stored("pin", b"", 7), after=stored("pin", b"", 7)
+    )
+    assert first.changes[1] == change("a", b"before", b"after")
+    assert second.changes[0].after == pin.after
+    written = contents()
+    log.forget(2)
+    assert contents() == written

@@ -107,5 +107,5 @@ def test_bytes_are_written_in_base64_or_hex() -> None:
     with pytest.raises(ValueError, match="it does not decode as"):
         encoded_value(RawValue(b"\xff"), IntType, IntType.typename)
     for text, encoding in (("A", "base64"), ("0", "hex"), ("zz", "hex")):
-        with pytest.raises(ConfigurationError, match=f"'{text}' is not {encoding}"):
+        with pytest.raises(ConfigurationError, match=f"the value is not {encoding}"):
             RawValue.of(text, encoding)

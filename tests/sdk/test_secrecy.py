@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of secret types are in no text that statefun makes."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+
+from statefun import (
+    Address,
+    Context,
+    DefinitionError,
+    IntType,
+    Message,
+    State,
+    StateDecodeError,
+    StatefulFunctions,
+    StringType,
+    Type,
+    TypedValue,
+    ValueDecodeError,
+    ValueSpec,
+    make_json_type,
+    message_builder,
+    secret_type,
+    simple_type,
+    state_value,
+)
+from statefun.sdk.encoding import encoded
+from statefun.sdk.invocation import invoke
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch
+from statefun.sdk.raised import traceback_of
+from statefun.sdk.types import default_types
+from statefun.sdk.values import Values
+
+PLANTED = "hunter2-4711"
+
+
+@attrs.frozen
+class Card:
+    """A card."""
+
+    number: int
+
+
+def _refused(value: Any) -> Any:
+    raise ValueError(f"no card: {value!r}")
+
+
+class Login:
+    """A class with a type of its own."""
+
+
+class Account(State):
+    """A state with a secret value."""
+
+    visits: int = 0
+    password: str = state_value(default="", secret=True)
+    cards: list[Card] = state_value(default_factory=list, secret=True)
+
+
+@pytest.fixture
+def refusing() -> Type[Any]:
+    """Return a secret type whose functions quote the value that they refuse."""
+    return secret_type(simple_type("test.secrets/Refusing", _refused, _refused))
+
+
+def hides(error: BaseException) -> bool:
+    """Return whether neither the text nor the traceback of an error has the planted secret."""
+    return PLANTED not in f"{error}{traceback_of(error)}"
+
+
+def test_the_text_of_a_state_has_no_secret() -> None:
+    """The names of its values stay."""
+    account = Account(visits=1, password=PLANTED, cards=[Card(4711)])
+
+    assert repr(account) == "Account(visits=1, password=(secret), cards=(secret))"
+    assert (account.password, account.cards) == (PLANTED, [Card(4711)])
+
+
+def test_a_value_is_secret_without_its_type_being_so() -> None:
+    """All other texts stay as they are."""
+    assert ValueSpec("pin", StringType, secret=True).type.is_secret
+    assert not StringType.is_secret
+    assert not ValueSpec("name", StringType).type.is_secret
+    upgraded = ValueSpec("pin", StringType, upgrades={IntType: str}, secret=True).type
+    assert upgraded.is_secret
+    assert upgraded.decode(IntType.typename, IntType.serializer().serialize(7)) == "7"
+
+
+def test_a_secret_type_is_registered_instead_of_the_former_one() -> None:
+    """It encodes and decodes as before, also in another process; statefun's own types are never secret."""
+    plain = make_json_type("test.secrets/Card", Card)
+    secret = secret_type(plain)
+
+    assert default_types.find("test.secrets/Card") is secret
+    assert default_types.of_class(Card) == (secret,)
+    assert default_types.is_secret("test.secrets/Card")
+    assert not default_types.is_secret("test.secrets/Unknown")
+    copied = pickle.loads(pickle.dumps(secret))
+    assert copied.is_secret
+    assert copied.decode("test.secrets/Card", b'{"number": 1}') == Card(1)
+    assert not plain.is_secret
+    with pytest.raises(DefinitionError, match="declare the values of functions with secret=True"):
+        secret_type(StringType)
+
+
+def test_errors_about_stored_values_quote_no_secret(refusing: Type[Any]) -> None:
+    """Neither when a value is read nor when it is written, nor in their tracebacks."""
+    values = Values(
+        {"pin": ValueSpec("pin", refusing)},
+        {"pin": TypedValue(refusing.typename, PLANTED.encode())},
+    )
+    with pytest.raises(StateDecodeError, match="does not decode as") as read:
+        values.read("pin")
+    with pytest.raises(DefinitionError, match="does not encode as") as written:
+        values.write("pin", PLANTED)
+
+    assert hides(read.value)
+    assert hides(written.value)
+    assert "ValueError" in str(read.value), "the class of the exception helps"
+    with pytest.raises(DefinitionError) as plain:
+        encoded(PLANTED, IntType)
+    assert not hides(plain.value), "values that are not secret are still quoted"
+
+
+def test_errors_about_messages_quote_no_secret(refusing: Type[Any]) -> None:
+    """If the type that decodes is secret, or that which the message names."""
+    message = Message("t/f", "Ada", TypedValue(refusing.typename, PLANTED.encode()))
+    plain = simple_type("test.secrets/Plain", _refused, _refused)
+    for type_ in (refusing, plain):
+        with pytest.raises(ValueDecodeError) as caught:
+            message.as_type(type_)
+        assert hides(caught.value)
+    with pytest.raises(DefinitionError) as sent:
+        message_builder("t/f", "Ada", value=PLANTED, value_type=refusing)
+    assert hides(sent.value)
+    other = Message("t/f", "Ada", TypedValue(plain.typename, PLANTED.encode()))
+    with pytest.raises(ValueDecodeError) as shown:
+        other.as_type(plain)
+    assert not hides(shown.value)
+
+
+def test_errors_of_handlers_quote_no_secret() -> None:
+    """Also if the annotation of a handler has chosen the type."""
+    secret_type(simple_type("test.secrets/Login", _refused, _refused, python_type=Login))
+    functions = StatefulFunctions()
+
+    @functions.bind("test.secrets/login")
+    def login(_ctx: Context, _value: Login) -> None: ...
+
+    invocation = Invocation(None, TypedValue("test.secrets/Login", PLANTED.encode()))
+    batch = InvocationBatch(Address("test.secrets/login", "Ada"), {}, [invocation])
+    (failure,) = invoke(functions.for_typename("test.secrets/login"), batch).failures
+
+    assert isinstance(failure.error, ValueDecodeError)
+    assert hides(failure.error)
+    assert PLANTED not in failure.traceback
