@@ -28,7 +28,9 @@ from statefun.module.model import (
 )
 from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.kafka.client import read_committed
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
@@ -37,7 +39,7 @@ from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.runtime.stored.stored_state import stored_state
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, KafkaError
-from statefun.sdk.times import from_epoch_millis
+from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type
 from statefun.testing.in_process import START
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
@@ -153,13 +155,15 @@ class SparkApplication(TestedApplication):
             )
         self._write(self._sent[kinds].topic, id.encode(), argument.value, {})
 
-    def produce(
+    def produce(  # noqa: PLR0913 - the parts of a record
         self,
         topic: str,
         key: Content,
         value: Content,
         *,
         headers: Mapping[str, Content] | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
     ) -> None:
         """Write a record to a topic that an ingress reads; ``drain`` processes it."""
         topics = {
@@ -171,6 +175,10 @@ class SparkApplication(TestedApplication):
             raise not_read(self._declared, topic)
         for each in topics:
             self._write(each, as_bytes(key), as_bytes(value), headers or {})
+            if timestamp is not None:
+                self._pending[-1]["timestamp"] = to_epoch_millis(timestamp)
+            if partition is not None:
+                self._pending[-1]["partition"] = partition
 
     def _write(
         self,
@@ -219,6 +227,15 @@ class SparkApplication(TestedApplication):
     def next_timer(self) -> datetime | None:
         """The due time of the next delayed message after the last ``drain``; None if no message waits."""
         return self._next_timer
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark after the last ``drain``, in UTC; None if there is none."""
+        log = CommitLog(self._settings.checkpoint)
+        event = feedback_offset(log, log.newest()).event
+        if event is None or event.watermark is None:
+            return None
+        return from_epoch_millis(event.watermark)
 
     def _set_time(self, now: datetime) -> None:
         self._clock.set(now.timestamp())

@@ -63,6 +63,8 @@ class AddressValues:
     """The call that has left its micro-batch, if any; all messages of the address wait for its result."""
     lost: int = 0
     """How many times in a row the process of a long call of the address has ended during the call."""
+    held: int | None = None
+    """The event time at which the waiting messages hold the watermark; None if they do not hold it."""
     _overflowed_in: int = _NEVER
     """The newest micro-batch in which a message could not be immediate, and went through the outbox.
 
@@ -110,6 +112,7 @@ class AddressValues:
             or state.lost
             or state.HasField("stored")
             or state.HasField("under_way")
+            or state.HasField("held")
         ):
             self._read_waiting(state)
         if state.HasField("trouble"):
@@ -124,6 +127,8 @@ class AddressValues:
         self.waiting_size = sum(map(len, self.waiting))
         self.under_way = UnderWay.of(state)
         self.lost = state.lost
+        if state.HasField("held"):
+            self.held = state.held
         if state.HasField("stored"):
             numbers = state.stored
             chunks = self.chunks
@@ -238,6 +243,11 @@ class AddressValues:
             self.changed = True
         return messages
 
+    def hold(self, event_time: int | None) -> None:
+        """Set the event time at which the waiting messages hold the watermark; None if they do not hold it."""
+        self.changed = self.changed or event_time != self.held
+        self.held = event_time
+
     def end_call(self) -> UnderWay:
         """Remove the long call from the state, as the call is over, and return it."""
         if self.under_way is None:
@@ -303,6 +313,8 @@ class AddressValues:
             state.waiting.extend(self.waiting)
             state.waiting_until = self.waiting_until
             state.lost = self.lost
+            if self.held is not None:
+                state.held = self.held
         if self.under_way is not None:
             self.under_way.put(state)
         if chunks:

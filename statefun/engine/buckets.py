@@ -58,13 +58,17 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def send(row: Row, effects: Effects) -> None:
-    """Send a message to its target without a delay."""
+    """Send a message to its target without a delay; until its delivery, it holds the watermark at its event time."""
     effects.messages.append(row)
+    if row.event_time is not None:
+        effects.hold(row.event_time, row.target)
 
 
 def release(message: Entry, effects: Effects) -> None:
     """Send a delayed message to its target; its due time and sequence number decide its place in the order."""
-    send(Row(message.target, message.caller, RELEASED, message.SerializeToString()), effects)
+    event_time = message.event_time if message.HasField("event_time") else None
+    content = message.SerializeToString()
+    send(Row(message.target, message.caller, RELEASED, content, None, event_time), effects)
 
 
 def run_bucket(group: Group, effects: Effects) -> None:

@@ -113,12 +113,14 @@ def _sent(message: Message) -> CallResult.Sent:
         value_typename=typename,
         value=value,
         trace=message.trace,
+        event_time=message.event_time,
     )
 
 
 def _message(sent: CallResult.Sent) -> Message:
     message = Message(sent.typename, sent.id, TypedValue(sent.value_typename, sent.value))
     message.trace = sent.trace if sent.HasField("trace") else None
+    message.event_time = sent.event_time if sent.HasField("event_time") else None
     return message
 
 

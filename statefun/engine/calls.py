@@ -141,8 +141,36 @@ def batch_of(
 ) -> InvocationBatch:
     """Return an invocation batch that can look up its messages' ingress records in rows and retry envelopes."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
-    parts = address, group.values.values, invocations, look_up, NO_TROUBLE, False, None
+    times = None
+    if group.columns.times is not None:
+        times = _event_times(group.columns.times, len(invocations), rows, retried)
+    state = group.values.values
+    parts = address, state, invocations, look_up, NO_TROUBLE, False, None, times, None
     return _make_batch(parts)
+
+
+def _event_times(
+    times: Sequence[int | None],
+    count: int,
+    rows: Sequence[int],
+    retried: Mapping[int, RetriedMessage],
+) -> list[int | None]:
+    """Return the event times of a call's messages.
+
+    Args:
+        times: the event times of all rows of the group's columns.
+        count: the number of messages.
+        rows: the row of each message.
+        retried: the retry envelopes in which messages have waited, by the message's index in the call.
+    """
+    found: list[int | None] = []
+    for index in range(count):
+        again = retried.get(index)
+        if again is None:
+            found.append(times[rows[index]])
+        else:
+            found.append(again.event_time if again.HasField("event_time") else None)
+    return found
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
@@ -208,6 +236,7 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
 
 def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
     """Yield the messages of a call from index ``first`` on as retry envelopes, the form in which they wait."""
+    times = call.batch.times
     for index in range(first, len(call.batch.invocations)):
         again = call.retried.get(index)
         if again is not None:
@@ -223,6 +252,7 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
             record=call.record(index),
             trace=trace,
             encoded=call.was_encoded(index),
+            event_time=None if times is None else times[index],
         ).SerializeToString()
 
 
@@ -239,14 +269,16 @@ def waiting_row(group: Group, row: int) -> bytes:
         record=columns.record(row),
         trace=columns.trace[row],
         encoded=columns.is_encoded(row),
+        event_time=columns.time(row),
     ).SerializeToString()
 
 
 def retry_of(row: Row) -> bytes:
     """Return a message between functions as a retry envelope, the form in which messages wait."""
-    _, caller, typename, value, trace = row
-    again = RetriedMessage(caller=caller, typename=typename, value=value, trace=trace)
-    return again.SerializeToString()
+    _, caller, typename, value, trace, event_time = row
+    return RetriedMessage(
+        caller=caller, typename=typename, value=value, trace=trace, event_time=event_time
+    ).SerializeToString()
 
 
 def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
@@ -265,6 +297,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
         trace,
         call.was_encoded(failed.index),
         call.left,
+        None if call.batch.times is None else call.batch.times[failed.index],
     )
 
 
@@ -276,7 +309,15 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
         is_encoded = columns.is_encoded(row)
         record = columns.record(row)
         return FailedMessage(
-            group.key, caller, typename, value, record, error, cause, is_encoded=is_encoded
+            group.key,
+            caller,
+            typename,
+            value,
+            record,
+            error,
+            cause,
+            is_encoded=is_encoded,
+            event_time=columns.time(row),
         )
     return failed_again(group, value, error)
 
@@ -295,4 +336,5 @@ def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedM
         again.attempts + 1,
         trace=again.trace or None,
         is_encoded=again.encoded,
+        event_time=again.event_time if again.HasField("event_time") else None,
     )

@@ -242,4 +242,5 @@ def _release(name: str, group: Group, effects: Effects) -> None:
 
 def _row(message: Entry) -> Row:
     trace = message.trace or None
-    return Row(message.target, message.caller, message.typename, message.value, trace)
+    event_time = message.event_time if message.HasField("event_time") else None
+    return Row(message.target, message.caller, message.typename, message.value, trace, event_time)

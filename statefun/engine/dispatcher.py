@@ -27,6 +27,7 @@ from statefun.engine.calls import (
 from statefun.engine.clock import BatchClock
 from statefun.engine.deserializing import deserialized
 from statefun.engine.effects import Effects, egress_row
+from statefun.engine.event_times import TaskTimes
 from statefun.engine.failed_messages import FailedMessages
 from statefun.engine.failures import RETRY, FailureCounts, Failures
 from statefun.engine.groups import OWN_PREFIX, Group
@@ -43,15 +44,8 @@ from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.errors import (
-    UnknownFunctionError,
-)
-from statefun.sdk.invocation_batch import (
-    InvocationBatch,
-    InvocationResult,
-    Postponed,
-    Turn,
-)
+from statefun.sdk.errors import UnknownFunctionError
+from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult, Postponed, Turn
 from statefun.sdk.stateful_function import StatefulFunction
 
 _SEQUENCE_BITS = 32
@@ -78,10 +72,14 @@ class Dispatcher:
         counts: FailureCounts | None = None,
         runner: CallRunner | None = None,
         run: str = "",
+        watermark: int | None = None,
     ) -> None:
         self._functions = program.functions
         self._names = PresentNames(program.functions)
         self._routes = program.routes
+        self._watermark = watermark
+        self._times = TaskTimes(program.routes, watermark, clock.begun)
+        self._has_times = bool(program.routes.event_times)
         self._clock = clock
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence)
@@ -120,6 +118,8 @@ class Dispatcher:
     def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         async_calls: list[Call | PendingCall] = []
         for group in groups:
+            if self._has_times:
+                self._times.begin(group, effects)
             call = self._run_plain(group, self._first_call(group, effects), effects)
             if call is None:
                 yield self._settled(group, effects)
@@ -151,6 +151,8 @@ class Dispatcher:
             chunks.settle_chunks(values, group.key, effects)
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
+        if self._has_times:
+            self._times.settle(group)
         return group
 
     def _has_to_wait(self, values: AddressValues) -> bool:
@@ -178,6 +180,8 @@ class Dispatcher:
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call as its function sees it."""
         batch = self._names.batch(visible_batch(self._routes, call))
+        if self._has_times:
+            batch = batch._replace(watermark=self._watermark)
         if call.function.transport is None:
             return batch
         return self._transports.with_history(call, batch)
@@ -266,6 +270,8 @@ class Dispatcher:
             The other rows of the group, and the typenames of the engine's own messages in all of its rows.
         """
         rows: Sequence[int] = range(group.start, group.end)
+        if group.columns.untimed:
+            rows = self._failed.without_untimed(group, effects)
         if not group.columns.has_own:
             return rows, ()
         typenames = group.columns.typename[group.start : group.end]
@@ -366,6 +372,8 @@ class Dispatcher:
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Collect the messages and records of a call, in the order of Apache Flink Stateful Functions."""
+        if call.function.transport is not None and call.batch.times is not None:
+            self._transports.give_times(call, result)
         for message in result.messages:
             row = self._sender.row(call.key, message)
             runs_anywhere = self._sender.runs_anywhere(message.target_typename)
@@ -382,4 +390,6 @@ class Dispatcher:
         counts.invocations = self._invocations
         self._transports.report(counts)
         self._left.report(counts)
+        if self._has_times:
+            self._times.report(counts)
         return counts

@@ -16,6 +16,8 @@ PIECE_BYTES = 16 * 1024 * 1024
 
 Spark reads an Arrow batch as a whole, into memory outside of its heap, and this memory is small. And a column
 of a batch holds 2 GiB at most, while one invocation may send more than that."""
+NO_TIME: Final = -(1 << 62)
+"""An event time, in milliseconds since the epoch, that is before all others."""
 _NUMBER_BYTES: Final = 4
 """The approximate size of a number or of a null, in bytes."""
 
@@ -80,6 +82,16 @@ class Effects:
         self.messages = EffectRows()
         self.buckets: set[int] = set()
         """The numbers of the timer buckets to which some of the messages go."""
+        self.oldest: tuple[int, bytes] | None = None
+        """The earliest event time of all messages that hold the watermark, in milliseconds since the epoch,
+        and the key of the message's target; None if no message holds the watermark."""
+        self.watermark = NO_TIME
+        """The watermark, in milliseconds since the epoch: messages with an earlier event time do not hold it."""
+
+    def hold(self, event_time: int, target: bytes) -> None:
+        """Take note of a message with an event time, which holds the watermark until it is delivered."""
+        if event_time >= self.watermark and (self.oldest is None or event_time < self.oldest[0]):
+            self.oldest = event_time, target
 
     def __bool__(self) -> bool:
         return bool(self.messages) or any(self.egress.values())

@@ -48,6 +48,18 @@ class FailedMessages:
             policy = self._failures.policies.unregistered
         self._failures.handle(failed, policy, effects)
 
+    def without_untimed(self, group: Group, effects: Effects) -> list[int]:
+        """Apply the failure policy to records whose event time cannot be read; return the other rows of a group."""
+        others = []
+        for row in range(group.start, group.end):
+            error = group.columns.untimed.get(row)
+            if error is None:
+                others.append(row)
+            else:
+                failed = failed_row(group, row, error)
+                self._failures.handle(failed, self._route_policy(failed), effects)
+        return others
+
     def rejected(self, name: str, group: Group, effects: Effects) -> None:
         """Apply the failure policy to the records of a group, which no function can receive.
 
@@ -67,9 +79,11 @@ class FailedMessages:
         error = token_in_use(sender, token)
         function = self._functions.find(sender.typename)
         policies = self._failures.policies
-        target, caller, typename, value, trace = message
+        target, caller, typename, value, trace, event_time = message
         cause = type(error).__name__
-        failed = FailedMessage(target, caller, typename, value, None, error, cause, trace=trace)
+        failed = FailedMessage(
+            target, caller, typename, value, None, error, cause, trace=trace, event_time=event_time
+        )
         policy = policies.last_resort(function.on_failure if function else None)
         self._failures.handle(failed, policy, effects)
 

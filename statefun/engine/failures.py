@@ -72,6 +72,8 @@ class FailedMessage(NamedTuple):
     """Whether the value is that of a record that no deserializer has decoded yet."""
     long_call_since: int = 0
     """When the call with the message left its micro-batch, in milliseconds since the epoch; 0 if it did not."""
+    event_time: int | None = None
+    """The event time of the message, in milliseconds since the epoch; None if it has none."""
 
     @property
     def kind(self) -> str:
@@ -198,6 +200,7 @@ class Failures:
             record=failed.record,
             trace=failed.trace,
             encoded=failed.is_encoded,
+            event_time=failed.event_time,
         )
         wait = in_milliseconds(policy.backoff) * 2 ** (failed.attempts - 1)
         row = Row(failed.target, failed.caller or b"", RETRY, message.SerializeToString())

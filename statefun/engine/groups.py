@@ -16,6 +16,7 @@ from statefun.engine.origin import headers_of, original
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import Address
+from statefun.sdk.errors import RecordError
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
@@ -42,6 +43,7 @@ class Columns:
         trace: the trace-context headers, or None.
         flags: the facts about each row, as bits; see ``row_flags``.
         cell: returns the cell of a further column, given the name of the column and the row.
+        column: returns all cells of a further column, given its name; None if nobody asks for event times.
     """
 
     def __init__(  # noqa: PLR0913 - a row has so many
@@ -53,6 +55,7 @@ class Columns:
         flags: Sequence[int],
         *,
         cell: Callable[[str, int], Any],
+        column: Callable[[str], Sequence[Any]] | None = None,
     ) -> None:
         self.caller = caller
         self.typename = typename
@@ -60,6 +63,11 @@ class Columns:
         self.trace = trace
         self.flags = flags
         self.cell = cell
+        self.column = column
+        self.times: Sequence[int | None] | None = None
+        """The event times of all rows, in milliseconds since the epoch; None if no ingress declares event time."""
+        self.untimed: dict[int, RecordError] = {}
+        """The errors of the records whose event time cannot be read, by row."""
         self._invocations: list[Invocation] | None = None
         self._records: dict[int, RecordOrigin | None] = {}
         """The origins that were asked for, by row: a long call asks twice."""
@@ -84,6 +92,10 @@ class Columns:
             callers = [address_of(key) if key else None for key in self.caller]
         arguments = map(_make_value, zip(self.typename, self.value, strict=True))
         return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
+
+    def time(self, row: int) -> int | None:
+        """Return the event time of a row, in milliseconds since the epoch; None if it has none."""
+        return None if self.times is None else self.times[row]
 
     def is_encoded(self, row: int) -> bool:
         """Return whether a row holds an ingress record that no deserializer has decoded yet."""

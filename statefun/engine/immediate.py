@@ -81,15 +81,18 @@ class ImmediateMessages:
             return None
         key = messages[0].target
         invocations = []
+        times: list[int | None] = []
         while messages and messages[0].target == key:
-            _, _, typename, value, trace = messages.popleft()
+            _, _, typename, value, trace, event_time = messages.popleft()
             invocations.append(Invocation(sender, TypedValue(typename, value), trace))
+            times.append(event_time)
         address = address_of(key)
         function = self._functions.for_typename(address.typename)
         if function.stored_as:
             address = function.address(address.id)
         state = values.values if key == group.key else {}
-        batch = InvocationBatch(address, state, invocations)
+        has_times = group.columns.times is not None
+        batch = InvocationBatch(address, state, invocations, times=times if has_times else None)
         return Call(group, key, function, batch, ())
 
     def give_up(self, group: Group) -> list[bytes]:

@@ -8,10 +8,12 @@ from hashlib import blake2b
 
 import attrs
 
+from statefun.module.event_time import EventTime
 from statefun.module.model import Module
 from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import TypeName
+from statefun.sdk.times import in_milliseconds
 
 _NUMBER_BYTES = 6  # pandas converts a column of integers with nulls to floats, which have 53 bits
 
@@ -32,11 +34,29 @@ def _changes_topics(routes: RecordRoutes) -> bool:
 
 
 @attrs.frozen
+class EventRoute:
+    """A route whose records have event times."""
+
+    ingress: str
+    """The id of the ingress."""
+    settings: EventTime
+    value_type: str
+    """The typename of the records' values; empty if a deserializer makes the values of messages from them."""
+
+    @property
+    def max_future(self) -> int:
+        """How far a record may be ahead of the clock, in milliseconds."""
+        return in_milliseconds(self.settings.max_future)
+
+
+@attrs.frozen
 class RecordRoutes:
     """The routes of all ingresses."""
 
     by_number: Mapping[int, TopicRoute] = attrs.field(factory=dict)
     """The routes by number; a route without a failure policy has that of its ingress."""
+    event_times: Mapping[int, EventRoute] = attrs.field(factory=dict)
+    """The routes of ingresses that declare event time, by number."""
     change_topics: bool = attrs.field(
         init=False, default=attrs.Factory(_changes_topics, takes_self=True)
     )
@@ -52,7 +72,17 @@ class RecordRoutes:
                 )
                 for ingress in module.routed
                 for route in ingress.topics
-            }
+            },
+            {
+                route_number(ingress.id, route): EventRoute(
+                    str(ingress.id),
+                    ingress.event_time,
+                    "" if route.deserializer else str(route.value_type),
+                )
+                for ingress in module.ingresses
+                if ingress.event_time is not None
+                for route in ingress.topics
+            },
         )
 
     def route_of(self, origin: RecordOrigin) -> TopicRoute | None:

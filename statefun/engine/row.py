@@ -17,3 +17,5 @@ class Row(NamedTuple):
     value: Any
     """The encoded value: bytes; None for a message without a value."""
     trace: str | None = None
+    event_time: int | None = None
+    """The event time, in milliseconds since the epoch; None if the message has none, or does not hold the watermark."""

@@ -86,7 +86,7 @@ class Sender:
     def row(self, caller: bytes, message: Message) -> Row:
         """Return a message that the address with the key ``caller`` sends, as a row."""
         target = message.target_id.encode() + self._target_of(message).suffix
-        return Row(target, caller, *message.typed_value, message.trace)
+        return Row(target, caller, *message.typed_value, message.trace, message.event_time)
 
     def _target_of(self, message: Message) -> _Target:
         """Return the facts about the function to which a message is sent.

@@ -24,6 +24,7 @@ from statefun.engine.immediate import ImmediateMessages
 from statefun.engine.renamed import PresentNames
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address, TypeName
+from statefun.sdk.context import DelayedMessage
 from statefun.sdk.invocation_batch import (
     InvocationBatch,
     InvocationResult,
@@ -169,6 +170,18 @@ class TransportCalls:
         values.keep_waiting(messages[:most])
         values.later = messages[most:]
         values.is_held_back = True
+
+    def give_times(self, call: Call, result: InvocationResult) -> None:
+        """Give the messages of an endpoint the earliest event time of the call's messages.
+
+        A reply does not say in which invocation a message was sent.
+        """
+        least = min((each for each in call.batch.times or () if each is not None), default=None)
+        for message in result.messages:
+            message.event_time = least
+        for delayed in result.delayed:
+            if isinstance(delayed, DelayedMessage):
+                delayed.message.event_time = least
 
     def leave_own(self, group: Group) -> None:
         """For the next micro-batch, keep the immediate messages that an address has sent itself; see ``give_up``."""

@@ -155,6 +155,43 @@ class KafkaIngressBuilder(ComponentBuilder):
         """Set where reading stops: before the record at which a start at this position would begin."""
         return self._with(stopPosition=position.spec)
 
+    def with_event_time(  # noqa: PLR0913 - the keys of eventTime
+        self,
+        *,
+        field: str | None = None,
+        out_of_order: timedelta | None = None,
+        idle: timedelta | None = None,
+        max_future: timedelta | None = None,
+        max_hold: timedelta | None = None,
+        when_all_idle: str | None = None,
+    ) -> KafkaIngressBuilder:
+        """Give the records event times, which move the watermark; arguments are as ``eventTime`` in a module file.
+
+        Args:
+            field: the field of the value that has the event time; if not given, the record's timestamp.
+            out_of_order: by how much a record may be older than the newest one of its partition.
+            idle: how long a partition must have been read to its end until the watermark does not wait for it.
+            max_future: how far a record may be ahead of the clock and still move the watermark.
+            max_hold: how long messages between functions can keep the watermark from rising.
+            when_all_idle: ``hold`` or ``follow``, which lets the watermark follow the clock.
+        """
+        durations = {
+            "outOfOrder": out_of_order,
+            "idle": idle,
+            "maxFuture": max_future,
+            "maxHold": max_hold,
+        }
+        settings: dict[str, Any] = {
+            name: f"{each // timedelta(milliseconds=1)}ms"
+            for name, each in durations.items()
+            if each is not None
+        }
+        if field is not None:
+            settings["field"] = field
+        if when_all_idle is not None:
+            settings["whenAllIdle"] = when_all_idle
+        return self._with(eventTime=settings)
+
     def with_auto_offset_reset_position(
         self, position: model.AutoOffsetReset | str
     ) -> KafkaIngressBuilder:

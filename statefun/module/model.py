@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
+from statefun.module.event_time import EventTime
 from statefun.module.location import Location
 from statefun.module.topic_routes import TopicRoute, TransformedTopic, names_only
 from statefun.sdk.address import TypeName
@@ -98,6 +99,8 @@ class KafkaIngress:
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     stop_position: StopPosition | None = None
     """The position at which reading stops, computed anew at every start; None: reading never stops."""
+    event_time: EventTime | None = None
+    """How the records get their event times; None: they have none."""
 
     @property
     def label(self) -> str:
@@ -298,6 +301,13 @@ class Module:
         """The settings of each egress of the playground: its topics, and where clients get its records."""
         settings = [egress.settings for egress in self.connector_egresses]
         return tuple(each for each in settings if isinstance(each, PlaygroundDoor))
+
+    @property
+    def event_times(self) -> Mapping[str, EventTime]:
+        """The settings of event time, by the id of each ingress that declares them."""
+        return {
+            str(each.id): each.event_time for each in self.ingresses if each.event_time is not None
+        }
 
     @property
     def has_ingress(self) -> bool:

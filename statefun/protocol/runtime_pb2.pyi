@@ -164,6 +164,7 @@ class AddressState(_message.Message):
     STORED_FIELD_NUMBER: _builtins.int
     UNDER_WAY_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     wake: _builtins.int
     """when a wake-up is pending that deletes what has expired; 0: none"""
     crowded: _builtins.int
@@ -174,6 +175,8 @@ class AddressState(_message.Message):
     """when to try again, in milliseconds since the epoch; 0: now"""
     lost: _builtins.int
     """how often the process of such a call has ended before it had answered, in a row"""
+    held: _builtins.int
+    """The event time at which the waiting messages hold the watermark, in milliseconds since the epoch."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
     @_builtins.property
@@ -206,14 +209,20 @@ class AddressState(_message.Message):
         stored: Global___AddressState.Stored | None = ...,
         under_way: Global___AddressState.UnderWay | None = ...,
         lost: _builtins.int = ...,
+        held: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "_held", b"_held", "crowded", b"crowded", "held", b"held", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "lost", b"lost", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "_held", b"_held", "crowded", b"crowded", "held", b"held", "lost", b"lost", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__crowded: _TypeAlias = _typing.Literal["crowded"]  # noqa: Y015
     _WhichOneofArgType__crowded: _TypeAlias = _typing.Literal["_crowded", b"_crowded"]  # noqa: Y015
+    _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
+    _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__crowded) -> _WhichOneofReturnType__crowded | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held) -> _WhichOneofReturnType__held | None: ...
 
 Global___AddressState: _TypeAlias = AddressState  # noqa: Y015
 
@@ -351,6 +360,7 @@ class DelayedMessage(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     target: _builtins.bytes
@@ -361,6 +371,8 @@ class DelayedMessage(_message.Message):
     """trace-context headers, 'name=value', a line each"""
     sequence: _builtins.int
     """larger than those of what the same address sent before; or 0"""
+    event_time: _builtins.int
+    """that of the message's cause, in milliseconds since the epoch"""
     def __init__(
         self,
         *,
@@ -371,13 +383,19 @@ class DelayedMessage(_message.Message):
         value: _builtins.bytes = ...,
         trace: _builtins.str | None = ...,
         sequence: _builtins.int = ...,
+        event_time: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "trace", b"trace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "event_time", b"event_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "caller", b"caller", "due", b"due", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "caller", b"caller", "due", b"due", "event_time", b"event_time", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__event_time: _TypeAlias = _typing.Literal["event_time"]  # noqa: Y015
+    _WhichOneofArgType__event_time: _TypeAlias = _typing.Literal["_event_time", b"_event_time"]  # noqa: Y015
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event_time) -> _WhichOneofReturnType__event_time | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
 
 Global___DelayedMessage: _TypeAlias = DelayedMessage  # noqa: Y015
@@ -608,6 +626,7 @@ class Retry(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     ENCODED_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """so far"""
     caller: _builtins.bytes
@@ -619,6 +638,8 @@ class Retry(_message.Message):
     """as in DelayedMessage"""
     encoded: _builtins.bool
     """the value is a record's, which its route's deserializer has not read yet"""
+    event_time: _builtins.int
+    """milliseconds since the epoch; missing: the message has none"""
     @_builtins.property
     def record(self) -> Global___RecordOrigin:
         """of a message from an ingress"""
@@ -633,15 +654,20 @@ class Retry(_message.Message):
         record: Global___RecordOrigin | None = ...,
         trace: _builtins.str | None = ...,
         encoded: _builtins.bool = ...,
+        event_time: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "record", b"record", "trace", b"trace", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "_value", b"_value", "event_time", b"event_time", "record", b"record", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "attempts", b"attempts", "caller", b"caller", "encoded", b"encoded", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "_value", b"_value", "attempts", b"attempts", "caller", b"caller", "encoded", b"encoded", "event_time", b"event_time", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__event_time: _TypeAlias = _typing.Literal["event_time"]  # noqa: Y015
+    _WhichOneofArgType__event_time: _TypeAlias = _typing.Literal["_event_time", b"_event_time"]  # noqa: Y015
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event_time) -> _WhichOneofReturnType__event_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
     @_typing.overload
@@ -694,6 +720,7 @@ class CallResult(_message.Message):
         VALUE_TYPENAME_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
         TRACE_FIELD_NUMBER: _builtins.int
+        EVENT_TIME_FIELD_NUMBER: _builtins.int
         typename: _builtins.str
         """of the target"""
         id: _builtins.str
@@ -702,6 +729,8 @@ class CallResult(_message.Message):
         value: _builtins.bytes
         trace: _builtins.str
         """as in DelayedMessage"""
+        event_time: _builtins.int
+        """as in Retry"""
         def __init__(
             self,
             *,
@@ -710,13 +739,19 @@ class CallResult(_message.Message):
             value_typename: _builtins.str = ...,
             value: _builtins.bytes = ...,
             trace: _builtins.str | None = ...,
+            event_time: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "trace", b"trace"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "event_time", b"event_time", "trace", b"trace"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "id", b"id", "trace", b"trace", "typename", b"typename", "value", b"value", "value_typename", b"value_typename"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "event_time", b"event_time", "id", b"id", "trace", b"trace", "typename", b"typename", "value", b"value", "value_typename", b"value_typename"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__event_time: _TypeAlias = _typing.Literal["event_time"]  # noqa: Y015
+        _WhichOneofArgType__event_time: _TypeAlias = _typing.Literal["_event_time", b"_event_time"]  # noqa: Y015
         _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
         _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__event_time) -> _WhichOneofReturnType__event_time | None: ...
+        @_typing.overload
         def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
 
     @_typing.final
@@ -1133,6 +1168,7 @@ class Outcome(_message.Message):
     WAITING_BYTES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
+    EVENT_TIMES_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1155,6 +1191,10 @@ class Outcome(_message.Message):
     def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Example]: ...
     @_builtins.property
     def detached(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Detached]: ...
+    @_builtins.property
+    def event_times(self) -> Global___EventTimes:
+        """of what the task has handled and sent; missing: it has none"""
+
     def __init__(
         self,
         *,
@@ -1170,14 +1210,126 @@ class Outcome(_message.Message):
         waiting_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
+        event_times: Global___EventTimes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "segment", b"segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class EventTimes(_message.Message):
+    """What decides about the watermark of the next micro-batch. All times are event times, in milliseconds
+    since the epoch.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Newest(_message.Message):
+        """The newest record of a partition."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INGRESS_FIELD_NUMBER: _builtins.int
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        TIME_FIELD_NUMBER: _builtins.int
+        ingress: _builtins.str
+        topic: _builtins.str
+        partition: _builtins.int
+        time: _builtins.int
+        def __init__(
+            self,
+            *,
+            ingress: _builtins.str = ...,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            time: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ingress", b"ingress", "partition", b"partition", "time", b"time", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Oldest(_message.Message):
+        """The oldest message that is sent and not delivered."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TIME_FIELD_NUMBER: _builtins.int
+        TARGET_FIELD_NUMBER: _builtins.int
+        time: _builtins.int
+        target: _builtins.bytes
+        """the key of the address that gets it"""
+        def __init__(
+            self,
+            *,
+            time: _builtins.int = ...,
+            target: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["target", b"target", "time", b"time"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class WaitingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NEWEST_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    FUTURE_FIELD_NUMBER: _builtins.int
+    future: _builtins.int
+    """records so far in the future that they do not count"""
+    @_builtins.property
+    def newest(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventTimes.Newest]: ...
+    @_builtins.property
+    def sent(self) -> Global___EventTimes.Oldest:
+        """missing: no message with an event time was sent"""
+
+    @_builtins.property
+    def waiting(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """By how many the addresses have become more whose waiting messages hold the watermark at a time."""
+
+    def __init__(
+        self,
+        *,
+        newest: _abc.Iterable[Global___EventTimes.Newest] | None = ...,
+        sent: Global___EventTimes.Oldest | None = ...,
+        waiting: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        future: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sent", b"sent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["future", b"future", "newest", b"newest", "sent", b"sent", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventTimes: _TypeAlias = EventTimes  # noqa: Y015
 
 @_typing.final
 class Manifest(_message.Message):
@@ -1190,6 +1342,7 @@ class Manifest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    EVENT_TIMES_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
     query_id: _builtins.str
     """of the checkpoint"""
@@ -1199,6 +1352,10 @@ class Manifest(_message.Message):
     """Into how many lanes the segments' egress records are divided, by state partition."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]: ...
+    @_builtins.property
+    def event_times(self) -> Global___EventTimes:
+        """of all tasks; missing: they have none"""
+
     def __init__(
         self,
         *,
@@ -1207,10 +1364,11 @@ class Manifest(_message.Message):
         run_id: _builtins.str = ...,
         segments: _abc.Iterable[Global___Segment] | None = ...,
         lanes: _builtins.int = ...,
+        event_times: Global___EventTimes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "lanes", b"lanes", "query_id", b"query_id", "run_id", b"run_id", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "event_times", b"event_times", "lanes", b"lanes", "query_id", b"query_id", "run_id", b"run_id", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.dispatch.worker_logs import LogLevels
 from statefun.runtime.ingress.connector_source import Reading, read_connector
+from statefun.runtime.ingress.event_watch import EventWatch
 from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.preflight.preparation import Prepared
@@ -75,7 +76,12 @@ class Query:
         """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""
         settings = self._settings
         writer = (
-            dispatch(self._rows(), self._operator(), stored_names(self._definition.functions))
+            dispatch(
+                self._rows(),
+                self._operator(),
+                stored_names(self._definition.functions),
+                has_event_times=bool(self._definition.module.event_times),
+            )
             .writeStream.foreachBatch(self._stage)
             .option("checkpointLocation", settings.checkpoint.spark_uri)
             .queryName(self._session.sparkContext.appName or "statefun")
@@ -122,7 +128,10 @@ class Query:
         ]
         # The feedback source is the last one: its offset is the last one in the log of offsets.
         checkpoint = self._settings.checkpoint
-        reader = FeedbackReader(checkpoint, self._definition.clock, self._inboxes)
+        clock, watch = self._definition.clock, None
+        if self._definition.module.event_times:
+            watch = EventWatch(checkpoint, prepared.ingresses, clock)
+        reader = FeedbackReader(checkpoint, clock, self._inboxes, watch)
         self._sources.append(reader)
         feedback = read_feedback(self._session, checkpoint, reader, self._staging.fail)
         return reduce(DataFrame.unionAll, [*ingresses, *connectors, feedback])

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import reduce
 
+import attrs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -173,7 +174,7 @@ class _RepairReader(StillSource):
         before = FeedbackOffset.decode(start)
         last = self._repairs.readable(before.last_of(REPAIRS_INBOX))
         inboxes = {**before.inboxes, REPAIRS_INBOX: last}
-        return FeedbackOffset(before.batch, before.tick, inboxes).encode()
+        return attrs.evolve(before, inboxes=inboxes).encode()
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
         first, last = (FeedbackOffset.decode(each).last_of(REPAIRS_INBOX) for each in (start, end))

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 
 from statefun.engine.clock import Clock
+from statefun.engine.event_times import merged
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.announcement import Announcement, announce, next_turn
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.flood import FloodGauge
 from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.preparation import Prepared
@@ -41,6 +43,7 @@ class Staging:
         on_staged: Callable[[int, Sequence[Outcome]], None],
     ) -> None:
         self._settings = settings
+        self._has_event_times = any(each.event_time for each in prepared.ingresses)
         self._succession = prepared.succession
         self._delivery = prepared.delivery
         self._publisher = publisher
@@ -86,7 +89,8 @@ class Staging:
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.remove(batch)
         delivered, turn = self._delivery.delivered_before(batch), self._turn
-        announcement = Announcement(self._clock.now(), delivered, turn)
+        watermark = self._watermark(batch)
+        announcement = Announcement(self._clock.now(), delivered, turn, watermark)
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
@@ -96,7 +100,10 @@ class Staging:
                 raise reason  # it ends the query before the batch is committed
         self._turn = next_turn(outcomes)
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
-        if segments:
+        event_times = merged(
+            [each.event_times for each in outcomes if each.HasField("event_times")]
+        )
+        if segments or event_times.ByteSize():
             manifest = Manifest(
                 batch=batch,
                 query_id=self._commit_log.query_id(),
@@ -104,6 +111,8 @@ class Staging:
                 segments=segments,
                 lanes=self._settings.egress_lanes,
             )
+            if event_times.ByteSize():
+                manifest.event_times.CopyFrom(event_times)
             self._flood_gauge.look(manifest)
             self._outbox.stage(manifest)
         elif is_first:
@@ -111,3 +120,10 @@ class Staging:
         self._publisher.add(batch)
         self._on_staged(batch, outcomes)
         self._waiting_gauge.add(batch, outcomes)
+
+    def _watermark(self, batch: int) -> int | None:
+        """Return the watermark of a micro-batch, which its plan has fixed; None if there is none."""
+        if not self._has_event_times:
+            return None
+        event = feedback_offset(self._commit_log, batch).event
+        return None if event is None else event.watermark

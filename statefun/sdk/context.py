@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, overload
 
 from statefun.sdk.address import Address, is_unicode
@@ -14,6 +15,7 @@ from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError,
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
+from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.tracing import traced
 from statefun.sdk.types import Type
 from statefun.sdk.values import Values
@@ -98,11 +100,13 @@ class Context:
     """
 
     __slots__ = (
+        "_event_time",
         "_message",
         "_prepare",
         "_sent",
         "_trace",
         "_values",
+        "_watermark",
         "address",
         "caller",
         "storage",
@@ -114,7 +118,10 @@ class Context:
         values: Values,
         sent: Sent,
         prepare: PrepareMessage | None = None,
+        watermark: int | None = None,
     ) -> None:
+        self._watermark = watermark
+        self._event_time: int | None = None
         self._values = values
         self._sent = sent
         self._prepare = prepare
@@ -136,6 +143,25 @@ class Context:
         ...         print(ctx.record.topic, ctx.record.partition, ctx.record.offset)
         """
         return None if self._message is None else self._message.record
+
+    @property
+    def event_time(self) -> datetime | None:
+        """The event time of the message, in UTC; None if it has none.
+
+        A record has an event time if its ingress declares ``eventTime``. A message of a function has the event
+        time of the message in whose invocation it was sent.
+        """
+        return None if self._event_time is None else from_epoch_millis(self._event_time)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark, in UTC; None if there is none yet, or no ingress declares ``eventTime``.
+
+        All records and messages with an earlier event time have been handled, as far as the settings of
+        ``eventTime`` can tell. A message whose event time is before the watermark is late. The watermark is
+        the same in a whole micro-batch, and never falls.
+        """
+        return None if self._watermark is None else from_epoch_millis(self._watermark)
 
     @overload
     def send(self, message: Message | EgressMessage) -> None: ...
@@ -295,16 +321,26 @@ class Context:
                 raise kind(
                     f"function {address.typename} at address {address}: {error.message}"
                 ) from error
-        if self._trace is None or message is None:
-            return message
-        return traced(message, self._trace)
+        if message is None:
+            return None
+        if self._trace is not None:
+            message = traced(message, self._trace)
+        if self._event_time is not None and isinstance(message, Message):
+            message = copy.copy(message)  # the function may send the same object again
+            message.event_time = self._event_time
+        return message
 
 
 def begin_message(
-    context: Context, message: Message, caller: Address | None, trace: str | None
+    context: Context,
+    message: Message,
+    caller: Address | None,
+    trace: str | None,
+    event_time: int | None,
 ) -> None:
-    """Put the next message of the function, its caller and its trace headers into the context."""
+    """Put the next message of the function, its caller, trace headers and event time into the context."""
     context.caller = caller
+    context._event_time = event_time  # noqa: SLF001 - no part of the API
     context._message = message  # noqa: SLF001 - no part of the API
     context._trace = trace  # noqa: SLF001 - as above
 

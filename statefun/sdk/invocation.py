@@ -174,14 +174,16 @@ class _Run:
         caller, argument, trace = invocation
         batch = self._batch
         message = ReceivedMessage(batch.target, argument, batch.record, index)
-        begin_message(self.context, message, caller, trace)
+        event_time = None if batch.times is None else batch.times[index]
+        begin_message(self.context, message, caller, trace, event_time)
         if index:
             self._counts_before = self._sent.counts()
             self._changes_before = self._values.changed.copy()
         return message
 
     def _new_context(self) -> Context:
-        return Context(self._batch.target, self._values, self._sent, self._prepare)
+        batch = self._batch
+        return Context(batch.target, self._values, self._sent, self._prepare, batch.watermark)
 
     def leave_context(self) -> None:
         """Continue with a copy of the context, as a call that has timed out may still use the old context."""

@@ -72,6 +72,10 @@ class InvocationBatch(NamedTuple):
 
     The call then handles no further message of the batch; another call gets the remaining messages.
     """
+    times: Sequence[int | None] | None = None
+    """The event time of each message, in milliseconds since the epoch; None if no ingress declares event time."""
+    watermark: int | None = None
+    """The watermark, in milliseconds since the epoch; None if there is none."""
 
 
 @attrs.frozen

@@ -42,6 +42,7 @@ class Message:
         "_index",
         "_record",
         "_type",
+        "event_time",
         "target_id",
         "target_typename",
         "trace",
@@ -65,16 +66,19 @@ class Message:
         self.typed_value = as_typed_value(typed_value)
         self.trace: str | None = None
         """The trace-context headers of the message: ``name=value``, one per line."""
+        self.event_time: int | None = None
+        """The event time of a message that a function sends, in milliseconds since the epoch; None for none."""
         self._record: FindRecord | None = None
         self._index = 0
         self._type: Type[Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self.target_typename, self.target_id, self.typed_value
-        return Message, parts, (self.trace, self._record, self._index, self._type)
+        state = self.trace, self.event_time, self._record, self._index, self._type
+        return Message, parts, state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.trace, self._record, self._index, self._type = state
+        self.trace, self.event_time, self._record, self._index, self._type = state
 
     @property
     def record(self) -> IngressRecord | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from random import Random
 
 from statefun.testing.message_rows import MessageRow
@@ -26,6 +26,11 @@ class Channels:
 
     def __bool__(self) -> bool:
         return bool(self._channels)
+
+    def __iter__(self) -> Iterator[MessageRow]:
+        for channels in self._channels.values():
+            for messages in channels.values():
+                yield from messages
 
     def add(self, sender: Hashable, message: MessageRow) -> None:
         """Add a message after all earlier messages of its sender to its target."""

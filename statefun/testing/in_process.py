@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,7 @@ from statefun.engine.failures import RETRY
 from statefun.engine.left_calls import LOST, MOST_LOST, RESULT, encoded_loss
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
-from statefun.engine.sinks import EgressRecord
-from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
+from statefun.module.model import KafkaEgress, KafkaIngress, Module
 from statefun.module.topic_routes import TopicRoute
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address, TypeName
@@ -39,6 +39,7 @@ from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds, to_epo
 from statefun.sdk.types import Type
 from statefun.testing.channels import Channels
 from statefun.testing.due_times import DueTimes
+from statefun.testing.event_clock import EventClock
 from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import (
     MessageRow,
@@ -46,6 +47,7 @@ from statefun.testing.message_rows import (
 )
 from statefun.testing.micro_batch import BatchEffects, MicroBatches, StoppedClock
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
+from statefun.testing.publishing import Publishing
 from statefun.testing.tested import (
     Content,
     LoadedProgram,
@@ -134,6 +136,7 @@ class InProcessApplication(TestedApplication):
 
     def _begin(self, program: LoadedProgram, seed: int, *, twice: bool) -> None:
         self._module = program.module
+        self._events = EventClock(program.module)
         self._registry = with_endpoints(program.functions, program.module)
         self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
         runner = ChoosingRunner(self._leaves, self._most, self._is_short)
@@ -142,15 +145,6 @@ class InProcessApplication(TestedApplication):
         )
         self._reports: list[Report] = []
         """Results of calls that have left their micro-batches, until the called addresses get them."""
-        self._semantics = {
-            **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
-            **{
-                str(egress.id): DeliverySemantic.EXACTLY_ONCE
-                if egress.is_exactly_once
-                else DeliverySemantic.AT_LEAST_ONCE
-                for egress in self._module.connector_egresses
-            },
-        }
         self._crashes_now: Decide | None = None
         self._now = START
         self._ready = Channels(self._random)
@@ -162,8 +156,12 @@ class InProcessApplication(TestedApplication):
         self._due_times = DueTimes()
         self._states: dict[bytes, bytes] = {}
         """The encoded states of addresses, by encoded address."""
-        self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
-        self._offsets: defaultdict[str, int] = defaultdict(int)
+        self._publishing = Publishing(
+            program.module,
+            self._random,
+            lambda egress: self._crashes(f"micro-batch {self._batch}, publishing to {egress}"),
+        )
+        self._offsets: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._batch = 0
         self.skipped: list[str] = []
         """The error texts of the messages that a failure policy has skipped."""
@@ -172,6 +170,12 @@ class InProcessApplication(TestedApplication):
     def now(self) -> datetime:
         """The present time of the application, in UTC; only :meth:`advance` changes it."""
         return self._now
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark, in UTC; see :attr:`TestedApplication.watermark`."""
+        watermark = self._advance()
+        return None if watermark is None else from_epoch_millis(watermark)
 
     @property
     def module(self) -> Module:
@@ -191,13 +195,15 @@ class InProcessApplication(TestedApplication):
         argument = argument_of(target, value, value_type)
         self._ready.add("", MessageRow(address_key(target), None, *argument))
 
-    def produce(
+    def produce(  # noqa: PLR0913 - the parts of a record
         self,
         topic: str,
         key: Content,
         value: Content,
         *,
         headers: Mapping[str, Content] | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
     ) -> None:
         """Write a record to a topic of an ingress; see :meth:`TestedApplication.produce`."""
         readers = [
@@ -213,12 +219,14 @@ class InProcessApplication(TestedApplication):
             as_bytes(key),
             as_bytes(value),
             topic,
-            0,
-            self._offsets[topic],
-            self._now,
+            partition or 0,
+            self._offsets[topic, partition or 0],
+            self._now if timestamp is None else timestamp,
             tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
         )
-        self._offsets[topic] += 1
+        self._offsets[topic, record.partition] += 1
+        for ingress, _ in readers:
+            self._events.wrote(ingress.id, topic, record.partition, self._milliseconds)
         self._unrouted.extend((ingress.id, record, route) for ingress, route in readers)
         with suppress(StatefunError):  # the record waits, and drain() raises the error
             self._read()
@@ -232,7 +240,8 @@ class InProcessApplication(TestedApplication):
         """Add a message for each target of a record to the messages that wait for a micro-batch."""
         for row in rows_of_record(ingress, record, route, self._registry):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
-            self._ready.add((ingress, record.topic, None if is_rejected else record.key), row)
+            place = ingress, record.topic, record.partition
+            self._ready.add((*place, None if is_rejected else record.key), row)
 
     def drain(self) -> None:
         """Process all records and messages that wait; see :meth:`TestedApplication.drain`."""
@@ -249,7 +258,7 @@ class InProcessApplication(TestedApplication):
 
     def egress(self, topic: str) -> list[PublishedRecord]:
         """Return the records that were published to a topic so far."""
-        return list(self._published[topic]) if topic in self._published else []
+        return self._publishing.records(topic)
 
     def state(self, address: Address) -> dict[str, Any]:
         """Return the decoded values of an address, by name."""
@@ -290,7 +299,9 @@ class InProcessApplication(TestedApplication):
             for row in rows:
                 groups.setdefault(row.target, []).append(row)
             try:
-                done = self._micro_batches.run([*groups.items()], self._states, self._milliseconds)
+                done = self._micro_batches.run(
+                    [*groups.items()], self._states, self._milliseconds, self._advance(rows)
+                )
             except BaseException:
                 self._reserved = rows
                 raise
@@ -307,18 +318,28 @@ class InProcessApplication(TestedApplication):
     def _run_batch(self) -> None:
         """Run a micro-batch, again after each crash, until it is committed."""
         self._batch += 1
+        watermark = self._advance()
         taken = self._ready.take()
         groups = [(key, self._ready.merged(channels)) for key, channels in taken.items()]
         is_done = False
         while not is_done:
             self._random.shuffle(groups)
             try:
-                done = self._micro_batches.run(groups, self._states, self._milliseconds)
+                done = self._micro_batches.run(groups, self._states, self._milliseconds, watermark)
             except BaseException:
                 self._ready.put_back(taken)
                 raise
             is_done = not self._crashes(f"micro-batch {self._batch}, before its commit")
         self._commit(done)
+
+    def _advance(self, rows: Sequence[MessageRow] = ()) -> int | None:
+        """Return the watermark of the next micro-batch, in milliseconds since the epoch.
+
+        Args:
+            rows: messages that are not handled yet, besides those that wait for a micro-batch.
+        """
+        undelivered = chain(self._ready, self._reserved, rows)
+        return self._events.advance(undelivered, self._milliseconds)
 
     def _leaves(self) -> bool:
         """Choose whether a call leaves its micro-batch."""
@@ -371,25 +392,7 @@ class InProcessApplication(TestedApplication):
             else:
                 # Retried messages come in any order.
                 self._ready.add(object() if message.typename == RETRY else message.caller, message)
+        self._events.committed(done.event_times)
         self.skipped += done.skipped
         self._reports += done.reports
-        self._publish(done.records)
-
-    def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
-        """Publish the records of a micro-batch with the delivery semantics of their egresses."""
-        by_egress: defaultdict[str, list[EgressRecord]] = defaultdict(list)
-        for egress, record in records:
-            by_egress[egress].append(record)
-        for egress, own in by_egress.items():
-            semantic, remaining = self._semantics[egress], own
-            if semantic is not DeliverySemantic.EXACTLY_ONCE:
-                while self._crashes(f"micro-batch {self._batch}, publishing to {egress}"):
-                    is_lost = semantic is DeliverySemantic.NONE
-                    sent = self._random.randint(0 if is_lost else 1, len(own)) if remaining else 0
-                    self._append(remaining[:sent])
-                    remaining = [] if is_lost else own
-            self._append(remaining)
-
-    def _append(self, records: Sequence[EgressRecord]) -> None:
-        for record in records:
-            self._published[record.topic].append(PublishedRecord.of(record))
+        self._publishing.publish(done.records)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from statefun.engine.address_keys import SEPARATOR
-from statefun.engine.groups import Columns
+from statefun.engine.groups import COLUMNS, Columns
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.record_routes import route_number
 from statefun.engine.row_flags import ENCODED, KEYLESS
@@ -33,6 +33,8 @@ class MessageRow(NamedTuple):
     typename: str
     value: bytes | None
     trace: str | None = None
+    event_time: int | None = None
+    """The event time of a message between functions, in milliseconds since the epoch; None if it has none."""
     flags: int = 0
     """The row's flags: bits that the module ``row_flags`` of the engine defines."""
     record: KafkaRecord | None = None
@@ -46,9 +48,9 @@ class MessageRow(NamedTuple):
         """Return the row's value in a column about records; None if the message was not a record."""
         record = self.record
         if record is None:
-            return None
+            return self.event_time if name == "event_time" else None
         match name:
-            case "timestamp":
+            case "timestamp" | "event_time":
                 return to_epoch_millis(record.timestamp)
             case "headers":
                 return self._headers()
@@ -72,8 +74,11 @@ class MessageRow(NamedTuple):
 
 def columns_of(rows: Sequence[MessageRow]) -> Columns:
     """Convert rows to columns, which the engine reads."""
-    _, *columns, _, _, _ = zip(*rows, strict=True)
-    return Columns(*columns, cell=lambda name, row: rows[row].cell(name))
+    return Columns(
+        *([getattr(row, name) for row in rows] for name in COLUMNS),
+        cell=lambda name, row: rows[row].cell(name),
+        column=lambda name: [row.cell(name) for row in rows],
+    )
 
 
 def rows_of_record(
@@ -95,6 +100,7 @@ def rows_of_record(
         str(route.value_type),
         record.value,
         _trace_of(record),
+        None,
         flags | (KEYLESS if route.changes_key and record.key is None else 0),
         record,
         None if is_id else record.key,

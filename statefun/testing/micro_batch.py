@@ -21,7 +21,7 @@ from statefun.engine.groups import Group
 from statefun.engine.invoker import Invoker
 from statefun.engine.program import Program
 from statefun.engine.sinks import EgressRecord
-from statefun.protocol.runtime_pb2 import DelayedMessage
+from statefun.protocol.runtime_pb2 import DelayedMessage, EventTimes
 from statefun.sdk.context import PrepareMessage
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
@@ -71,6 +71,8 @@ class BatchEffects:
     """The error texts of messages that a failure policy has skipped."""
     reports: list[Report] = attrs.field(factory=list)
     """The results of calls that have left their micro-batches and have ended."""
+    event_times: EventTimes = attrs.field(factory=EventTimes)
+    """What the micro-batch has found about event time."""
 
     def take(self, effects: Effects) -> None:
         """Move the effects that the engine has collected to this object."""
@@ -157,6 +159,7 @@ class MicroBatches:
         groups: Sequence[tuple[bytes, Sequence[MessageRow]]],
         states: Mapping[bytes, bytes],
         now: int,
+        watermark: int | None = None,
     ) -> BatchEffects:
         """Run a micro-batch: call the function of each address with its messages, and return the effects.
 
@@ -164,6 +167,7 @@ class MicroBatches:
             groups: the key of each address, with the messages to the address.
             states: the states of all addresses, by the key of the address.
             now: the time, in milliseconds since the epoch.
+            watermark: the watermark, in milliseconds since the epoch; None if there is none.
 
         Raises:
             StatefunError: if a failure policy stops the application.
@@ -183,6 +187,7 @@ class MicroBatches:
             counts=counts,
             runner=self._runner,
             run=RUN,
+            watermark=watermark,
         )
         waiting_addresses = []
         try:
@@ -194,8 +199,9 @@ class MicroBatches:
         except DispatchError as error:
             error.error.details = error.failure.traceback
             raise error.error from None
+        summary = dispatcher.summary()
         if waiting_addresses:
-            circuits = dispatcher.summary().circuits
+            circuits = summary.circuits
             problems = [
                 f"endpoint {each.endpoint} {each.problem}" for each in circuits if each.problem
             ]
@@ -206,6 +212,7 @@ class MicroBatches:
             )
         done.take(effects)
         done.skipped = counts.texts
+        done.event_times = summary.event_times
         done.reports = self._runner.take() if self._runner else []
         return done
 

@@ -61,13 +61,15 @@ class TestedApplication(ABC):
         """
 
     @abstractmethod
-    def produce(
+    def produce(  # noqa: PLR0913 - the parts of a record
         self,
         topic: str,
         key: Content,
         value: Content,
         *,
         headers: Mapping[str, Content] | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
     ) -> None:
         """Write a record to a topic of an ingress.
 
@@ -80,6 +82,8 @@ class TestedApplication(ABC):
             value: the value; for a row or line of a file, the value that the file's format makes of
                 the row or line.
             headers: the headers.
+            timestamp: the time of the record; the present time of the application if not given.
+            partition: the partition of the topic; if not given, 0, or on Spark that which the key decides.
 
         Raises:
             DefinitionError: if no ingress reads the topic.
@@ -124,6 +128,11 @@ class TestedApplication(ABC):
     @abstractmethod
     def now(self) -> datetime:
         """The application's present time, in UTC."""
+
+    @property
+    @abstractmethod
+    def watermark(self) -> datetime | None:
+        """The watermark of the next micro-batch, in UTC; None if there is none, or no ingress has event time."""
 
     @property
     @abstractmethod

@@ -162,9 +162,11 @@ def test_functions_see_what_they_need() -> None:
         "address",
         "caller",
         "cancel_delayed_message",
+        "event_time",
         "record",
         "send",
         "send_after",
         "send_egress",
         "storage",
+        "watermark",
     ]

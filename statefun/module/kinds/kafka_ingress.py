@@ -7,6 +7,7 @@ from datetime import datetime
 
 import attrs
 
+from statefun.module.kinds.event_time_keys import EVENT_TIME
 from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.module.kinds.kafka_topics import LEGACY_TOPICS, TOPICS
 from statefun.module.kinds.offsets import specific_offsets
@@ -179,7 +180,7 @@ _PROPERTIES = attrs.evolve(
     doc=f"{PROPERTIES.doc}; isolation.level is read_committed unless it is set",
 )
 _AFTER_TOPICS = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
-KAFKA_INGRESS = Shape((*_BEFORE_TOPICS, TOPICS, *_AFTER_TOPICS))
+KAFKA_INGRESS = Shape((*_BEFORE_TOPICS, TOPICS, EVENT_TIME, *_AFTER_TOPICS))
 _LEGACY = Shape((*_BEFORE_TOPICS, LEGACY_TOPICS, *_AFTER_TOPICS))
 
 
@@ -214,6 +215,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         commit_offsets=values.get(COMMIT_OFFSETS, default=True),
         on_data_loss=values.get(ON_DATA_LOSS, OnDataLoss.FAIL),
         stop_position=values.get(STOP_POSITION),
+        event_time=values.get(EVENT_TIME),
         id=values[ID],
         topics=values[topics],
         location=component.location,

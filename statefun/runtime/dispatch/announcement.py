@@ -19,6 +19,7 @@ from statefun.sdk.invocation_batch import Turn
 _TIME = "statefun.time"
 _DELIVERED_UP_TO = "statefun.delivered-up-to"
 _TURN = "statefun.turn"
+_WATERMARK = "statefun.watermark"
 _NOTHING = "nothing"
 
 
@@ -35,6 +36,9 @@ class Announcement(NamedTuple):
     turn: Turn | None = None
     """The suspect address that is called alone in this micro-batch; None if there is none."""
 
+    watermark: int | None = None
+    """The watermark, in milliseconds since the epoch; None if there is none."""
+
     def clock(self, own: Clock) -> BatchClock:
         """Return a clock that shows the driver's time in a worker, with the help of the worker's clock ``own``."""
         return BatchClock(own, self.time)
@@ -42,21 +46,23 @@ class Announcement(NamedTuple):
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
     """Pass an announcement to the tasks of all later Spark jobs of this thread."""
-    time, delivered_up_to, turn = announcement
+    time, delivered_up_to, turn, watermark = announcement
     context.setLocalProperty(_TIME, str(time))
     context.setLocalProperty(
         _DELIVERED_UP_TO, _NOTHING if delivered_up_to is None else str(delivered_up_to)
     )
     context.setLocalProperty(_TURN, _NOTHING if turn is None else json.dumps(turn))
+    context.setLocalProperty(_WATERMARK, _NOTHING if watermark is None else str(watermark))
 
 
 def current_announcement() -> Announcement:
     """Return the announcement of the present task's micro-batch."""
     task = TaskContext.get()
-    time, delivered_up_to, turn = (
-        task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO, _TURN)
+    names = (_TIME, _DELIVERED_UP_TO, _TURN, _WATERMARK)
+    time, delivered_up_to, turn, watermark = (
+        task.getLocalProperty(name) if task else None for name in names
     )
-    if time is None or delivered_up_to is None or turn is None:
+    if time is None or delivered_up_to is None or turn is None or watermark is None:
         raise AssertionError(
             "the driver must announce a micro-batch before it starts the Spark job"
         )
@@ -64,6 +70,7 @@ def current_announcement() -> Announcement:
         int(time),
         None if delivered_up_to == _NOTHING else int(delivered_up_to),
         None if turn == _NOTHING else _turn_of(turn),
+        None if watermark == _NOTHING else int(watermark),
     )
 
 

@@ -48,7 +48,11 @@ class _RowBatch:
         self._grouped = GroupedBatch(batch)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         read = (values_of(columns[name]) for name in COLUMNS)
-        self._columns = Columns(*read, cell=lambda name, row: columns[name][row].as_py())
+        self._columns = Columns(
+            *read,
+            cell=lambda name, row: columns[name][row].as_py(),
+            column=lambda name: values_of(columns[name]),
+        )
         starts = self._grouped.starts
         self._keys = values_of(batch.column("target").take(pa.array(starts, pa.int32())))
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))

@@ -83,7 +83,9 @@ class Operator:
         values = AddressValues(state.get[0] if state.exists else None)
         for frame, last in _with_last(frames):
             columns = Columns(
-                *(frame[name].tolist() for name in COLUMNS), cell=partial(_cell, frame)
+                *(frame[name].tolist() for name in COLUMNS),
+                cell=partial(_cell, frame),
+                column=partial(_column, frame),
             )
             group = Group(bytes(key[0]), columns, 0, len(frame), values, last)
             for _ in evaluation.dispatch([group]):
@@ -103,6 +105,14 @@ def _cell(frame: pd.DataFrame, name: str, row: int) -> Any:
 
     value = frame[name].iloc[row]
     return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+
+
+def _column(frame: pd.DataFrame, name: str) -> list[Any]:
+    """Return a column with None for nulls; pandas has converted a column of integers with nulls to floats."""
+    return [
+        None if each != each else int(each) if isinstance(each, float) else each  # noqa: PLR0124 - NaN differs from itself
+        for each in frame[name].tolist()
+    ]
 
 
 def _with_last(frames: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
@@ -136,6 +146,7 @@ class Evaluation:
                 turn=announcement.turn,
                 runner=runner,
                 run=operator.calls.run if operator.calls else "",
+                watermark=announcement.watermark,
             )
         except PlatformError as error:
             self._fail(DispatchError(error))

@@ -11,21 +11,31 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from statefun.engine.address_keys import SEPARATOR
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
+from statefun.runtime.rows.envelope import EVENT_TIME_COLUMN
 
 
-def dispatch(rows: DataFrame, operator: Operator, stored_names: Mapping[str, str]) -> DataFrame:
+def dispatch(
+    rows: DataFrame,
+    operator: Operator,
+    stored_names: Mapping[str, str],
+    *,
+    has_event_times: bool = False,
+) -> DataFrame:
     """Apply ``operator`` to rows, grouped by target address.
 
     Args:
         rows: rows of ``envelope.ROW_SCHEMA``.
         operator: calls the functions.
         stored_names: the typenames that targets get in place of other names of their functions.
+        has_event_times: whether an ingress declares event time, so that rows keep their event times.
 
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.
     """
     # The due time of a delayed message; null, which sorts first, for other rows.
     due = F.when(F.col("topic").isNull(), F.col("timestamp"))
+    if not has_event_times:
+        rows = rows.drop(EVENT_TIME_COLUMN)
     if stored_names:
         rows = rows.withColumn("target", _stored_target(F.col("target"), stored_names))
     return (

@@ -8,6 +8,7 @@ next micro-batch has to deliver.
 from __future__ import annotations
 
 from statefun.engine.wheel import PendingBuckets, due_tick
+from statefun.protocol.runtime_pb2 import EventTimes
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
@@ -30,8 +31,10 @@ class CommittedMessages:
         self._timers = PendingBuckets()
         self._arriving: dict[int, set[int]] = {}
         """The buckets to which batches have sent messages, by batch; delivered batches are removed."""
+        self._event_times: dict[int, EventTimes] = {}
+        """What committed batches have found about event time, by batch; batches that have counted are removed."""
         self.newest = -1
-        """The newest committed batch that has sent messages; -1 if there is none."""
+        """The newest committed batch that has sent messages, or found event times; -1 if there is none."""
 
     def look(self) -> None:
         """Track the messages of batches that were committed since the last call.
@@ -52,6 +55,21 @@ class CommittedMessages:
         while self._commit_log.has(self._newest_commit + 1):
             self._newest_commit += 1
             self._track(self._newest_commit)
+
+    @property
+    def newest_commit(self) -> int:
+        """The newest committed batch that is tracked; -1 if there is none."""
+        return -1 if self._newest_commit is None else self._newest_commit
+
+    def event_times(self, start: FeedbackOffset) -> list[EventTimes]:
+        """Return what the committed batches after ``start`` have found about event time.
+
+        Afterwards, this object no longer tracks what batches up to ``start`` have found.
+        """
+        self._event_times = {
+            batch: found for batch, found in self._event_times.items() if batch > start.batch
+        }
+        return [*self._event_times.values()]
 
     def next_tick(self, start: FeedbackOffset) -> int | None:
         """Return the number of the first tick after ``start`` for which a bucket waits; None if none waits.
@@ -87,8 +105,10 @@ class CommittedMessages:
         manifest = self._outbox.manifest(batch)
         if manifest is None:
             return
-        if has_messages(manifest):
+        if has_messages(manifest) or manifest.HasField("event_times"):
             self.newest = batch
+        if manifest.HasField("event_times"):
+            self._event_times[batch] = manifest.event_times
         buckets = timer_buckets(manifest)
         if buckets:
             self._arriving[batch] = buckets

@@ -17,12 +17,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.clock import Clock
+from statefun.engine.watermark import EventProgress
 from statefun.engine.wheel import tick_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage, Inbox
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.committed_messages import CommittedMessages
+from statefun.runtime.ingress.event_watch import EventWatch
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
 from statefun.runtime.ingress.feedback_tasks import (
     FeedbackTasks,
@@ -69,6 +71,7 @@ class FeedbackReader:
         checkpoint: the query's checkpoint.
         clock: tells the present time, to find the buckets that are due.
         inboxes: the inboxes, by their names in the source's offset.
+        watch: computes the progress of event time; None if no ingress declares event time.
     """
 
     def __init__(
@@ -76,7 +79,9 @@ class FeedbackReader:
         checkpoint: Folder,
         clock: Clock,
         inboxes: Mapping[str, Inbox] | None = None,
+        watch: EventWatch | None = None,
     ) -> None:
+        self._watch = watch
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._committed = CommittedMessages(checkpoint)
@@ -118,11 +123,19 @@ class FeedbackReader:
         batch = max(before.batch, self._committed.newest)
         self._forget(before)
         inboxes = self._readable(before, is_busy=batch > before.batch)
-        latest = FeedbackOffset(batch, tick, inboxes)
+        latest = FeedbackOffset(batch, tick, inboxes, self._progress(before))
         is_idle = latest.batch == before.batch and latest.inboxes == before.inboxes
         if is_idle and (next_tick is None or next_tick > tick):
             return start
         return latest.encode()
+
+    def _progress(self, before: FeedbackOffset) -> EventProgress | None:
+        """Return the progress of event time before the next micro-batch; None if no ingress declares it."""
+        if self._watch is None:
+            return None
+        facts = self._committed.event_times(before)
+        progress = before.event or EventProgress()
+        return self._watch.progress(progress, facts, self._committed.newest_commit)
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Divide the messages and ticks after ``start``, up to ``end``, among tasks.
@@ -132,7 +145,7 @@ class FeedbackReader:
         """
         before, latest = FeedbackOffset.decode(start), FeedbackOffset.decode(end)
         first, last = before.batch + 1, latest.batch
-        if first <= last and not message_streams(self._outbox, last):
+        if first <= last and self._outbox.manifest(last) is None:
             raise CheckpointError(
                 f"the messages of batch {last} are no longer in "
                 f"{self._outbox.batch_folder(last).shown}, and have not been delivered yet; "
@@ -157,6 +170,8 @@ class FeedbackReader:
     def stop(self) -> None:
         """End the waiting of :meth:`latest_offset`, since the query ends."""
         self._is_stopped.set()
+        if self._watch is not None:
+            self._watch.stop()
 
     def _forget(self, start: FeedbackOffset) -> None:
         """Let inboxes delete the messages that committed micro-batches have read.

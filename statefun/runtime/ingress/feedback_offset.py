@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from statefun.engine.watermark import EventProgress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.sdk.errors import CheckpointError
 
@@ -29,7 +30,7 @@ class FeedbackOffset:
     >>> FeedbackOffset(4, 70, {"playground": 2}).encode()
     {'batch': 4, 'tick': 70, 'inboxes': {'playground': 2}}
     >>> FeedbackOffset.decode({"batch": 4, "tick": 70})
-    FeedbackOffset(batch=4, tick=70, inboxes={})
+    FeedbackOffset(batch=4, tick=70, inboxes={}, event=None)
     """
 
     batch: int = _NONE
@@ -42,6 +43,8 @@ class FeedbackOffset:
     """The number of the last delivered message of each inbox, by the inbox's name.
 
     Inboxes of which no message is delivered yet are absent."""
+    event: EventProgress | None = None
+    """How far event time has come before the micro-batch; None if no ingress declares event time."""
 
     @classmethod
     def decode(cls, offset: Offset | None) -> FeedbackOffset:
@@ -54,7 +57,9 @@ class FeedbackOffset:
             return cls()
         try:
             inboxes = {str(name): int(n) for name, n in offset.get("inboxes", {}).items()}
-            return cls(int(offset["batch"]), int(offset["tick"]), inboxes)
+            event = offset.get("event")
+            progress = None if event is None else EventProgress.decode(event)
+            return cls(int(offset["batch"]), int(offset["tick"]), inboxes, progress)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{offset} is not an offset of the feedback source") from error
 
@@ -63,6 +68,8 @@ class FeedbackOffset:
         offset: dict[str, Any] = {"batch": self.batch, "tick": self.tick}
         if self.inboxes:
             offset["inboxes"] = dict(self.inboxes)
+        if self.event is not None:
+            offset["event"] = self.event.encode()
         return offset
 
     def last_of(self, inbox: str) -> int:

@@ -52,7 +52,7 @@ class FeedbackTasks:
         if messages:
             rows = EffectRows()
             for _, target, typename, value in messages:
-                rows.append((target, None, typename, value, None))
+                rows.append((target, None, typename, value, None, None))
             content = arrow_stream(rows.take(), MESSAGE_SCHEMA)
             self._add(FeedbackTask.Part(accepted=content), len(messages))
 
@@ -109,7 +109,8 @@ def _messages_of(part: FeedbackTask.Part, outbox: Outbox) -> Iterator[pa.RecordB
 
 
 def _ticks(buckets: Sequence[int], tick: int) -> pa.RecordBatch:
-    rows = [(bucket_key(bucket), None, TICK, b"%d" % time_of(tick), None) for bucket in buckets]
+    value = b"%d" % time_of(tick)
+    rows = [(bucket_key(bucket), None, TICK, value, None, None) for bucket in buckets]
     columns = map(pa.array, zip(*rows, strict=True), MESSAGE_SCHEMA.types)
     return pa.record_batch(list(columns), schema=MESSAGE_SCHEMA)
 
@@ -119,7 +120,8 @@ def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and the driver does not need it
 
     count = len(messages)
-    columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
+    # Messages that an earlier version has sent have no event times.
+    columns = dict(zip(messages.schema.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(first, first + count), pa.int64())
     if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
         columns |= _unwrapped(messages, first)

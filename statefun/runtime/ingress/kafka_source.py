@@ -68,4 +68,5 @@ def read_kafka(
         records = records.where(is_before(stops))
     if ingress.id == REPLAYS:
         return route_replays(records)
-    return route(records, ingress.id, ingress.topics)
+    has_event_time = ingress.event_time is not None
+    return route(records, ingress.id, ingress.topics, has_event_time=has_event_time)

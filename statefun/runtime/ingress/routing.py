@@ -25,12 +25,19 @@ from statefun.engine.record_routes import route_number
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.transformed_ids import transformed_ids
+from statefun.runtime.rows.envelope import EVENT_TIME_COLUMN
 from statefun.sdk.address import TypeName
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 
 
-def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -> DataFrame:
+def route(
+    records: DataFrame,
+    ingress: TypeName,
+    routes: Sequence[TopicRoute],
+    *,
+    has_event_time: bool = False,
+) -> DataFrame:
     """Make one row for each record and target.
 
     Args:
@@ -38,6 +45,7 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
             and headers.
         ingress: the id of the ingress that reads the records.
         routes: the routes of all topics of the ingress.
+        has_event_time: whether the records have event times, which are then their timestamps.
 
     Returns:
         Rows of ``envelope.ROW_SCHEMA``.
@@ -54,7 +62,7 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
     if any(each.changes_key for each in routes):
         is_made = F.coalesce(F.col("handling")["changes_key"], F.lit(False))
         id_ = F.when(is_made, transformed_ids(numbered, number)).otherwise(id_)
-    return _rows(records.withColumn("id", id_))
+    return _rows(records.withColumn("id", id_), has_event_time=has_event_time)
 
 
 def _handling(number: int, route: TopicRoute) -> Column:
@@ -135,12 +143,14 @@ def _is_text(content: Column) -> Column:
     return F.call_function("is_valid_utf8", content.cast("string"))
 
 
-def _rows(records: DataFrame) -> DataFrame:
+def _rows(records: DataFrame, *, has_event_time: bool = False) -> DataFrame:
     """Make one row for each record and target, from records whose id and handling are known.
 
     Args:
         records: as for :func:`route`, with the columns ``id`` and ``handling`` (see ``_handling``).
+        has_event_time: as for :func:`route`.
     """
+    event_time = F.col("timestamp") if has_event_time else F.lit(None).cast("bigint")
     key, value, topic, id_, handling = (
         F.col(name) for name in ("key", "value", "topic", "id", "handling")
     )
@@ -187,6 +197,7 @@ def _rows(records: DataFrame) -> DataFrame:
         "trace",
         "route",
         "flags",
+        event_time.alias(EVENT_TIME_COLUMN),
     )
 
 

@@ -29,6 +29,7 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("typename", pa.string()),
         pa.field("value", pa.binary()),
         pa.field("trace", pa.string()),
+        pa.field("event_time", pa.int64()),  # milliseconds since the epoch
     ]
 )
 _make_record = partial(tuple.__new__, EgressRecord)

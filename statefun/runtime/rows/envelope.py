@@ -12,6 +12,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+EVENT_TIME_COLUMN = "event_time"
+"""The name of the column with event times."""
 ROW_SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
@@ -39,5 +41,8 @@ ROW_SCHEMA = StructType(
         StructField("route", LongType()),
         # Flags, which are listed in engine.row_flags; 0 for messages between functions.
         StructField("flags", IntegerType()),
+        # The event time, in milliseconds since the epoch: that of a message between functions, or a record's
+        # timestamp. Null if there is none. The column is dropped if no ingress declares event time.
+        StructField(EVENT_TIME_COLUMN, LongType()),
     ]
 )

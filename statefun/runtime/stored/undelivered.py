@@ -14,10 +14,8 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.feedback_offset import feedback_offset
-from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.rows.effect_streams import read_batches
 from statefun.sdk.errors import CheckpointError
-
-_COLUMNS = [MESSAGE_SCHEMA.get_field_index(name) for name in Row._fields]
 
 
 def undelivered_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
@@ -55,7 +53,9 @@ def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:
     try:
         with outbox.open(batch, stream) as file:
             for rows in read_batches(file):
-                yield from map(Row, *(rows.column(index).to_pylist() for index in _COLUMNS))
+                # An earlier version has sent messages without event times.
+                names = [name for name in Row._fields if name in rows.schema.names]
+                yield from map(Row, *(rows.column(name).to_pylist() for name in names))
     except CheckpointError:
         if outbox.manifest(batch) is not None:
             raise

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event times of one task: those of its rows, and the facts from which the driver computes the watermark.
+
+Nothing here costs anything in an application in which no ingress declares event time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from statefun.engine.address_values import AddressValues
+from statefun.engine.effects import NO_TIME, Effects
+from statefun.engine.groups import Columns, Group
+from statefun.engine.record_routes import EventRoute, RecordRoutes
+from statefun.engine.row_flags import REPLAYED
+from statefun.protocol.runtime_pb2 import EventTimes, Outcome
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
+from statefun.sdk.errors import RecordError
+from statefun.sdk.event_fields import time_in
+from statefun.sdk.types import default_types
+
+_ROUNDED = 1000
+"""Waiting messages hold the watermark at whole seconds, so that the driver counts few different times."""
+
+
+class _Partition(NamedTuple):
+    ingress: str
+    topic: str
+    number: int
+
+
+class TaskTimes:
+    """Finds the event times of a task's rows, and collects what the driver has to know about them.
+
+    Args:
+        routes: the routes of the application's records.
+        watermark: the watermark of the micro-batch, in milliseconds since the epoch; None if there is none.
+        begun: when the micro-batch began, in milliseconds since the epoch.
+    """
+
+    def __init__(self, routes: RecordRoutes, watermark: int | None, begun: int) -> None:
+        self._routes = routes
+        self._watermark = NO_TIME if watermark is None else watermark
+        self._begun = begun
+        self._columns: Columns | None = None
+        """The rows whose event times were found last."""
+        self._newest: dict[_Partition, int] = {}
+        self._waiting = Counter[int]()
+        self._future = 0
+        self._effects: Effects | None = None
+
+    def begin(self, group: Group, effects: Effects) -> None:
+        """Find the event times of all rows that come with a group, unless they are found already."""
+        columns = group.columns
+        if columns is self._columns or columns.column is None:
+            return
+        self._effects = effects
+        effects.watermark = self._watermark
+        self._columns = columns
+        times = list(columns.column("event_time"))
+        routes = columns.column("route")
+        if any(route is not None for route in routes):
+            topics, partitions = columns.column("topic"), columns.column("partition")
+            places = zip(routes, topics, partitions, strict=True)
+            for row, (number, topic, partition) in enumerate(places):
+                if number is not None:
+                    self._find(columns, times, row, (number, topic, partition))
+        columns.times = times
+
+    def _find(
+        self, columns: Columns, times: list[int | None], row: int, place: tuple[Any, Any, Any]
+    ) -> None:
+        """Find the event time of the record in a row; count the record as the newest one if it is.
+
+        Args:
+            columns: the rows.
+            times: the event times of all rows; that of the row is the record's timestamp.
+            row: the number of the row.
+            place: the route, topic and partition of the record.
+        """
+        number, topic, partition = place
+        is_replayed = bool(columns.flags[row] & REPLAYED)
+        if is_replayed:
+            origin = columns.record(row)
+            number = origin.route if origin is not None else 0
+            times[row] = origin.timestamp if origin is not None else None
+        route = self._routes.event_times.get(int(number))
+        if route is None:
+            times[row] = None
+            return
+        if route.settings.field:
+            try:
+                times[row] = record_time(route, 0, columns.value[row])
+            except Exception as error:  # noqa: BLE001 - users' types may raise any exception
+                times[row] = None
+                text = f"ingress {route.ingress}: the record has no event time: {error}"
+                columns.untimed[row] = RecordError(text)
+                return
+        time = times[row]
+        if time is None or is_replayed:
+            return
+        if time > self._begun + route.max_future:
+            self._future += 1
+            return
+        key = _Partition(route.ingress, topic, int(partition))
+        if self._newest.get(key, NO_TIME) < time:
+            self._newest[key] = time
+
+    def settle(self, group: Group) -> None:
+        """Let the waiting messages of a handled group hold the watermark, as long as there are any."""
+        values = group.values
+        if values.held is None and not (values.waiting or values.chunks or values.under_way):
+            return
+        held = self._hold_of(group, values)
+        if held != values.held:
+            if values.held is not None:
+                self._waiting[values.held] -= 1
+            if held is not None:
+                self._waiting[held] += 1
+            values.hold(held)
+
+    def _hold_of(self, group: Group, values: AddressValues) -> int | None:
+        """Return the event time at which the waiting messages of a group hold the watermark; None if they do not."""
+        call = values.under_way
+        times = [
+            each.event_time
+            for each in map(
+                RetriedMessage.FromString,
+                (*values.waiting, *(() if call is None else call.messages)),
+            )
+            if each.HasField("event_time")
+        ]
+        if (
+            values.chunks
+        ):  # the messages in chunks are not at hand; a time that is too early does no harm
+            if values.held is not None:
+                times.append(values.held)
+            columns = group.columns.times or ()
+            times += [each for each in columns[group.start : group.end] if each is not None]
+        holding = [each for each in times if each >= self._watermark]
+        if not holding:
+            return None
+        return max(min(holding) // _ROUNDED * _ROUNDED, self._watermark)
+
+    def report(self, counts: Outcome) -> None:
+        """Add what the driver has to know to the outcome of the task."""
+        effects = self._effects
+        found = EventTimes(future=self._future)
+        for (ingress, topic, number), time in self._newest.items():
+            found.newest.add(ingress=ingress, topic=topic, partition=number, time=time)
+        if effects is not None and effects.oldest is not None:
+            found.sent.time, found.sent.target = effects.oldest
+        found.waiting.update({time: count for time, count in self._waiting.items() if count})
+        if found.ByteSize():
+            counts.event_times.CopyFrom(found)
+
+
+def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int:
+    """Return the event time of a record: its timestamp, or the time in a field of its value.
+
+    Raises:
+        ValueError: if the field is missing, or is no time.
+    """
+    if not route.settings.field:
+        return timestamp
+    return time_in(value, route.settings.field, default_types.find(route.value_type))
+
+
+def merged(parts: list[EventTimes]) -> EventTimes:
+    """Return what all tasks of a micro-batch have found as one message."""
+    newest: dict[tuple[str, str, int], int] = {}
+    waiting = Counter[int]()
+    whole = EventTimes()
+    for part in parts:
+        whole.future += part.future
+        for each in part.newest:
+            key = each.ingress, each.topic, each.partition
+            newest[key] = max(newest.get(key, NO_TIME), each.time)
+        for time, count in part.waiting.items():
+            waiting[time] += count
+        if part.HasField("sent") and not (
+            whole.HasField("sent") and whole.sent.time <= part.sent.time
+        ):
+            whole.sent.CopyFrom(part.sent)
+    for (ingress, topic, number), time in sorted(newest.items()):
+        whole.newest.add(ingress=ingress, topic=topic, partition=number, time=time)
+    whole.waiting.update({time: count for time, count in waiting.items() if count})
+    return whole

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes the progress of event time for the next micro-batch, when the feedback source plans it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from statefun.engine.clock import Clock
+from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
+from statefun.module.model import KafkaIngress
+from statefun.protocol.runtime_pb2 import EventTimes
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.partition_ends import CaughtUp, PartitionEnds
+
+
+class EventWatch:
+    """Watches the ingresses with event time.
+
+    Args:
+        checkpoint: the query's checkpoint.
+        ingresses: all Kafka ingresses in the order of the query's sources.
+        clock: the driver's clock.
+    """
+
+    def __init__(self, checkpoint: Folder, ingresses: Sequence[KafkaIngress], clock: Clock) -> None:
+        self._commit_log = CommitLog(checkpoint)
+        self._clock = clock
+        self._sources = {
+            number: each for number, each in enumerate(ingresses) if each.event_time is not None
+        }
+        self._settings = {
+            str(each.id): each.event_time
+            for each in self._sources.values()
+            if each.event_time is not None
+        }
+        self._ends = PartitionEnds([*self._sources.values()])
+        self._caught_up = CaughtUp()
+        self._batch = -1
+        """The committed micro-batch up to whose end ``_read`` says that partitions are read."""
+        self._read: dict[Partition, int] = {}
+
+    def progress(
+        self, before: EventProgress, facts: Iterable[EventTimes], newest: int
+    ) -> EventProgress:
+        """Return the progress of event time before the next micro-batch.
+
+        Args:
+            before: the progress before the micro-batches with ``facts``.
+            facts: what committed micro-batches have found that have not counted yet.
+            newest: the number of the newest committed micro-batch; -1 if there is none.
+        """
+        if newest > self._batch:
+            self._batch, self._read = newest, self._positions(newest)
+        ends = self._ends.ends([*self._read])
+        caught_up = self._caught_up.look(self._read, ends, self._clock.monotonic())
+        situation = Situation([*self._read], caught_up, self._clock.now())
+        return next_progress(before, facts, self._settings, situation)
+
+    def stop(self) -> None:
+        """End the thread that asks for the ends of partitions."""
+        self._ends.stop()
+
+    def _positions(self, batch: int) -> dict[Partition, int]:
+        """Return the offset before which each partition is read by a micro-batch."""
+        offsets = self._commit_log.end_offsets(batch)
+        found: dict[Partition, int] = {}
+        for number, ingress in self._sources.items():
+            topics: Mapping[str, Mapping[str, int]] = offsets[number] or {}
+            for topic, numbers in topics.items():
+                for partition, offset in numbers.items():
+                    found[Partition(str(ingress.id), topic, int(partition))] = offset
+        return found

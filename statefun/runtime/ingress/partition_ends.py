@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches which partitions are read to their ends: only those can become idle.
+
+A backlog, a broker that does not answer, or a pause of the application is never idle: the time of a partition
+begins anew as soon as nobody knows that it is read to its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from statefun.engine.watermark import Partition
+from statefun.module.model import KafkaIngress
+from statefun.runtime.ingress.starting_offsets import ISOLATION, admin_client
+from statefun.runtime.kafka.client import watermarks
+from statefun.sdk.errors import StatefunError
+
+logger = logging.getLogger("statefun.ingress")
+
+_MOST = timedelta(seconds=5)
+_LEAST = timedelta(milliseconds=200)
+_PATIENCE = timedelta(seconds=5)
+"""How long a cluster may take to return its offsets; partitions count as not read to the end meanwhile."""
+_LOOKS = 4
+"""How often the ends are asked for within the time after which a partition is idle."""
+
+
+class PartitionEnds:
+    """Asks the clusters, in a thread of its own, where the partitions of ingresses with event time end.
+
+    Args:
+        ingresses: the ingresses with event time.
+    """
+
+    def __init__(self, ingresses: Sequence[KafkaIngress]) -> None:
+        self._ingresses = ingresses
+        self._lock = threading.Lock()
+        self._ends: dict[Partition, int] = {}
+        self._asked: dict[str, list[tuple[str, int]]] = {}
+        """The partitions to ask about, by ingress."""
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        idle = min(
+            (each.event_time.idle for each in ingresses if each.event_time is not None),
+            default=_MOST * _LOOKS,
+        )
+        self._interval = min(max(idle / _LOOKS, _LEAST), _MOST)
+
+    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the newest known end offsets; partitions of a cluster that does not answer are left out.
+
+        Args:
+            partitions: the partitions about which the thread asks from now on.
+        """
+        asked: dict[str, list[tuple[str, int]]] = {}
+        for ingress, topic, number in partitions:
+            asked.setdefault(ingress, []).append((topic, number))
+        with self._lock:
+            self._asked = asked
+            ends = dict(self._ends)
+        if self._thread is None and partitions:
+            self._thread = threading.Thread(
+                target=self._run, name="statefun-partition-ends", daemon=True
+            )
+            self._thread.start()
+        return ends
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        clients: dict[str, AdminClient] = {}
+        while not self._stopped.is_set():
+            for ingress in self._ingresses:
+                self._ask(ingress, clients)
+            self._stopped.wait(self._interval.total_seconds())
+
+    def _ask(self, ingress: KafkaIngress, clients: dict[str, AdminClient]) -> None:
+        name = str(ingress.id)
+        with self._lock:
+            asked = list(self._asked.get(name, ()))
+        isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        try:
+            if name not in clients:
+                clients[name] = admin_client(ingress)
+            committed = isolation == ISOLATION["isolation.level"]
+            found = watermarks(clients[name], asked, _PATIENCE, committed=committed)
+        except (KafkaException, StatefunError):
+            logger.debug("%s: its partitions' ends are not known", ingress.label, exc_info=True)
+        with self._lock:
+            self._ends = {each: end for each, end in self._ends.items() if each.ingress != name} | {
+                Partition(name, *place): end for place, (_, end) in found.items()
+            }
+
+
+class CaughtUp:
+    """Knows for how long each partition has been read to its end, and has had no new record."""
+
+    def __init__(self) -> None:
+        self._since: dict[Partition, tuple[int, int]] = {}
+        """For each partition that is read to its end: its end offset, and since when it is read up to there."""
+
+    def look(
+        self, read: Mapping[Partition, int], ends: Mapping[Partition, int], now: int
+    ) -> Mapping[Partition, int]:
+        """Return for how many milliseconds each partition has been read to its end; others are left out.
+
+        Args:
+            read: the offset before which each partition is read, and its records are handled.
+            ends: the end offsets of partitions, as far as they are known.
+            now: the present time, in milliseconds.
+        """
+        before = self._since
+        self._since = {}
+        for each, offset in read.items():
+            if each in ends and offset >= ends[each]:
+                last, since = before.get(each, (offset, now))
+                self._since[each] = (offset, since if last == offset else now)
+        return {each: now - since for each, (_, since) in self._since.items()}
