@@ -51,6 +51,10 @@ _COMMANDS: Mapping[str, _Command] = {
         "statefun.inspect.ingress_command",
         "list the ingresses of a checkpoint; rename or forget an ingress",
     ),
+    "watermark": _Command(
+        "statefun.inspect.watermark_command",
+        "print how far event time has come, and what holds the watermark since when",
+    ),
     "du": _Command(
         "statefun.inspect.du_command", "print what of a checkpoint takes how much space"
     ),

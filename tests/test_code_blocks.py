@@ -136,7 +136,7 @@ def test_commands_exist(page: str) -> None:
 def test_commands_in_sentences_exist(page: str) -> None:
     """Targets of make, and the first word behind ``statefun``."""
     text = PAGES[page].read_text("utf-8")
-    subcommands = set(re.findall(r"^ {4}(\w+) ", parser().format_help(), re.MULTILINE))
+    subcommands = set(re.findall(r"^ {4}(\w+)(?: |$)", parser().format_help(), re.MULTILINE))
 
     assert len(subcommands) > 3
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= _targets()

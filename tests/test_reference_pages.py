@@ -119,7 +119,7 @@ def test_every_metric_is_listed() -> None:
     assert {row for row in rows if not row.startswith("ingress.")} == numbers
     assert {row.rpartition(".")[2] for row in rows if row.startswith("ingress.")} == {
         *("currentOffset", "committedOffset", "lag", "commitsSucceeded", "commitsFailed"),
-        *("records", "millisBehindLatest"),
+        *("records", "millisBehindLatest", "eventTime"),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 import attrs
@@ -20,6 +21,7 @@ from statefun.sdk.invocation_batch import Invocation, InvocationBatch, Invocatio
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.state import State, state_values
 from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.times import to_epoch_millis
 from statefun.sdk.types import Type, TypedValue
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import encoded_as
@@ -117,13 +119,15 @@ class TestContext:
         """Return the records that the function has sent to one egress, in order."""
         return self._egress_of.get(typename, [])
 
-    def deliver(
+    def deliver(  # noqa: PLR0913 - the parts of a message
         self,
         value: Any,
         *,
         value_type: Type[Any] | None = None,
         caller: Address | None = None,
         record: IngressRecord | None = None,
+        event_time: datetime | None = None,
+        watermark: datetime | None = None,
     ) -> None:
         """Call the function with a value; if the function fails, raise its exception and drop its effects.
 
@@ -133,12 +137,16 @@ class TestContext:
             value_type: the type of the value; None: the type for the value's class, as in ``ctx.send``.
             caller: the address that sends the message.
             record: the ingress record that becomes the message.
+            event_time: the event time of the message.
+            watermark: the watermark that the function sees.
         """
         batch = InvocationBatch(
             self.address,
             self._stored,
             [Invocation(caller, argument_of(self.address, value, value_type))],
             None if record is None else lambda _index: record,
+            times=None if event_time is None else [to_epoch_millis(event_time)],
+            watermark=None if watermark is None else to_epoch_millis(watermark),
         )
         # What a server does: the first exception is raised as it is.
         function = attrs.evolve(self._function, on_failure=None)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from statefun.engine.watermark import Partition
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.positions import positions, records_read
@@ -26,6 +27,7 @@ from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
+from statefun.sdk.times import to_epoch_millis
 
 logger = logging.getLogger("statefun")
 
@@ -62,6 +64,8 @@ class Metrics:
         self._summary = summary
         self._source: MetricsSource | None = None
         self._values: dict[str, int] = {}
+        self.event_times: Mapping[Partition, int] = {}
+        """The event time of the newest record of each partition, in milliseconds since the epoch."""
         self._remaining: Iterator[tuple[str, int]] | None = None
         """The names and values of metrics that the last update had no time to set; None if it has set all."""
 
@@ -116,6 +120,11 @@ class Metrics:
             self._set(
                 source, f"ingress.{ingress.id}.commitsFailed", commits.failed, is_counter=True
             )
+        if self._summary.watermark is not None:
+            self._set(source, "watermark", to_epoch_millis(self._summary.watermark))
+        for partition, event_time in self.event_times.items():
+            name = f"ingress.{partition.ingress}.topic.{partition.topic}.partition.{partition.number}.eventTime"
+            self._set(source, name, event_time)
         deadline = time.monotonic() + _TURN.total_seconds()
         self._remaining = self._remaining or self._of_partitions(progress)
         for name, value in self._remaining:

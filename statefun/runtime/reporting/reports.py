@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.engine.clock import JumpLog
+from statefun.engine.watermark import EventProgress
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.definition import Definition
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
@@ -20,6 +24,9 @@ from statefun.runtime.reporting.problem_logs import EndpointLog, FailureLog
 from statefun.runtime.reporting.status import Status
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.query_progress import newest_progress, recent_progress
+from statefun.sdk.times import from_epoch_millis
+
+logger = logging.getLogger("statefun")
 
 
 class Reports:
@@ -53,6 +60,11 @@ class Reports:
             ingresses, prepared.connectors, stops, publisher.group_offsets, summary
         )
         self._backlog = Backlog(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._has_event_times = bool(definition.module.event_times)
+        newest = feedback_offset(self._commit_log, self._commit_log.newest())
+        self._before = newest.event or EventProgress()
+        """The progress of event time in earlier runs."""
         self._watch = IngressWatch(ingresses)
         self._jumps = JumpLog(definition.clock)
         self._new_topics = NewTopics(checkpoint, ingresses)
@@ -77,6 +89,8 @@ class Reports:
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
         self._summary.backlog = self._backlog.count()
+        if self._has_event_times:
+            self._report_event_time()
         progress = newest_progress(query)
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
@@ -87,10 +101,35 @@ class Reports:
         self._jumps.look()
         self._new_topics.look()
 
+    def _report_event_time(self) -> None:
+        event = feedback_offset(self._commit_log, self._commit_log.newest()).event
+        if event is None:
+            return
+        summary = self._summary
+        passed_by = event.released - self._before.released
+        future = event.future - self._before.future
+        if passed_by > summary.passed_by:
+            logger.warning(
+                "the watermark has passed a message that was under way for longer than maxHold; it may be late"
+                " (so far: %d)",
+                passed_by,
+            )
+        if future > summary.future_records:
+            logger.warning(
+                "records are further in the future than maxFuture, and do not move the watermark (so far: %d)",
+                future,
+            )
+        summary.passed_by, summary.future_records = passed_by, future
+        if event.watermark is not None:
+            summary.watermark = from_epoch_millis(event.watermark)
+        self._metrics.event_times = event.newest
+
     def close(self) -> None:
         """When the query has ended, log the remaining failures; remove the status line and the metrics."""
         self._failure_log.log(at_once=True)
         self._summary.backlog = self._backlog.count()
+        if self._has_event_times:
+            self._report_event_time()
         self._status.close()
         self._metrics.close()
         self._new_topics.look(at_once=True)

@@ -38,6 +38,12 @@ class Summary:
     """The number of messages to functions that are sent and not delivered yet.
 
     A delayed message counts only until it is stored to wait for its time."""
+    passed_by: int = 0
+    """How often the watermark has passed a message that had held it for longer than ``maxHold``."""
+    future_records: int = 0
+    """The number of records that were too far in the future to move the watermark."""
+    watermark: datetime | None = None
+    """The watermark of the newest micro-batch; None if there is none."""
     calls_under_way: int = 0
     """The number of calls that still go on after their micro-batches have ended."""
     oldest_call: timedelta = _NONE
