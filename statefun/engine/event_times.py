@@ -131,9 +131,7 @@ class TaskTimes:
             )
             if each.HasField("event_time")
         ]
-        if (
-            values.chunks
-        ):  # the messages in chunks are not at hand; a time that is too early does no harm
+        if values.chunks:  # their messages are not at hand; a time that is too early does no harm
             if values.held is not None:
                 times.append(values.held)
             columns = group.columns.times or ()

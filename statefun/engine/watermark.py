@@ -50,11 +50,11 @@ class EventProgress:
     """How far event time has come before a micro-batch."""
 
     watermark: int | None = None
-    """The watermark; None as long as a partition has neither been read nor become idle."""
-    newest: Mapping[Partition, int] = attrs.field(factory=dict, converter=_sorted)
-    """The event time of the newest record of each partition, as far as it moves the watermark.
+    """The watermark; None as long as a partition has neither been read nor become idle.
 
-    For a partition that joined later, at first the time at which it joins at the watermark."""
+    A partition without any record yet keeps it at its present value, also if the partition is new."""
+    newest: Mapping[Partition, int] = attrs.field(factory=dict, converter=_sorted)
+    """The event time of the newest record of each partition, as far as it moves the watermark."""
     waiting: Mapping[int, int] = attrs.field(factory=dict, converter=_sorted)
     """How many addresses hold the watermark with their waiting messages, by the time at which they hold it."""
     idle: frozenset[Partition] = frozenset()
@@ -118,6 +118,8 @@ class Situation:
     """For each partition that is read to its end: for how long it has been so, without any new record."""
     now: int = 0
     """The time of the driver's clock."""
+    is_bounded: bool = False
+    """Whether the run reads only what the partitions hold now: an empty one is then idle at once."""
 
 
 def next_progress(
@@ -135,8 +137,8 @@ def next_progress(
         situation: the state of the partitions, and the clock.
     """
     facts = list(facts)
-    newest = _newest(before, facts, settings, situation)
-    idle = frozenset(_idle(settings, situation))
+    newest = _newest(before, facts, settings)
+    idle = frozenset(_idle(newest, settings, situation))
     values = {
         each: newest[each] - in_milliseconds(settings[each.ingress].out_of_order)
         for each in situation.partitions
@@ -167,19 +169,14 @@ def _newest(
     before: EventProgress,
     facts: Iterable[EventTimes],
     settings: Mapping[str, EventTime],
-    situation: Situation,
 ) -> dict[Partition, int]:
-    """Return the newest event time of each partition; a new partition joins at the watermark."""
+    """Return the newest event time of each partition of which a record was read."""
     newest = {each: time for each, time in before.newest.items() if each.ingress in settings}
     for part in facts:
         for each in part.newest:
             partition = Partition(each.ingress, each.topic, each.partition)
             if each.ingress in settings:
                 newest[partition] = max(newest.get(partition, each.time), each.time)
-    for partition in situation.partitions:
-        if partition not in newest and before.watermark is not None:
-            lag = in_milliseconds(settings[partition.ingress].out_of_order)
-            newest[partition] = before.watermark + lag
     return newest
 
 
@@ -194,17 +191,23 @@ def _waiting(before: EventProgress, facts: Iterable[EventTimes]) -> dict[int, in
 def _holds(
     facts: Iterable[EventTimes], waiting: Mapping[int, int]
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the event times at which messages hold the watermark, each with the kind and name of the holder."""
+    """Yield the event times at which messages hold the watermark, each with the kind and name of the holder.
+
+    Of two holders with the same time, the first one counts: waiting messages must not be passed by.
+    """
+    if waiting:
+        yield min(waiting), "waiting", ""
     for part in facts:
         if part.HasField("sent"):
             yield part.sent.time, "message", str(address_of(part.sent.target))
-    if waiting:
-        yield min(waiting), "waiting", ""
 
 
-def _idle(settings: Mapping[str, EventTime], situation: Situation) -> Iterator[Partition]:
+def _idle(
+    newest: Mapping[Partition, int], settings: Mapping[str, EventTime], situation: Situation
+) -> Iterator[Partition]:
     for partition, time in situation.caught_up.items():
-        if time >= in_milliseconds(settings[partition.ingress].idle):
+        is_empty = situation.is_bounded and partition not in newest
+        if is_empty or time >= in_milliseconds(settings[partition.ingress].idle):
             yield partition
 
 

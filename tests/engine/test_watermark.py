@@ -98,6 +98,17 @@ def test_a_new_partition_joins_at_the_watermark() -> None:
     assert moved.watermark == 140
 
 
+def test_an_empty_partition_of_a_bounded_run_is_idle_at_once() -> None:
+    """It has nothing that the run could read; a partition with records is not idle before its time."""
+    situation = Situation((A, B, C), {B: 0, C: 0}, is_bounded=True)
+    facts = [found({A: 100, B: 60})]
+
+    progress = next_progress(EventProgress(), facts, {IN: SETTINGS}, situation)
+
+    assert progress.watermark == 50
+    assert progress.idle == {C}
+
+
 def test_a_removed_partition_holds_nothing() -> None:
     """A partition that is not read any more does not keep the watermark."""
     progress = step(EventProgress(), found({A: 200, B: 100}))
@@ -167,6 +178,9 @@ def test_waiting_messages_are_never_passed_by() -> None:
     progress = step(EventProgress(), found({A: 100, B: 100}, waiting={40: 1}))
 
     assert step(progress, now=100 * HOLD).watermark == 40
+    # Nor together with a message of the same time that goes in a circle.
+    circle = step(progress, found(sent=40), now=0)
+    assert step(circle, found(sent=40), now=100 * HOLD).watermark == 40
 
 
 _times = st.integers(0, 1000)

@@ -133,6 +133,23 @@ def test_watermarks_are_part_of_the_plan(
     assert "watermark: 2023-11-14T22:14:19.000+00:00" in printed
 
 
+def test_an_empty_partition_of_a_bounded_run_stops_nothing(
+    kafka: KafkaHarness, tmp_path: Path
+) -> None:
+    """A bounded run asks the broker whether a partition without records is empty."""
+    topic, out, dead = kafka.topic("in", 3), kafka.topic("out"), kafka.topic("dead")
+    text = module(kafka, topic, "{field: at, outOfOrder: 1s, idle: 1h}", dead)
+    kafka.send(topic, [("Ada", value(1, 10_000_000_000_000))], partition=0)
+    kafka.send(topic, [("Bob", value(2, 1_000_000_005_000))], partition=1)
+    kafka.send(topic, [("Ada", value(3, 1_000_000_009_000))], partition=0)
+
+    summary = run(text, program(out), tmp_path / "checkpoint")
+
+    # The record of the year 2286 does not count.
+    assert summary.watermark == EPOCH + timedelta(milliseconds=1_000_000_004_000)
+    assert summary.future_records == 1
+
+
 def test_an_empty_partition_does_not_stop_event_time(kafka: KafkaHarness, tmp_path: Path) -> None:
     """While the application runs, a partition that is read to its end becomes idle; the clock then moves event time."""
     topic, out, dead = kafka.topic("in", 2), kafka.topic("out"), kafka.topic("dead")

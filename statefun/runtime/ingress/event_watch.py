@@ -36,6 +36,7 @@ class EventWatch:
         }
         self._ends = PartitionEnds([*self._sources.values()])
         self._caught_up = CaughtUp()
+        self._is_bounded = False
         self._batch = -1
         """The committed micro-batch up to whose end ``_read`` says that partitions are read."""
         self._read: dict[Partition, int] = {}
@@ -52,10 +53,17 @@ class EventWatch:
         """
         if newest > self._batch:
             self._batch, self._read = newest, self._positions(newest)
+            if self._is_bounded and not self._read.keys() <= before.newest.keys():
+                self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
         caught_up = self._caught_up.look(self._read, ends, self._clock.monotonic())
-        situation = Situation([*self._read], caught_up, self._clock.now())
+        now = self._clock.now()
+        situation = Situation([*self._read], caught_up, now, self._is_bounded)
         return next_progress(before, facts, self._settings, situation)
+
+    def bound(self) -> None:
+        """Make the run bounded: partitions without records are then idle at once."""
+        self._is_bounded = True
 
     def stop(self) -> None:
         """End the thread that asks for the ends of partitions."""

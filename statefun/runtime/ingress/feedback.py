@@ -166,6 +166,8 @@ class FeedbackReader:
     def bound(self) -> None:
         """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls."""
         self._is_bounded = True
+        if self._watch is not None:
+            self._watch.bound()
 
     def stop(self) -> None:
         """End the waiting of :meth:`latest_offset`, since the query ends."""

@@ -58,11 +58,8 @@ class PartitionEnds:
         Args:
             partitions: the partitions about which the thread asks from now on.
         """
-        asked: dict[str, list[tuple[str, int]]] = {}
-        for ingress, topic, number in partitions:
-            asked.setdefault(ingress, []).append((topic, number))
+        self._remember(partitions)
         with self._lock:
-            self._asked = asked
             ends = dict(self._ends)
         if self._thread is None and partitions:
             self._thread = threading.Thread(
@@ -70,6 +67,19 @@ class PartitionEnds:
             )
             self._thread.start()
         return ends
+
+    def ask(self, partitions: Sequence[Partition]) -> None:
+        """Ask the clusters now, and wait for their answers."""
+        self._remember(partitions)
+        for ingress in self._ingresses:
+            self._ask(ingress, {})
+
+    def _remember(self, partitions: Sequence[Partition]) -> None:
+        asked: dict[str, list[tuple[str, int]]] = {}
+        for ingress, topic, number in partitions:
+            asked.setdefault(ingress, []).append((topic, number))
+        with self._lock:
+            self._asked = asked
 
     def stop(self) -> None:
         """End the thread."""

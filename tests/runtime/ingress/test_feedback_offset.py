@@ -9,15 +9,29 @@ from typing import Any
 
 import pytest
 
+from statefun.engine.watermark import EventProgress, Holder, Partition
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
 from statefun.sdk.errors import CheckpointError
 
+PROGRESS = EventProgress(
+    17,
+    {Partition("a/in", "clicks", 0): 18},
+    {17: 2},
+    frozenset({Partition("a/in", "clicks", 1)}),
+    Holder("message", "a/f/Ada", 5),
+)
+
 
 @pytest.mark.parametrize(
     "offset",
-    [FeedbackOffset(), FeedbackOffset(3, 4), FeedbackOffset(3, 4, {"b": 1, "a": 2, "new": 0})],
+    [
+        FeedbackOffset(),
+        FeedbackOffset(3, 4),
+        FeedbackOffset(3, 4, event=PROGRESS),
+        FeedbackOffset(3, 4, {"b": 1, "a": 2, "new": 0}),
+    ],
 )
 def test_offsets_go_through_json(offset: FeedbackOffset) -> None:
     """Spark compares offsets by their JSON, so equal offsets have equal JSON."""

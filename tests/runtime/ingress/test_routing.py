@@ -102,6 +102,7 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
         "trace": None,
         "route": route_number(IN, ROUTE),
         "flags": 0,
+        "event_time": None,
     }
 
 
