@@ -18,6 +18,7 @@ from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import UncertainError, UndeliveredError
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
+from statefun.runtime.egress.produced import PlainRecords
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
@@ -63,6 +64,8 @@ class AtLeastOnce:
         self._patience = patience
         self._refusals = refusals
         self._alone = refusals.alone
+        self._records: Mapping[int, EgressRecord] = {}
+        self._plain = PlainRecords({})
         self._refused: list[Refused] = []
         self._error: ClientError | None = None
         self._unanswered = 0
@@ -132,6 +135,7 @@ class AtLeastOnce:
             UncertainError: if some records are neither written nor refused.
             UndeliveredError: if publishing stops before all answers have come.
         """
+        self._records, self._plain = records, PlainRecords(records)
         self._refused, self._error = [], None
         self._unanswered, self._progress_at = 0, time.monotonic()
         self._produce(records)
@@ -141,15 +145,15 @@ class AtLeastOnce:
         return self._refusals.certain(self._refused, aborted_records)
 
     def _produce(self, records: Mapping[int, EgressRecord]) -> None:
-        produce, on_delivery_of = self._producer.produce, self._on_delivery
+        produce, on_plain = self._producer.produce, self._on_plain_delivery
         for number, record in records.items():
-            on_delivery = partial(on_delivery_of, number, record)
             topic, key, value, headers, partition, timestamp = record
             while True:
                 try:
                     if headers is None and partition is None and timestamp is None:
-                        produce(topic, value, key, on_delivery=on_delivery)
+                        produce(topic, value, key, on_delivery=on_plain)
                     else:
+                        on_delivery = partial(self._on_delivery, number)
                         produce(
                             topic, value, key, on_delivery=on_delivery, **_other_arguments(record)
                         )
@@ -159,7 +163,8 @@ class AtLeastOnce:
                     if self._has_failed():
                         return  # the transaction takes no more records
                     reason = reason_of(error)
-                    self._add_failure(number, record, reason, alone=True)
+                    self._plain.remove(number)
+                    self._add_failure(number, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
                         return  # the transaction has failed; a callback brings the reason soon
                     self._check()
@@ -210,17 +215,17 @@ class AtLeastOnce:
         if self._should_stop(timedelta(seconds=now - self._progress_at)):
             raise UndeliveredError
 
-    def _on_delivery(
-        self, number: int, record: EgressRecord, error: ClientError | None, _message: Message
-    ) -> None:
+    def _on_plain_delivery(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
-            self._add_failure(number, record, error, alone=self._alone)
+            self._on_delivery(self._plain.take(message), error, message)
 
-    def _add_failure(
-        self, number: int, record: EgressRecord, error: ClientError, *, alone: bool
-    ) -> None:
+    def _on_delivery(self, number: int, error: ClientError | None, _message: Message) -> None:
+        if error is not None:
+            self._add_failure(number, error, alone=self._alone)
+
+    def _add_failure(self, number: int, error: ClientError, *, alone: bool) -> None:
         if error.code() in OF_RECORDS:
-            self._refused.append(Refused(number, record, error, alone))
+            self._refused.append(Refused(number, self._records[number], error, alone))
         elif self._error is None:
             self._error = error
 
@@ -265,7 +270,7 @@ class Unconfirmed(AtLeastOnce):
                     record.topic,
                     record.value,
                     record.key,
-                    on_delivery=partial(self._on_loss, record),
+                    on_delivery=self._on_loss,
                     **_other_arguments(record),
                 )
             except BufferError:
@@ -285,9 +290,9 @@ class Unconfirmed(AtLeastOnce):
         super().close()
         self._losses.log_remaining()
 
-    def _on_loss(self, record: EgressRecord, error: ClientError | None, _message: Message) -> None:
+    def _on_loss(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
-            self._losses.add(record.topic, error.str())
+            self._losses.add(message.topic() or "", error.str())
 
 
 class ExactlyOnce(AtLeastOnce):
