@@ -16,12 +16,13 @@ from typing import Any
 
 import attrs
 import pytest
+from micro_batches import SetClock
 
 from statefun import Context, IntType, KafkaEgress, Message, StatefulFunctions, ValueSpec
 from statefun.engine import left_calls
 from statefun.engine.address_values import AddressValues
 from statefun.engine.call_loop import LeavingCalls
-from statefun.engine.clock import BatchClock, SystemClock
+from statefun.engine.clock import BatchClock, Clock, SystemClock
 from statefun.engine.delays import WAKE_UP
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
@@ -100,12 +101,12 @@ def dispatch(
     *,
     turn: Turn | None = None,
     effects: Effects | None = None,
+    clock: Clock = SystemClock(),  # noqa: B008 - it has no state
 ) -> tuple[AddressValues, Dispatcher]:
     """Run a micro-batch with messages to an address; return what the address keeps."""
     typenames, values = zip(*rows, strict=True)
     nothing = [None] * len(rows)
     columns = Columns(nothing, typenames, values, nothing, [0] * len(rows), cell=lambda *_: None)
-    clock = SystemClock()
     dispatcher = Dispatcher(
         Program.of(functions, Module((), (OUT,))),
         BatchClock(clock, clock.now()),
@@ -277,23 +278,25 @@ def test_a_value_expires_after_a_call_during_which_its_wake_up_came(*, is_lost: 
             ctx.storage.count = 1
 
     spec = ValueSpec("count", IntType, expire_after_write=timedelta(milliseconds=20))
-    is_slow = False
+    is_slow, clock = False, SetClock()
     runner, functions = choosing(leaves=lambda: is_slow), registry(counts, specs=[spec])
-    values, _ = dispatch(functions, runner, [MESSAGE])
+    values, _ = dispatch(functions, runner, [MESSAGE], clock=clock)
     is_slow = True
-    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded())
+    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded(), clock=clock)
     [report] = runner.take()
     wake_up = (WAKE_UP, b"%d" % AddressState.FromString(values.encoded() or b"").wake)
     during, after = Effects(), Effects()
-    values, _ = dispatch(functions, runner, [wake_up], values.encoded(), effects=during)
+    values, _ = dispatch(
+        functions, runner, [wake_up], values.encoded(), effects=during, clock=clock
+    )
     while values.under_way is not None:
         lost = (LOST, encoded_loss(values.under_way.attempt, has_begun=True))
         row = lost if is_lost else (RESULT, report.result or b"")
-        values, _ = dispatch(functions, runner, [row], values.encoded(), effects=after)
+        values, _ = dispatch(functions, runner, [row], values.encoded(), effects=after, clock=clock)
     was_there = bool(values.values)
-    time.sleep(0.05)
+    clock.time += 1000
     wake_up = (WAKE_UP, b"%d" % AddressState.FromString(values.encoded() or b"").wake)
-    values, _ = dispatch(functions, runner, [wake_up], values.encoded())
+    values, _ = dispatch(functions, runner, [wake_up], values.encoded(), clock=clock)
 
     assert not during.buckets
     assert was_there

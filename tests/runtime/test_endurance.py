@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kinesis_server import KINESALITE
 
 BATCHES = range(0, 100_000, 250)
+_LATE = 3
 
 
 @pytest.mark.spark
@@ -34,7 +35,8 @@ def test_an_application_in_which_everything_is_in_use(tmp_path: Path) -> None:
     for name in ("driver descriptors", "driver threads", "worker descriptors", "worker threads"):
         values = found[name].values
         half = len(values) // 2
-        assert min(values[half:]) <= max(values[:half]), name
+        # A worker may open its first connections late; a leak adds one in each micro-batch.
+        assert min(values[half:]) <= max(values[:half]) + _LATE, name
 
 
 def test_the_parts_of_the_driver_stay_flat() -> None:
