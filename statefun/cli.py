@@ -9,11 +9,16 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from statefun.console.command_parser import Actions, CommandParser
+from statefun.console.completion_command import complete, completed_line
+from statefun.console.installed import versions
 from statefun.sdk.errors import EngineError, StatefunError
 
+_FAILED = 1
+_USAGE = 2
+_INTERRUPTED = 128 + signal.SIGINT
 _PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code if the reader of this program's output, such as ``head``, has ended."""
 
@@ -25,66 +30,111 @@ class _Command(NamedTuple):
     """The module of the command. It is imported only if its command is given, because a command starts at once if
     it imports only what it needs. Its ``add_arguments(parser)`` declares the arguments; ``run_command(options)``
     runs the command, and returns an exit code, or None for success."""
-    help: str
+    task: str
+    """What the command does, as a sentence without capital letter and full stop."""
+    examples: Sequence[str]
 
 
 _COMMANDS: Mapping[str, _Command] = {
     "validate": _Command(
         "statefun.inspect.validate_command",
         "find all problems of an application before its start",
+        ["statefun validate app.py --connect"],
     ),
     "schema": _Command(
-        "statefun.inspect.schema_command", "print the JSON Schema of module files, for editors"
+        "statefun.inspect.schema_command",
+        "print the JSON Schema of module files, for editors",
+        ["statefun schema > module.schema.json"],
     ),
     "serve": _Command(
         "statefun.serving.serve_command",
         "serve a program's functions to a runtime that calls them over HTTP",
+        ["statefun serve app.py --port 8000"],
     ),
     "dev": _Command(
         "statefun.dev.commands",
         "run a Kafka broker on this machine, manage topics, write and read records",
+        ["statefun dev kafka --topic users", "statefun dev send users ada Ada"],
     ),
     "outbox": _Command(
-        "statefun.inspect.outbox_command", "list or remove records that are not published"
+        "statefun.inspect.outbox_command",
+        "list or remove records that are not published",
+        ["statefun outbox list .statefun/app"],
     ),
     "ingress": _Command(
         "statefun.inspect.ingress_command",
         "list the ingresses of a checkpoint; rename or forget an ingress",
+        ["statefun ingress list .statefun/app"],
     ),
     "watermark": _Command(
         "statefun.inspect.watermark_command",
         "print how far event time has come, and what holds the watermark since when",
+        ["statefun watermark .statefun/app"],
     ),
     "du": _Command(
-        "statefun.inspect.du_command", "print what of a checkpoint takes how much space"
+        "statefun.inspect.du_command",
+        "print what of a checkpoint takes how much space",
+        ["statefun du .statefun/app"],
     ),
     "snapshot": _Command(
         "statefun.inspect.snapshot_command",
         "copy a checkpoint, also while its application runs",
+        ["statefun snapshot .statefun/app backups/monday"],
     ),
     "restore": _Command(
-        "statefun.inspect.restore_command", "make a new checkpoint from a snapshot"
+        "statefun.inspect.restore_command",
+        "make a new checkpoint from a snapshot",
+        ["statefun restore backups/monday .statefun/app"],
     ),
     "rescale": _Command(
         "statefun.inspect.rescale_command",
         "divide the state into another number of partitions, while the application does not run",
+        ["statefun rescale .statefun/app --state-partitions 8"],
     ),
     "dlq": _Command(
-        "statefun.inspect.dlq_command", "list, show, replay, edit and drop dead letters"
+        "statefun.inspect.dlq_command",
+        "list, show, replay, edit and drop dead letters",
+        ["statefun dlq list --since 12h", "statefun dlq replay 0/17"],
     ),
     "state": _Command(
         "statefun.inspect.state_command",
         "show the state in a checkpoint, also while the application runs; repair it by hand",
+        ["statefun state ls --program app.py"],
     ),
-    "send": _Command("statefun.inspect.send_command", "send a message to a function"),
+    "send": _Command(
+        "statefun.inspect.send_command",
+        "send a message to a function",
+        ["statefun send com.example.docs/greeter/ada Ada --program app.py"],
+    ),
+    "completion": _Command(
+        "statefun.console.completion_command",
+        "print a script that completes commands, options and files in your shell",
+        [
+            'eval "$(statefun completion bash)"      # in ~/.bashrc',
+            'eval "$(statefun completion zsh)"       # in ~/.zshrc, after compinit',
+            "statefun completion fish | source       # in ~/.config/fish/config.fish",
+        ],
+    ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; return the exit code: 0 for success, 1 for an error."""
+    """Run the command that the arguments name.
+
+    Returns:
+        The exit code: 0 for success, 1 for an error, 130 after Ctrl-C. Wrong arguments end the program with 2.
+    """
     given = sys.argv[1:] if arguments is None else arguments
-    # The options of the program itself take no values, so the first word that is no option is the command.
-    options = parser([word for word in given if not word.startswith("-")][:1]).parse_args(given)
+    line = completed_line()
+    if line is not None:
+        complete(parser(_command_in(line.split()[1:])))
+    program = parser(_command_in(given))
+    if not given:
+        program.print_help(sys.stderr)
+        return _USAGE
+    options, unknown = program.parse_known_args(given)
+    if unknown:
+        options.parser.refuse_unknown(unknown)
     try:
         status: int | None = _module(options.command).run_command(options)
         sys.stdout.flush()
@@ -94,28 +144,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _PIPE_CLOSED
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
-        return 1
+        return _FAILED
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
     except Exception as error:
         words = _words_of_spark(error)
         if words is None:
             raise
         print(f"statefun: {EngineError(f'Spark has failed: {words}')}", file=sys.stderr)
-        return 1
+        return _FAILED
     return status or 0
 
 
-def parser(names: Sequence[str] = tuple(_COMMANDS)) -> argparse.ArgumentParser:
+def parser(names: Sequence[str] = tuple(_COMMANDS)) -> CommandParser:
     """Return the parser of the command line; it knows all commands, but the arguments of the named ones only."""
-    statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
-    statefun.add_argument("--version", action="version", version=f"statefun {version('statefun')}")
-    commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
+    statefun = CommandParser(
+        prog="statefun",
+        description="Runs, checks and inspects applications of stateful functions.",
+        epilog="'statefun COMMAND --help' has the arguments of a command, and examples. Exit codes: 0 for success, 1 "
+        "for an error or a negative result, 2 for wrong arguments, 130 after Ctrl-C.",
+    )
+    statefun.add_argument(
+        "--version",
+        action=_ShowVersions,
+        nargs=0,
+        help="print the versions of statefun, Python, PySpark and Java",
+    )
+    commands = Actions(statefun.add_subparsers(dest="command", metavar="command", required=True))
     for name, command in _COMMANDS.items():
-        arguments = commands.add_parser(name, help=command.help)
+        arguments = commands.add(name, command.task, *command.examples)
         if name in names:
             _module(name).add_arguments(arguments)
     return statefun
+
+
+class _ShowVersions(argparse.Action):
+    """The option ``--version``: only this option has to find the versions."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from statefun import __compiled__  # noqa: PLC0415 - as above
+
+        print(versions(is_compiled=__compiled__))
+        parser.exit()
+
+
+def _command_in(words: Sequence[str]) -> list[str]:
+    """Return the command among the arguments, in a list, or an empty list."""
+    # The options of the program itself take no values, so the first word that is no option is the command.
+    return [word for word in words if not word.startswith("-")][:1]
 
 
 def _module(name: str) -> Any:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,6 +12,7 @@ import pytest
 from harness import KafkaHarness, run
 from stored_checkpoint import CHECKPOINTS
 
+import statefun
 from statefun import (
     Context,
     KafkaEgressMessage,
@@ -27,13 +30,31 @@ STORED = str(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
 COMMAND = [sys.executable, "-m", "statefun.cli"]
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints the version that package managers know."""
+def test_the_versions_are_those_that_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints the versions of all parts that a report of a problem needs."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
 
+    first, python, spark, java = capsys.readouterr().out.splitlines()
+    form = "compiled" if statefun.__compiled__ else "not compiled"
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"statefun {version('statefun')}\n"
+    assert first == f"statefun {version('statefun')} ({form})"
+    assert python == f"Python {platform.python_version()}"
+    assert spark == f"PySpark {version('pyspark')}"
+    assert re.fullmatch(r"Java \d+\S* \(/.*/java\)", java)
+
+
+def test_a_missing_java_is_a_version_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command prints where it has looked."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(SystemExit):
+        main(["--version"])
+
+    java = capsys.readouterr().out.splitlines()[-1]
+    assert java == f"Java is missing in {tmp_path}/bin, where JAVA_HOME points"
 
 
 def test_a_command_ends_quietly_if_its_output_is_closed() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import commands
 from documentation import PAGES, ROOT, Block, blocks
 
 from statefun.cli import parser
@@ -136,7 +137,7 @@ def test_commands_exist(page: str) -> None:
 def test_commands_in_sentences_exist(page: str) -> None:
     """Targets of make, and the first word behind ``statefun``."""
     text = PAGES[page].read_text("utf-8")
-    subcommands = set(re.findall(r"^ {4}(\w+)(?: |$)", parser().format_help(), re.MULTILINE))
+    subcommands = {*commands()}
 
     assert len(subcommands) > 3
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= _targets()

@@ -11,6 +11,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.dev.dev_topics import (
     cluster_topics,
     describe_topic,
@@ -32,10 +34,14 @@ _DATA = Path(".statefun/kafka")
 _LOOK = timedelta(milliseconds=500)
 
 
-def add_arguments(dev: argparse.ArgumentParser) -> None:
+def add_arguments(dev: CommandParser) -> None:
     """Add the actions of ``statefun dev`` to its parser."""
-    actions = dev.add_subparsers(dest="action", metavar="action", required=True)
-    kafka = actions.add_parser("kafka", help="run a Kafka broker on this machine until Ctrl-C")
+    actions = dev.actions()
+    kafka = actions.add(
+        "kafka",
+        "run a Kafka broker on this machine until Ctrl-C",
+        "statefun dev kafka --topic users --topic greetings",
+    )
     kafka.add_argument(
         "--port", type=int, default=_PORT, help=f"the port for clients (default {_PORT})"
     )
@@ -54,18 +60,29 @@ def add_arguments(dev: argparse.ArgumentParser) -> None:
     kafka.add_argument(
         "--fresh", action="store_true", help="first delete the topics and records of earlier starts"
     )
-    topic = actions.add_parser("topic", help="create, list or describe topics")
-    topics = topic.add_subparsers(dest="topic_action", metavar="action", required=True)
-    create = topics.add_parser("create", help="create topics")
-    list_ = topics.add_parser("list", help="print a table of all topics")
-    describe = topics.add_parser("describe", help="print a table of a topic's partitions")
+    topic = actions.add(
+        "topic",
+        "create, list or describe topics",
+        "statefun dev topic list",
+    )
+    topics = topic.actions("topic_action")
+    create = topics.add("create", "create topics", "statefun dev topic create users --partitions 4")
+    list_ = topics.add("list", "print a table of all topics", "statefun dev topic list")
+    describe = topics.add(
+        "describe", "print a table of a topic's partitions", "statefun dev topic describe users"
+    )
     create.add_argument("topic", nargs="+")
     create.add_argument(
         "--partitions", type=int, default=1, help="how many partitions each topic gets (default 1)"
     )
     describe.add_argument("topic")
-    send = actions.add_parser("send", help="write a record to a topic")
-    read = actions.add_parser("read", help="print the records of a topic")
+    send = actions.add("send", "write a record to a topic", "statefun dev send users ada Ada")
+    read = actions.add(
+        "read",
+        "print the records of a topic",
+        "statefun dev read greetings",
+        "statefun dev read greetings --follow --json",
+    )
     for action in (send, read):
         action.add_argument("topic")
     for action in (create, list_, describe, send, read):
@@ -86,9 +103,9 @@ def add_arguments(dev: argparse.ArgumentParser) -> None:
     read.add_argument(
         "--headers", action="store_true", help="print name=value of the headers after each record"
     )
-    read.add_argument(
-        "--json", action="store_true", help="print all parts of each record, as one line of JSON"
-    )
+    read.add_json("print all parts of each record, as one line of JSON")
+    for action in (create, list_, describe):
+        action.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -143,15 +160,40 @@ def _topic(options: argparse.Namespace) -> None:
         case "create":
             for name in options.topic:
                 new_topic(options.address, name, options.partitions)
-                print(f"created topic {name} with {counted(options.partitions, 'partition')}")
+                if not options.json:
+                    print(f"created topic {name} with {counted(options.partitions, 'partition')}")
+            if options.json:
+                print_json(
+                    [{"topic": name, "partitions": options.partitions} for name in options.topic]
+                )
         case "list":
             topics = list_topics(options.address)
+            if options.json:
+                print_json(
+                    [
+                        {
+                            "topic": each.name,
+                            "partitions": len(each.offsets),
+                            "records": each.records,
+                        }
+                        for each in topics
+                    ]
+                )
+                return
             rows = [(each.name, f"{len(each.offsets)}", f"{each.records:,}") for each in topics]
             if rows:
                 print_table([("topic", "partitions", "records"), *rows])
             print(f"{counted(len(rows), 'topic') if rows else 'no topics'} at {options.address}")
         case "describe":
             topic = describe_topic(options.address, options.topic)
+            if options.json:
+                print_json(
+                    [
+                        {"partition": number, "first_offset": first, "next_offset": end}
+                        for number, (first, end) in enumerate(topic.offsets)
+                    ]
+                )
+                return
             offsets = [
                 (f"{number}", f"{first}", f"{end}", f"{end - first:,}")
                 for number, (first, end) in enumerate(topic.offsets)

@@ -13,6 +13,8 @@ import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.inspect.letter_ends import EndResult, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter, parse_moment
@@ -32,16 +34,26 @@ _REASONS = 20
 """How many reasons are printed at most for letters that could not be replayed or dropped."""
 
 
-def add_arguments(dlq: argparse.ArgumentParser) -> None:
+def add_arguments(dlq: CommandParser) -> None:
     """Add the actions of ``statefun dlq`` to its parser."""
-    actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser(
-        "list", help="print a table of the dead letters that were neither replayed nor dropped"
+    actions = dlq.actions()
+    list_ = actions.add(
+        "list",
+        "print a table of the dead letters that were neither replayed nor dropped",
+        "statefun dlq list --function com.example.docs/greeter --since 12h",
     )
-    show = actions.add_parser("show", help="print all parts of a dead letter")
-    replay = actions.add_parser("replay", help="send dead letters again, each exactly once")
-    edit = actions.add_parser("edit", help="replay a dead letter with another value")
-    drop = actions.add_parser("drop", help="remove dead letters from the list without a replay")
+    show = actions.add("show", "print all parts of a dead letter", "statefun dlq show 0/17")
+    replay = actions.add(
+        "replay", "send dead letters again, each exactly once", "statefun dlq replay --error SF302"
+    )
+    edit = actions.add(
+        "edit", "replay a dead letter with another value", "statefun dlq edit 0/17 value.json"
+    )
+    drop = actions.add(
+        "drop",
+        "remove dead letters from the list without a replay",
+        "statefun dlq drop --until 30d",
+    )
     for action in (show, edit):
         action.add_argument("id", help="the id of a dead letter, as 'list' prints it: 0/17")
     edit.add_argument(
@@ -65,11 +77,9 @@ def add_arguments(dlq: argparse.ArgumentParser) -> None:
             "not into the topic of their record",
         )
     for action in (list_, show):
-        action.add_argument(
-            "--json",
-            action="store_true",
-            help="print JSON, one line for each dead letter, in the order of the topic",
-        )
+        action.add_json("print JSON, one line for each dead letter, in the order of the topic")
+    for action in (replay, edit, drop):
+        action.add_json()
     for action in (list_, show, replay, edit, drop):
         action.add_argument(
             "--module",
@@ -127,14 +137,14 @@ def run_command(options: argparse.Namespace) -> int:
         case "show":
             _show(letters, options.id, in_json=options.json)
         case "drop":
-            return _report(ends.drop(_chosen(options)), "dropped", "")
+            return _report(ends.drop(_chosen(options)), "dropped", "", in_json=options.json)
         case "edit":
             value = _new_value(letters, options.id, options.file)
             result = ends.replay_changed(options.id, value, to_target=options.to_target)
-            return _report(result, "replayed", _destination(options))
+            return _report(result, "replayed", _destination(options), in_json=options.json)
         case "replay":
             result = ends.replay(_chosen(options), to_target=options.to_target)
-            return _report(result, "replayed", _destination(options))
+            return _report(result, "replayed", _destination(options), in_json=options.json)
     return 0
 
 
@@ -190,8 +200,11 @@ def _show(letters: DeadLetters, id_: str, *, in_json: bool) -> None:
         print(line)
 
 
-def _report(result: EndResult, action: str, destination: str) -> int:
+def _report(result: EndResult, action: str, destination: str, *, in_json: bool) -> int:
     """Print how many letters were replayed or dropped, and the reasons for the rest; return the exit code."""
+    if in_json:
+        print_json({action: result.count, "problems": [str(each) for each in result.problems]})
+        return 1 if result.problems else 0
     if result.count or not result.problems:
         print(f"{action} {counted(result.count, 'dead letter')}{destination}")
     for error in result.problems[:_REASONS]:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import INGRESSES
@@ -103,10 +104,10 @@ def usage(sizes: Mapping[str, int]) -> list[Usage]:
     return [Usage(part, *totals[part.name]) for part in PARTS if totals[part.name][0]]
 
 
-def add_arguments(du: argparse.ArgumentParser) -> None:
+def add_arguments(du: CommandParser) -> None:
     """Add the arguments of ``statefun du`` to its parser."""
     add_checkpoint(du)
-    du.add_argument("--json", action="store_true", help="print the sizes as JSON")
+    du.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -128,7 +129,7 @@ def run_command(options: argparse.Namespace) -> None:
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be read: {error}") from error
     if options.json:
-        print(json.dumps([_document(each) for each in parts], indent=1))
+        print_json([_document(each) for each in parts])
         return
     print_table([_HEAD, *_rows(parts)])
     total = sum(each.size for each in parts)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import (
     add_checkpoint,
     add_no_lock,
@@ -23,23 +24,29 @@ _WIDEST = 200
 """How many characters of an ingress's offsets the table shows at most."""
 
 
-def add_arguments(ingress: argparse.ArgumentParser) -> None:
+def add_arguments(ingress: CommandParser) -> None:
     """Add the actions of ``statefun ingress`` to its parser."""
-    actions = ingress.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser("list", help="print how far the checkpoint has read each ingress")
-    list_.add_argument("--json", action="store_true", help="print the list as JSON")
-    rename = actions.add_parser(
-        "rename",
-        help="let an ingress with another id go on where this one has stopped, while the application does "
-        "not run",
+    actions = ingress.actions()
+    list_ = actions.add(
+        "list",
+        "print how far the checkpoint has read each ingress",
+        "statefun ingress list .statefun/app",
     )
-    forget = actions.add_parser(
+    rename = actions.add(
+        "rename",
+        "let an ingress with another id go on where this one has stopped, while the application does "
+        "not run",
+        "statefun ingress rename .statefun/app com.example/users com.example/people",
+    )
+    forget = actions.add(
         "forget",
-        help="delete the offsets of an ingress, while the application does not run: if it is declared "
+        "delete the offsets of an ingress, while the application does not run: if it is declared "
         "again, it begins at its startup position",
+        "statefun ingress forget .statefun/app com.example/users --yes",
     )
     for action in (list_, rename, forget):
         add_checkpoint(action)
+        action.add_json()
     for action in (rename, forget):
         action.add_argument("ingress", help="the ingress, as 'list' prints it")
     rename.add_argument("name", help="its new id; for an ingress of a connector, with the kind")
@@ -69,9 +76,18 @@ def run_command(options: argparse.Namespace) -> None:
         check_lock(checkpoint, no_lock=options.no_lock)
         if options.action == "rename":
             rename_ingress(checkpoint, options.ingress, options.name, has_lock=checkpoint.is_local)
+            if options.json:
+                print_json({"ingress": options.name, "former": options.ingress})
+                return
             print(f"ingress {options.name} goes on where ingress {options.ingress} has stopped")
         else:
             _forget(checkpoint, options.ingress, is_sure=options.yes)
+            if options.json:
+                print_json({"forgotten": options.ingress})
+                return
+            print(
+                f"the offsets of ingress {options.ingress} are deleted; if declared, it begins at its startup position"
+            )
 
 
 def _list(checkpoint: Folder, *, as_json: bool) -> None:
@@ -81,7 +97,7 @@ def _list(checkpoint: Folder, *, as_json: bool) -> None:
             {"ingress": each.name, "removed": not each.is_read, "offset": each.offset}
             for each in positions
         ]
-        print(json.dumps(content, indent=1))
+        print_json(content)
         return
     rows = [
         (each.name, "read" if each.is_read else "removed", shortened(each.described(), _WIDEST))
@@ -98,6 +114,3 @@ def _forget(checkpoint: Folder, name: str, *, is_sure: bool) -> None:
             "to delete them"
         )
     forget_ingress(checkpoint, name, has_lock=checkpoint.is_local)
-    print(
-        f"the offsets of ingress {name} are deleted; if declared, it begins at its startup position"
-    )

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.engine.effects import row_size
 from statefun.engine.sinks import EgressRecord
 from statefun.inspect.checkpoint_options import (
@@ -26,7 +29,7 @@ from statefun.inspect.unpublished import (
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
-from statefun.sdk.printable import printable
+from statefun.sdk.printable import json_content, printable
 
 _ORIGIN = ("batch", "state", "egress", "lane")
 _BATCHES = (*_ORIGIN, "records", "skipped", "bytes", "first: topic", "key", "bytes")
@@ -35,22 +38,26 @@ _WIDEST = 60
 """How many characters of a record's key the table shows at most."""
 
 
-def add_arguments(outbox: argparse.ArgumentParser) -> None:
+def add_arguments(outbox: CommandParser) -> None:
     """Add the actions of ``statefun outbox`` to its parser."""
-    actions = outbox.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser(
-        "list", help="print a table of the records that are staged and not published"
+    actions = outbox.actions()
+    list_ = actions.add(
+        "list",
+        "print a table of the records that are staged and not published",
+        "statefun outbox list .statefun/app --records",
     )
     list_.add_argument(
         "--records", action="store_true", help="print a row for each record, with its number"
     )
-    skip_ = actions.add_parser(
+    skip_ = actions.add(
         "skip",
-        help="remove records that cannot be published, while the application does not run: the "
+        "remove records that cannot be published, while the application does not run: the "
         "next start publishes all other records",
+        "statefun outbox skip .statefun/app --batch 17 --egress com.example/greets --record 3 --yes",
     )
     for action in (list_, skip_):
         add_checkpoint(action)
+        action.add_json()
     skip_.add_argument(
         "--batch",
         type=int,
@@ -92,12 +99,15 @@ def run_command(options: argparse.Namespace) -> None:
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
         if options.action == "list":
-            _list(checkpoint, with_records=options.records)
+            _list(checkpoint, with_records=options.records, in_json=options.json)
         else:
             _skip(checkpoint, options)
 
 
-def _list(checkpoint: Folder, *, with_records: bool) -> None:
+def _list(checkpoint: Folder, *, with_records: bool, in_json: bool) -> None:
+    if in_json:
+        print_json(list(_record_documents(checkpoint) if with_records else _documents(checkpoint)))
+        return
     rows = list((_record_rows if with_records else _batch_rows)(checkpoint))
     if rows:
         print_table([_RECORDS if with_records else _BATCHES, *rows])
@@ -133,6 +143,41 @@ def _record_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
             yield (*_origin(part), str(number), skipped, *_described(record))
 
 
+def _record_documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
+    """Yield a document for each unpublished record."""
+    for part in unpublished_records(checkpoint):
+        for number, record in enumerate(part.read(), part.share.first):
+            yield {
+                **_origin_document(part),
+                "record": number,
+                "skipped": number in part.left_out,
+                "topic": record.topic,
+                "key": json_content(record.key),
+                "bytes": row_size(record),
+            }
+
+
+def _documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
+    """Yield a document for each part of the outbox with unpublished records: of a micro-batch, egress and lane."""
+    for part in unpublished_records(checkpoint):
+        records = part.read()
+        yield {
+            **_origin_document(part),
+            "records": len(records),
+            "skipped": len(part.left_out.intersection(part.share.numbers)),
+            "bytes": sum(map(row_size, records)),
+        }
+
+
+def _origin_document(part: UnpublishedRecords) -> dict[str, Any]:
+    return {
+        "batch": part.batch,
+        "committed": part.is_committed,
+        "egress": part.egress,
+        "lane": part.share.lane,
+    }
+
+
 def _lane(part: UnpublishedRecords) -> tuple[int, str, int]:
     return part.batch, part.egress, part.share.lane
 
@@ -164,6 +209,9 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
         f"{checkpoint.location}.skipped-batch-{batch}-{now:%Y%m%dT%H%M%S.%fZ}.jsonl"
     )
     skip(checkpoint, batch, egress, numbers, save, has_lock=checkpoint.is_local)
+    if options.json:
+        print_json({"batch": batch, "egress": egress, "removed": count, "saved": str(save)})
+        return
     print(
         f"removed {chosen}, and saved them in {save}; the next start publishes all other records. "
         "Records that were published before an error stay published"

@@ -15,11 +15,13 @@ from typing import Any
 
 import attrs
 
+from statefun.console.command_parser import Actions, CommandParser
+from statefun.console.json_output import print_json
 from statefun.engine.address_keys import address_of
 from statefun.engine.clock import SystemClock
 from statefun.inspect.checkpoint_options import add_no_lock, check_lock, locked
 from statefun.inspect.repair_plan import Request, WrittenText, planned_changes, requests_in
-from statefun.inspect.state_texts import print_json, shown, value_json
+from statefun.inspect.state_texts import shown, value_json
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -45,19 +47,26 @@ ACTIONS = {"set", "delete", "apply", "log"}
 _HEAD = ("address", "value", "before", "after")
 
 
-def add_actions(actions: Any) -> list[argparse.ArgumentParser]:
+def add_actions(actions: Actions) -> list[CommandParser]:
     """Add the actions to the parser of ``statefun state``, and return their parsers."""
-    set_ = actions.add_parser(
-        "set", help="set a value of an address, while the application is stopped"
+    set_ = actions.add(
+        "set",
+        "set a value of an address, while the application is stopped",
+        "statefun state set com.example.docs/greeter/ada count 7 --program app.py",
     )
-    delete = actions.add_parser(
-        "delete", help="delete values of an address, while the application is stopped"
+    delete = actions.add(
+        "delete",
+        "delete values of an address, while the application is stopped",
+        "statefun state delete com.example.docs/greeter/ada --all --program app.py",
     )
-    apply = actions.add_parser(
+    apply = actions.add(
         "apply",
-        help="make all changes that a file lists, or none, while the application is stopped",
+        "make all changes that a file lists, or none, while the application is stopped",
+        "statefun state apply changes.yaml --program app.py --dry-run",
     )
-    log = actions.add_parser("log", help="list all changes that were made by hand")
+    log = actions.add(
+        "log", "list all changes that were made by hand", "statefun state log --program app.py"
+    )
     for action in (set_, delete):
         action.add_argument("address", help="<namespace>/<name>/<id>, such as com.example/card/c1")
     set_.add_argument("name", help="the name of the value")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import (
     add_checkpoint,
     add_no_lock,
@@ -15,7 +17,7 @@ from statefun.inspect.checkpoint_options import (
 from statefun.runtime.checkpoint.folder import Folder
 
 
-def add_arguments(rescale: argparse.ArgumentParser) -> None:
+def add_arguments(rescale: CommandParser) -> None:
     """Add the arguments of ``statefun rescale`` to its parser."""
     add_checkpoint(rescale)
     rescale.add_argument(
@@ -26,6 +28,7 @@ def add_arguments(rescale: argparse.ArgumentParser) -> None:
         help="the number of partitions: as many as the cores that the application will use",
     )
     add_no_lock(rescale)
+    rescale.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -44,7 +47,9 @@ def run_command(options: argparse.Namespace) -> None:
     with usable(checkpoint):
         check_lock(checkpoint, no_lock=options.no_lock)
         done = rescale(checkpoint, options.state_partitions, has_lock=checkpoint.is_local)
-    if done.before == done.after:
+    if options.json:
+        print_json({"before": done.before, "after": done.after, "batch": done.batch})
+    elif done.before == done.after:
         print(f"the state in {checkpoint.shown} is divided into {done.after} partitions already")
     else:
         print(

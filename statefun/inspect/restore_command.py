@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.copying import copying
 from statefun.inspect.snapshots import restore_snapshot
 from statefun.runtime.checkpoint.folder import Folder
 
 
-def add_arguments(restore: argparse.ArgumentParser) -> None:
+def add_arguments(restore: CommandParser) -> None:
     """Add the arguments of ``statefun restore`` to its parser."""
     restore.add_argument("snapshot", help="the folder of the snapshot, or its URI")
     restore.add_argument("checkpoint", help="an empty folder, or one that does not exist")
@@ -20,6 +22,7 @@ def add_arguments(restore: argparse.ArgumentParser) -> None:
         help="let exactly-once egresses publish again what they have published after the snapshot; "
         "without it, a start is refused if they have published anything",
     )
+    restore.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -36,6 +39,16 @@ def run_command(options: argparse.Namespace) -> None:
         facts = restore_snapshot(
             Folder.at(options.snapshot), checkpoint, progress, may_repeat=may_repeat
         )
+    if options.json:
+        print_json(
+            {
+                "checkpoint": checkpoint.shown,
+                "batch": facts.batch,
+                "created": facts.created.isoformat(),
+                "records_may_repeat": may_repeat,
+            }
+        )
+        return
     created = f"{facts.created:%Y-%m-%d %H:%M:%S} UTC"
     print(f"{checkpoint.shown} goes on after micro-batch {facts.batch} ({created})")
     if may_repeat:

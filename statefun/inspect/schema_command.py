@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.module.schema import module_schema
 
 
-def add_arguments(schema: argparse.ArgumentParser) -> None:
+def add_arguments(schema: CommandParser) -> None:
     """Add nothing to the parser of ``statefun schema``, which has no arguments."""
 
 
 def run_command(_: argparse.Namespace) -> None:
     """Run ``statefun schema``."""
-    print(json.dumps(module_schema(), indent=1))
+    print_json(module_schema())

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.engine.address_keys import address_key
 from statefun.inspect.checkpoint_options import (
     add_checkpoint_or_program,
@@ -29,7 +31,7 @@ from statefun.sdk.primitives import StringType
 from statefun.sdk.types import default_types
 
 
-def add_arguments(send: argparse.ArgumentParser) -> None:
+def add_arguments(send: CommandParser) -> None:
     """Add the arguments of ``statefun send`` to its parser."""
     send.add_argument("address", help="<namespace>/<name>/<id>, such as com.example/card/c1")
     send.add_argument("value", help="the value: text for a value of text, JSON for others")
@@ -45,6 +47,7 @@ def add_arguments(send: argparse.ArgumentParser) -> None:
         "is sent",
     )
     add_checkpoint_or_program(send)
+    send.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -67,11 +70,15 @@ def run_command(options: argparse.Namespace) -> None:
         known.check(address.typename)
         value = _encoded(options)
         put_message(checkpoint, address_key(address), options.type, value)
-        rest = (
-            ""
-            if is_in_use(checkpoint)
-            else "; no application runs with the checkpoint now: the next start delivers the message"
-        )
+        is_running = is_in_use(checkpoint)
+    if options.json:
+        print_json({"address": str(known.present(address)), "application_runs": is_running})
+        return
+    rest = (
+        ""
+        if is_running
+        else "; no application runs with the checkpoint now: the next start delivers the message"
+    )
     print(f"sent to {known.present(address)}{rest}")
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.engine.clock import SystemClock
 from statefun.inspect import repair_actions, state_transfer_command
 from statefun.inspect.checkpoint_options import (
@@ -22,7 +24,6 @@ from statefun.inspect.state_listing import (
     unknown_address,
 )
 from statefun.inspect.state_texts import (
-    print_json,
     report_json,
     sections,
     values_json,
@@ -44,22 +45,34 @@ _LISTED = 50
 _ROWS = 1000
 
 
-def add_arguments(state: argparse.ArgumentParser) -> None:
+def add_arguments(state: CommandParser) -> None:
     """Add the actions of ``statefun state`` to its parser."""
-    actions = state.add_subparsers(dest="action", metavar="action", required=True)
-    ls = actions.add_parser("ls", help="list addresses with state, and their values")
-    show = actions.add_parser(
-        "show", help="print everything about an address: values, timers, messages on their way"
+    actions = state.actions()
+    ls = actions.add(
+        "ls",
+        "list addresses with state, and their values",
+        "statefun state ls com.example.docs/greeter --program app.py",
     )
-    count = actions.add_parser("count", help="count the addresses with state, by function")
-    sql = actions.add_parser(
+    show = actions.add(
+        "show",
+        "print everything about an address: values, timers, messages on their way",
+        "statefun state show com.example.docs/greeter/ada --program app.py",
+    )
+    count = actions.add(
+        "count",
+        "count the addresses with state, by function",
+        "statefun state count --checkpoint .statefun/app",
+    )
+    sql = actions.add(
         "sql",
-        help="query the state with Spark: each function is a table, as in "
-        '"select id, visits from `com.example/greeter`"',
+        "query the state with Spark, where each function is a table",
+        "statefun state sql 'select id, count from `com.example.docs/greeter`' --program app.py",
     )
     state_transfer_command.add_actions(actions)
-    types = actions.add_parser(
-        "types", help="list how functions have declared their values, and since which micro-batch"
+    types = actions.add(
+        "types",
+        "list how functions have declared their values, and since which micro-batch",
+        "statefun state types --program app.py",
     )
     for action in (ls, count, types):
         action.add_argument(
@@ -85,7 +98,7 @@ def add_arguments(state: argparse.ArgumentParser) -> None:
             help="the state after this micro-batch (default: the newest committed one)",
         )
     for action in (ls, show, count, sql, types, *changing):
-        action.add_argument("--json", action="store_true", help="print one JSON document")
+        action.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from pyspark.errors import PySparkException
 
+from statefun.console.json_output import print_json
 from statefun.inspect.state_texts import shown
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
@@ -67,8 +66,7 @@ def run_query(
     printed = rows[: options.limit]
     if options.json:
         values = [plain_json(row.asDict(recursive=True)) for row in printed]
-        json.dump({"batch": batch, "rows": values}, sys.stdout, indent=1, ensure_ascii=False)
-        print()
+        print_json({"batch": batch, "rows": values})
         return
     print_table(
         [found.columns, *([shown(Decoded(_plain(cell))) for cell in row] for row in printed)]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -146,12 +145,6 @@ def value_json(value: StoredValue) -> dict[str, Any]:
         "expires": _iso(value.expires),
         **_decoded_json(value.decoded),
     }
-
-
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print a JSON document."""
-    json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
-    sys.stdout.write("\n")
 
 
 def _message_json(message: PendingMessage) -> dict[str, Any]:

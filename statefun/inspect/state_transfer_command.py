@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from statefun.console.command_parser import Actions
+from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint, positive_number, usable
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.terminal.table import counted
@@ -14,13 +15,19 @@ from statefun.runtime.terminal.table import counted
 ACTIONS = ("export", "import")
 
 
-def add_actions(actions: Any) -> None:
+def add_actions(actions: Actions) -> None:
     """Add the actions ``export`` and ``import`` to the command ``state``."""
-    export = actions.add_parser("export", help="write the state of all addresses to a Parquet file")
+    export = actions.add(
+        "export",
+        "write the state of all addresses to a Parquet file",
+        "statefun state export .statefun/app state.parquet",
+    )
     add_checkpoint(export)
     export.add_argument("file", type=Path, help="the new file")
-    import_ = actions.add_parser(
-        "import", help="make a new checkpoint from a file that 'export' has written"
+    import_ = actions.add(
+        "import",
+        "make a new checkpoint from a file that 'export' has written",
+        "statefun state import state.parquet .statefun/app",
     )
     import_.add_argument("file", type=Path, help="the file")
     import_.add_argument("checkpoint", help="an empty folder, or one that does not exist")
@@ -30,6 +37,8 @@ def add_actions(actions: Any) -> None:
         metavar="N",
         help="into how many parts the state is divided (default: as many as there are cores)",
     )
+    for action in (export, import_):
+        action.add_json()
 
 
 def run_action(options: argparse.Namespace) -> None:
@@ -48,12 +57,25 @@ def run_action(options: argparse.Namespace) -> None:
     with usable(checkpoint):
         if options.action == "import":
             done = import_state(options.file, checkpoint, options.state_partitions)
+            if options.json:
+                print_json({"addresses": done.addresses, "batch": done.batch})
+                return
             print(
                 f"checkpoint {checkpoint.shown} has {counted(done.addresses, 'address', 'es')}, and goes on where "
                 f"micro-batch {done.batch} of the former checkpoint has ended"
             )
             return
         done = export_state(checkpoint, options.file)
+    if options.json:
+        print_json(
+            {
+                "addresses": done.addresses,
+                "batch": done.batch,
+                "can_be_imported": not done.reason,
+                "reason": done.reason or None,
+            }
+        )
+        return
     print(
         f"{options.file} has {counted(done.addresses, 'address', 'es')} as of micro-batch {done.batch}, including "
         "those of timers and waiting messages"

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from statefun.inspect.state_texts import print_json
+from statefun.console.json_output import print_json
 from statefun.runtime.checkpoint.declarations import Declaration
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
 import attrs
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.endpoint_checks import endpoint_findings
@@ -24,7 +25,7 @@ _PATIENCE = timedelta(seconds=15)
 """How long ``validate`` waits for the answer of a cluster or another server."""
 
 
-def add_arguments(validate_: argparse.ArgumentParser) -> None:
+def add_arguments(validate_: CommandParser) -> None:
     """Add the arguments of ``statefun validate`` to its parser."""
     validate_.add_argument(
         "files",
@@ -33,7 +34,7 @@ def add_arguments(validate_: argparse.ArgumentParser) -> None:
         help="a program (.py), and module files (default: module.yaml in the program's folder, or "
         "in this folder)",
     )
-    validate_.add_argument("--json", action="store_true", help="print the findings as JSON")
+    validate_.add_json()
     validate_.add_argument(
         "--connect",
         action="store_true",
@@ -72,7 +73,7 @@ def run_command(options: argparse.Namespace) -> int:
             {"severity": finding.severity, **attrs.asdict(finding.problem)}
             for finding in validation.findings
         ]
-        print(json.dumps({"valid": validation.is_valid, "findings": findings}, indent=1))
+        print_json({"valid": validation.is_valid, "findings": findings})
     else:
         for finding in validation.findings:
             print(finding)

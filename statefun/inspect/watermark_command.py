@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
 from statefun.engine.watermark import EventProgress, Holder
 from statefun.inspect.checkpoint_options import add_checkpoint, usable
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -18,10 +19,10 @@ from statefun.sdk.times import from_epoch_millis
 _HEAD = ("ingress", "partition", "event time", "")
 
 
-def add_arguments(watermark: argparse.ArgumentParser) -> None:
+def add_arguments(watermark: CommandParser) -> None:
     """Add the arguments of ``statefun watermark`` to its parser."""
     add_checkpoint(watermark)
-    watermark.add_argument("--json", action="store_true", help="print the progress as JSON")
+    watermark.add_json()
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -42,7 +43,7 @@ def run_command(options: argparse.Namespace) -> None:
             f"{checkpoint.shown} has no event time: no ingress of its last micro-batch declares eventTime"
         )
     if options.json:
-        print(json.dumps(progress.encode(), indent=1))
+        print_json(progress.encode())
         return
     rows = [
         (each.ingress, str(each), _date(time), "idle" if each in progress.idle else "")

@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
+from statefun.console.command_parser import CommandParser
 from statefun.module.user_program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
@@ -20,7 +21,7 @@ _GRACE_SECONDS = 30
 """How many seconds running requests may still take after Ctrl-C or SIGTERM."""
 
 
-def add_arguments(serve: argparse.ArgumentParser) -> None:
+def add_arguments(serve: CommandParser) -> None:
     """Add the arguments of ``statefun serve`` to its parser."""
     serve.add_argument("app", type=Path, help="the program that registers functions")
     serve.add_argument(
