@@ -12,9 +12,9 @@ from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import INGRESSES
+from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _HEAD = ("part", "files", "bytes", "holds")
 
@@ -62,7 +62,9 @@ PARTS = (
         "the offsets and commits of the last hundred micro-batches",
         ("offsets/*", "commits/*", "sources/*", "metadata"),
     ),
-    Part("repairs", "the log of changes of the state by hand", ("repairs/*",)),
+    Part(
+        "repairs", "the log of changes of the state by hand: grows with each change", ("repairs/*",)
+    ),
     Part("sent", "messages of 'statefun send' that wait", ("sent/*",)),
     Part(
         "playground",
@@ -117,14 +119,14 @@ def run_command(options: argparse.Namespace) -> None:
         options: the parsed options of the command line.
 
     Raises:
-        CheckpointError: if the folder is no checkpoint of statefun, or cannot be read.
+        ConfigurationError: if there is no checkpoint.
+        CheckpointError: if the checkpoint is not complete, or cannot be read.
     """
     checkpoint = Folder.at(options.checkpoint)
     try:
+        check_format(checkpoint)
         if not checkpoint.has(INGRESSES):
-            raise CheckpointError(
-                f"{checkpoint.shown} is no checkpoint of statefun: it has no file {INGRESSES}"
-            )
+            raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
         parts = usage(checkpoint.sizes())
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be read: {error}") from error

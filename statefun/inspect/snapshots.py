@@ -97,11 +97,13 @@ def take_snapshot(
 
     Raises:
         CheckpointError: if the checkpoint is empty or damaged, or the application commits too often.
-        ConfigurationError: if the target has other files.
+        ConfigurationError: if there is no checkpoint, or the target has other files.
     """
     check_format(checkpoint)
-    IngressOrder.read(checkpoint)
     query_id = CommitLog(checkpoint).query_id()
+    if not query_id:
+        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+    IngressOrder.read(checkpoint)
     if CommitLog(checkpoint).newest() < 0:
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so there is nothing to copy"

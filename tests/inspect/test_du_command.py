@@ -66,4 +66,4 @@ def test_another_folder_is_no_checkpoint(
     """One sentence says so, also for a folder that does not exist."""
     assert main(["du", str(tmp_path / "missing")]) == 1
 
-    assert "missing is no checkpoint of statefun" in capsys.readouterr().err
+    assert "there is no checkpoint at" in capsys.readouterr().err

@@ -28,6 +28,8 @@ A version that changes the meaning of any of statefun's own files or states gets
 changelog says what to do with checkpoints of earlier formats. ``tests/stored_checkpoint.py`` stores one
 checkpoint of each format that a version reads."""
 
+INCOMPLETE = "incomplete"
+"""The file of a new checkpoint with a given state, until it is complete: then it has the file with the ingresses."""
 SourceOffset = dict[str, Any]
 """The offset of a source, as in Spark's log of offsets."""
 
@@ -36,11 +38,17 @@ def check_format(checkpoint: Folder) -> None:
     """Check that this version of statefun reads the format of a checkpoint; call it before other files are read.
 
     Raises:
-        CheckpointError: if the checkpoint has another format, or the file with the format number is damaged.
+        CheckpointError: if the checkpoint has another format, the file with the format number is damaged, or the
+            checkpoint was to be made with a state, and is not complete.
     """
     try:
         content = json.loads(read_framed(checkpoint, INGRESSES))
     except FileNotFoundError:
+        if checkpoint.has(INCOMPLETE):
+            raise CheckpointError(
+                f"checkpoint {checkpoint.shown} is not complete: statefun.bootstrap() or 'statefun state import' was "
+                "interrupted while making it; delete the folder, and repeat that"
+            ) from None
         return
     except ValueError as error:
         raise damaged(checkpoint, INGRESSES, error) from error

@@ -21,7 +21,12 @@ from statefun.engine.program import Program
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset
+from statefun.runtime.checkpoint.ingress_order import (
+    INCOMPLETE,
+    IngressOrder,
+    SourceOffset,
+    check_format,
+)
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately
 from statefun.runtime.checkpoint.spark_location import spark_location
 from statefun.runtime.dispatch.operator import Operator
@@ -59,20 +64,29 @@ class Beginning:
 
 @contextmanager
 def empty_checkpoint(checkpoint: Folder) -> Iterator[None]:
-    """Lock a new checkpoint during the block.
+    """Lock a new checkpoint during the block, and mark it as not complete until :func:`complete_checkpoint`.
+
+    If the block refuses its arguments with a ConfigurationError, it has to leave the folder empty.
 
     Raises:
         ConfigurationError: if the folder has files already.
+        CheckpointError: if an interrupted program has left an incomplete checkpoint.
         PlatformError: if the installed Spark cannot write states.
     """
     check_writes_states()
+    check_format(checkpoint)
     if checkpoint.names():
         raise ConfigurationError(
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"
         )
     create_privately(checkpoint)
     with checkpoint_lock(checkpoint) if checkpoint.is_local else nullcontext():
-        yield
+        checkpoint.write(INCOMPLETE, b"")
+        try:
+            yield
+        except ConfigurationError:
+            checkpoint.remove(INCOMPLETE)
+            raise
 
 
 def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
@@ -139,6 +153,7 @@ def complete_checkpoint(
     log.commit(batch, ids)
     order = IngressOrder([*beginning.ends], dict(beginning.removed), dict(beginning.topics))
     order.write(checkpoint)
+    checkpoint.remove(INCOMPLETE)
     return batch
 
 

@@ -110,9 +110,9 @@ def readable_batch(checkpoint: Folder, batch: int | None) -> int:
             committed or deleted already.
     """
     log = CommitLog(checkpoint)
+    check_format(checkpoint)
     if not log.query_id():
         raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
-    check_format(checkpoint)
     if not checkpoint.has(INGRESSES):
         raise ConfigurationError(
             f"checkpoint {checkpoint.shown} was not made by statefun: it has no file {INGRESSES}"

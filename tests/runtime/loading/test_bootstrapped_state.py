@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,12 +17,13 @@ from typing import Any
 import attrs
 import pytest
 import state_application
-from harness import KafkaHarness, run
+from harness import KafkaHarness, run, wait
 from pyspark.sql import DataFrame, SparkSession
 from state_application import COUNTER, EVERYTHING, SPECS
 
 import statefun
 from statefun import (
+    CheckpointError,
     ConfigurationError,
     Context,
     IntType,
@@ -30,8 +36,11 @@ from statefun import (
 )
 from statefun.cli import main
 from statefun.engine.address_keys import address_of
+from statefun.module.model import Module
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.preflight.preparation import prepare
+from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.stored.committed_state import with_state
 
@@ -142,14 +151,19 @@ class Point:
     x: int
 
 
-def refused(spark: SparkSession, folder: Path, frame: DataFrame, **options: Any) -> str:
-    """Return the error with which rows for a function are refused; nothing valid is left."""
+def counter() -> StatefulFunctions:
+    """Return a function that declares the values of the rows."""
     functions = StatefulFunctions()
     specs = [ValueSpec("count", IntType), ValueSpec("point", make_json_type("t/Point", Point))]
     functions.bind("t.fns/counter", specs)(lambda _context, _message: None)
+    return functions
+
+
+def refused(spark: SparkSession, folder: Path, frame: DataFrame, **options: Any) -> str:
+    """Return the error with which rows for a function are refused; nothing valid is left."""
     typename = options.pop("typename", "t.fns/counter")
     with pytest.raises(ConfigurationError) as caught:
-        statefun.bootstrap(spark, folder, {typename: frame}, functions=functions, **options)
+        statefun.bootstrap(spark, folder, {typename: frame}, functions=counter(), **options)
     assert not folder.joinpath("ingresses.json").exists()
     return caught.value.message
 
@@ -195,6 +209,68 @@ def test_rows_that_do_not_fit_are_refused(
 
     assert expected in refused(spark, folder, make(spark))
     assert not folder.joinpath("commits").exists()
+
+
+PROGRAM = """
+import sys
+import statefun
+from statefun import IntType, StatefulFunctions, ValueSpec
+from statefun.runtime.spark.session import open_session
+
+functions = StatefulFunctions()
+functions.bind("t.fns/counter", [ValueSpec("count", IntType)])(lambda ctx, message: None)
+spark = open_session(debug=False, state_partitions=None, kafka=False)
+frame = spark.range(200000).selectExpr("cast(id as string) as id", "cast(id as int) as count")
+statefun.bootstrap(spark, sys.argv[1], {"t.fns/counter": frame}, functions=functions)
+"""
+
+
+def test_a_killed_bootstrap_is_refused_everywhere(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it has written by then; after the folder is deleted, it can be repeated."""
+    folder, empty = tmp_path / "checkpoint", tmp_path / "early"
+    root = str(Path(statefun.__file__).parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)],
+        env={**os.environ, "PYTHONPATH": root},
+        start_new_session=True,  # with its JVM and workers
+    )
+    try:
+        wait(lambda: (folder / "commits").exists() or process.poll() is not None)
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    empty.mkdir()
+    (empty / "incomplete").touch()
+
+    for killed in (folder, empty):
+        assert not (killed / "ingresses.json").exists()
+        sentence = (
+            f"checkpoint {killed} is not complete: statefun.bootstrap() or 'statefun state import' was interrupted "
+            "while making it; delete the folder, and repeat that"
+        )
+        frame = spark.sql("select 'a' as id, 1 as count")
+        with pytest.raises(CheckpointError) as again:
+            statefun.bootstrap(spark, killed, {"t.fns/counter": frame}, functions=counter())
+        assert again.value.message == sentence
+        with pytest.raises(CheckpointError) as start:
+            prepare(Module(), Settings.resolve({}, None, checkpoint=killed))
+        assert start.value.message == sentence
+        target = str(tmp_path / "target")
+        for command in (
+            ["state", "count", "--checkpoint", str(killed)],
+            ["du", str(killed)],
+            ["snapshot", str(killed), target],
+            ["state", "export", str(killed), str(tmp_path / "file.parquet")],
+        ):
+            assert main(command) == 1
+            assert capsys.readouterr().err == f"statefun: [SF600] {sentence}\n"
+    shutil.rmtree(folder)
+    statefun.bootstrap(spark, folder, {"t.fns/counter": frame}, functions=counter())
+    assert [*stored(folder)] == ["t.fns/counter/a"]
+    assert not (folder / "incomplete").exists()
 
 
 def test_what_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
