@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 
 from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
@@ -11,6 +11,8 @@ from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
+from statefun.runtime.checkpoint.pauses import Pauses
+from statefun.runtime.control import Control, Ending
 from statefun.runtime.definition import Definition
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
@@ -18,6 +20,8 @@ from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
+
+logger = logging.getLogger("statefun")
 
 
 class Application:
@@ -42,10 +46,11 @@ class Application:
                 "on-unregistered=dead-letter needs a dead-letter topic, but no egress has a deadLetterTopic"
             )
         self._definition = Definition(module, functions, settings, clock, line)
-        self._stopping = threading.Event()
+        self.control = Control()
+        """The orders to the application."""
 
     def run(self) -> Summary:
-        """Run until all records are processed (``available-now``), :meth:`stop` is called, or the run fails.
+        """Run until all records are processed (``available-now``), an order or :meth:`stop` ends it, or it fails.
 
         Raises:
             StatefunError: if the run fails; the checkpoint's state stays that of the last committed batch.
@@ -55,15 +60,25 @@ class Application:
         create_privately(settings.checkpoint)
         lock = checkpoint_lock if settings.has_lock else unlocked
         with lock(settings.checkpoint):
-            return Run(self._definition, self._stopping).complete()
+            self.control.begin(Pauses(settings.checkpoint))
+            while True:
+                run = Run(self._definition, self.control)
+                try:
+                    return run.complete()
+                except KeyboardInterrupt:
+                    if self.control.ending is Ending.STOP:
+                        return run.summary
+                    if not self.control.is_restarted():
+                        raise
+                logger.info("restarting, as ordered")
 
     def stop(self) -> None:
         """Make :meth:`run` end soon; may be called by a signal handler or another thread."""
-        self._stopping.set()
+        self.control.end(Ending.SIGNAL)
 
     def is_stopping(self) -> bool:
         """Return whether :meth:`stop` was called; if not, wait up to a second for the call.
 
         A signal such as Ctrl-C may end Spark before the signal handler of this process calls :meth:`stop`.
         """
-        return self._stopping.wait(WATCH_SECONDS)
+        return self.control.stopping.wait(WATCH_SECONDS)

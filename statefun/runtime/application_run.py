@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, Playgr
 from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, SentMessages
+from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
@@ -61,18 +61,20 @@ class Run:
 
     Args:
         definition: the application.
-        stopping: an event that is set when the run is to end.
+        control: the orders to the application; its event ``stopping`` ends the run.
 
     Raises:
         StatefunError: if the run cannot begin.
     """
 
-    def __init__(self, definition: Definition, stopping: threading.Event) -> None:
+    def __init__(self, definition: Definition, control: Control) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
         self._settings = settings
-        self._stopping = stopping
-        self._summary = Summary()
+        self._control = control
+        self._stopping = control.stopping
+        self.summary = Summary()
+        """The counts of the run until now."""
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
         functions = continued(definition.functions, checkpoint)
@@ -91,7 +93,9 @@ class Run:
                 for egress in module.connector_egresses
             ),
         ]
-        self._publisher = Publisher(run, factories, settings, self._group_offsets, self._retention)
+        self._publisher = Publisher(
+            run, factories, settings, self._group_offsets, self._retention, control.pauses
+        )
 
     def complete(self) -> Summary:
         """Publish the batches of earlier runs, run the query to its end, and publish its batches.
@@ -107,9 +111,9 @@ class Run:
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
             finally:
                 self._publisher.stop()
-        count_records(self._publisher, self._summary)
-        self._summary.next_timer = self._retention.next_timer()
-        return self._summary
+        count_records(self._publisher, self.summary)
+        self.summary.next_timer = self._retention.next_timer()
+        return self.summary
 
     @contextmanager
     def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
@@ -165,7 +169,7 @@ class Run:
             write_functions(settings.checkpoint, functions)
             ui = session.sparkContext.uiWebUrl
             register = self._register
-            reports = Reports(self._definition, prepared, publisher, self._summary, ui)
+            reports = Reports(self._definition, prepared, publisher, self.summary, ui)
 
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
                 register.staged(batch, outcomes)
@@ -173,7 +177,9 @@ class Run:
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
             server = CallServer(register, uuid.uuid4().hex, *driver_address(session))
-            query = Query(session, self._definition, prepared, inboxes, staging, server.address)
+            query = Query(
+                session, self._definition, prepared, inboxes, staging, server.address, self._control
+            )
             try:
                 self._follow(query, reports, ui)
             except StreamingQueryException as error:
@@ -194,18 +200,26 @@ class Run:
         """Start the query, and report its progress until it ends."""
         stream = query.start()
         self._log_start(ui)
+        self._log_pauses()
         reports.open()
+        self._control.pauses.listen(query.look)
+        try:
+            self._watch(query, stream, reports)
+        finally:
+            self._control.pauses.forget(query.look)
+
+    def _watch(self, query: Query, stream: StreamingQuery, reports: Reports) -> None:
         while not stream.awaitTermination(timeout=WATCH_SECONDS):
             if self._publisher.error is not None:
                 raise self._publisher.error
             if self._stopping.is_set():
                 self._wait_for_calls(stream)
                 raise KeyboardInterrupt
-            if self._is_complete():
+            if self._is_complete() or (query.look() and self._is_drained(query)):
                 query.stop()
                 return
-            self._summary.calls_under_way = self._register.count
-            self._summary.oldest_call = self._register.oldest
+            self.summary.calls_under_way = self._register.count
+            self.summary.oldest_call = self._register.oldest
             reports.report(stream)
 
     def _is_complete(self) -> bool:
@@ -215,6 +229,17 @@ class Run:
         if self._commit_log.planned() > self._commit_log.newest():
             return False  # a micro-batch is under way, in which calls of earlier runs may be made again
         return not self._register.is_pending()  # a call may have left meanwhile
+
+    def _is_drained(self, query: Query) -> bool:
+        """Return whether the run was ordered to drain, and has handled all records and messages that it has read."""
+        control, log = self._control, self._commit_log
+        return (
+            control.is_draining
+            and control.delivers()
+            and query.is_idle()
+            and log.planned() == log.newest()
+            and not self._register.is_pending()
+        )
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:
         """Wait, for a limited time, for the results of the calls that have left their micro-batches."""
@@ -230,6 +255,15 @@ class Run:
             if not stream.isActive:
                 return
             time.sleep(_CALLS_SECONDS)
+
+    def _log_pauses(self) -> None:
+        """Log what is paused, since the application does less than its module files say."""
+        paused = self._control.pauses.paused
+        parts = ["the application"] if paused.application else []
+        parts += [f"ingress {name}" for name in sorted(paused.ingresses)]
+        parts += [f"egress {name}" for name in sorted(paused.egresses)]
+        if parts:
+            logger.warning("paused until `statefun resume`: %s", ", ".join(parts))
 
     def _log_start(self, ui: str | None) -> None:
         count = len(self._definition.functions)

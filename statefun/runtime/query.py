@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial, reduce
@@ -18,6 +19,7 @@ from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.inbox import Inbox
+from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
@@ -35,6 +37,7 @@ from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.logs import SPARKS_LOGGERS
 from statefun.runtime.spark_internals.query_progress import learn_newest_offsets
+from statefun.runtime.spark_internals.read_limits import limit_sources
 from statefun.runtime.staging import Staging
 
 logger = logging.getLogger("statefun")
@@ -50,6 +53,7 @@ class Query:
         inboxes: the inboxes, by their names in the offset of the feedback source.
         staging: stages each micro-batch, and keeps the exception if a micro-batch cannot be planned.
         calls: the address to which workers report about calls that go on after their micro-batches.
+        control: has the parts that are paused; call :meth:`look` after a change.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
@@ -60,6 +64,7 @@ class Query:
         inboxes: Mapping[str, Inbox],
         staging: Staging,
         calls: CallServerAddress,
+        control: Control,
     ) -> None:
         self._session = session
         self._definition = definition
@@ -68,6 +73,14 @@ class Query:
         self._inboxes = inboxes
         self._staging = staging
         self._calls = calls
+        self._control = control
+        self._stream: StreamingQuery | None = None
+        self._limits = self._wanted_limits()
+        """How many records a micro-batch reads of each Kafka ingress at most, as the query knows it."""
+        self._limiting = threading.Lock()
+        self._feedback: FeedbackReader | None = None
+        self._idle_from: int | None = None
+        """The number of looks of the feedback source at the first call of :meth:`is_idle`."""
         self._sources: list[Source] = []
         """The sources of connectors and the feedback source, which the run must stop."""
         self._has_staged = False
@@ -91,7 +104,41 @@ class Query:
         else:
             millis = round(settings.trigger / timedelta(milliseconds=1))
             writer = writer.trigger(processingTime=f"{millis} milliseconds")
-        return writer.start()
+        self._stream = writer.start()
+        return self._stream
+
+    def look(self) -> bool:
+        """Let the next micro-batch read only from ingresses that are not paused.
+
+        Returns:
+            Whether the query knows what is paused; if not, call this again, since it is still starting.
+        """
+        with self._limiting:
+            wanted = self._wanted_limits()
+            if wanted == self._limits:
+                return True
+            if self._stream is None or not limit_sources(self._stream, wanted):
+                return False
+            self._limits = wanted
+            return True
+
+    def is_idle(self) -> bool:
+        """Return whether no micro-batch is needed since the first call, which must come when no ingress is read.
+
+        A micro-batch that was being planned at the first call may still read records, so that two further looks
+        of the feedback source must have found nothing.
+        """
+        feedback = self._feedback
+        if feedback is None:
+            return False
+        if self._idle_from is None:
+            self._idle_from = feedback.looks
+        return feedback.looks >= max(self._idle_from, feedback.busy_look) + 2
+
+    def _wanted_limits(self) -> list[int]:
+        """Return how many records the next micro-batch may read of each Kafka ingress."""
+        most, control = self._settings.records_per_batch, self._control
+        return [most if control.reads(str(each.id)) else 0 for each in self._prepared.ingresses]
 
     def stop(self) -> None:
         """Stop the query and the sources of connectors, also if the query was interrupted during its start."""
@@ -114,11 +161,15 @@ class Query:
 
     def _rows(self) -> DataFrame:
         """Return the rows of all ingresses, and of the feedback source."""
-        prepared, records_per_batch = self._prepared, self._settings.records_per_batch
+        prepared = self._prepared
         ingresses = [
-            read_kafka(self._session, ingress, start, stops, records_per_batch)
-            for ingress, start, stops in zip(
-                prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
+            read_kafka(self._session, ingress, start, stops, limit)
+            for ingress, start, stops, limit in zip(
+                prepared.ingresses,
+                prepared.starts,
+                prepared.bounds.stops,
+                self._limits,
+                strict=True,
             )
         ]
         commit_log = CommitLog(self._settings.checkpoint)
@@ -131,7 +182,8 @@ class Query:
         clock, watch = self._definition.clock, None
         if self._definition.module.event_times:
             watch = EventWatch(checkpoint, prepared.ingresses, clock)
-        reader = FeedbackReader(checkpoint, clock, self._inboxes, watch)
+        reader = FeedbackReader(checkpoint, clock, self._inboxes, watch, self._control.delivers)
+        self._feedback = reader
         self._sources.append(reader)
         feedback = read_feedback(self._session, checkpoint, reader, self._staging.fail)
         return reduce(DataFrame.unionAll, [*ingresses, *connectors, feedback])
@@ -148,6 +200,7 @@ class Query:
             partial(commit_log.settled, source),
             self._sources.append,
             self._staging.fail,
+            partial(self._control.reads, str(ingress.id)),
         )
 
     def _operator(self) -> Operator:

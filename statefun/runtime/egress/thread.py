@@ -24,6 +24,7 @@ class EgressThread:
         factory: makes the egress's lanes.
         on_published: called with each batch whose records are published.
         on_error: called with the error if publishing fails; the thread has ended then.
+        may_publish: returns whether the next batches may be published; if not, they wait until :meth:`look`.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class EgressThread:
         factory: LaneFactory,
         on_published: Callable[[Published], None],
         on_error: Callable[[StatefunError], None],
+        may_publish: Callable[[], bool] = lambda: True,
     ) -> None:
         self.factory = factory
         self._on_published = on_published
         self._on_error = on_error
+        self._may_publish = may_publish
         self._queue: deque[Staged] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -42,6 +45,9 @@ class EgressThread:
         """Ends the publishing of the egress's lanes when the thread is to stop."""
         self._driver_lanes = factory.driver_lanes(self.turn)
         self._lanes: Lanes = self._driver_lanes
+        self._successor: Lanes | None = None
+        """The lanes that replace the present ones once :attr:`_remaining` batches are published."""
+        self._remaining = 0
         self._thread = threading.Thread(
             target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
         )
@@ -77,14 +83,23 @@ class EgressThread:
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
-        """Publish through ``lanes`` from now on; may be called only while no batch waits."""
-        self._lanes.close()
-        self._lanes = lanes
+        """Publish the batches that are added from now on through ``lanes``.
+
+        Batches wait already if the egress is paused. They are published through the present lanes before.
+        """
+        with self._changed:
+            self._successor, self._remaining = lanes, len(self._queue)
+            self._succeed()
 
     def add(self, staged: Staged) -> None:
         """Add a committed batch, which the thread publishes after the batches that were added before."""
         with self._changed:
             self._queue.append(staged)
+            self._changed.notify_all()
+
+    def look(self) -> None:
+        """Look again whether batches may be published."""
+        with self._changed:
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -105,7 +120,10 @@ class EgressThread:
                 for published in self._lanes.publish(batches) if batches else ():
                     with self._changed:
                         self._queue.popleft()
+                        self._remaining -= 1
                     self._on_published(published)
+                with self._changed:
+                    self._succeed()
                 is_last = self._stop.is_set()
                 wait = self._lanes.tend(is_last=is_last)
         except UndeliveredError:
@@ -128,5 +146,17 @@ class EgressThread:
         """Wait for batches, up to ``limit`` if given; return an empty list after ``limit`` or :meth:`stop`."""
         seconds = None if limit is None else min(limit.total_seconds(), threading.TIMEOUT_MAX)
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._stop.is_set(), seconds)
-            return [] if self._stop.is_set() else list(self._queue)
+            self._changed.wait_for(lambda: self._is_ready() or self._stop.is_set(), seconds)
+            if self._stop.is_set() or not self._is_ready():
+                return []
+            batches = list(self._queue)
+            return batches if self._successor is None else batches[: self._remaining]
+
+    def _is_ready(self) -> bool:
+        return bool(self._queue) and self._may_publish()
+
+    def _succeed(self) -> None:
+        """Replace the lanes by their successor, if there is one, once its predecessor's batches are published."""
+        if self._successor is not None and self._remaining <= 0:
+            self._lanes.close()
+            self._lanes, self._successor = self._successor, None

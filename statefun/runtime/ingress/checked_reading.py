@@ -97,13 +97,21 @@ def _has_nameless_header() -> Column:
 class CheckedSource:
     """Wraps a connector's source and checks its results; errors name the connector and its mistake.
 
+    Args:
+        owner: the ingress and its reader, for error texts.
+        source: the connector's source.
+        may_read: returns whether the next micro-batch may read records of the source.
+
     Raises:
         ConnectorError: if the source lacks a required method.
     """
 
-    def __init__(self, owner: str, source: Source) -> None:
+    def __init__(
+        self, owner: str, source: Source, may_read: Callable[[], bool] = lambda: True
+    ) -> None:
         self._owner = owner
         self._source = source
+        self._may_read = may_read
         for name in _METHODS:
             if not callable(getattr(source, name, None)):
                 kind = type(source).__name__
@@ -119,6 +127,8 @@ class CheckedSource:
 
     def latest_offset(self, start: Offset) -> Offset:
         """Return the offset up to which a micro-batch that begins at ``start`` can read."""
+        if not self._may_read():
+            return start
         return self._offset("latest_offset", self._source.latest_offset(start))
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:

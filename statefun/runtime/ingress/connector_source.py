@@ -84,6 +84,8 @@ class Reading:
     The run stops the sources before it stops the query, because the query waits for its sources."""
     failed: Callable[[Exception], None]
     """A function that ends the query with an error; it may be called in any thread."""
+    may_read: Callable[[], bool] = lambda: True
+    """A function that returns False while the ingress is paused. The sources of :meth:`planned` then read nothing."""
 
     def planned(
         self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]
@@ -103,7 +105,7 @@ class Reading:
                 for task in batch.column(0).to_pylist():
                     yield from checked_batches(owner, read, task, RECORDS_ARROW)
 
-        checked = CheckedSource(owner, source)
+        checked = CheckedSource(owner, source, self.may_read)
         self.opened(checked)
         tasks = planned_tasks(
             self.session,

@@ -72,6 +72,7 @@ class FeedbackReader:
         clock: tells the present time, to find the buckets that are due.
         inboxes: the inboxes, by their names in the source's offset.
         watch: computes the progress of event time; None if no ingress declares event time.
+        delivers: returns whether the next micro-batch may deliver anything.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class FeedbackReader:
         clock: Clock,
         inboxes: Mapping[str, Inbox] | None = None,
         watch: EventWatch | None = None,
+        delivers: Callable[[], bool] = lambda: True,
     ) -> None:
         self._watch = watch
         self._outbox = Outbox(checkpoint)
@@ -87,6 +89,11 @@ class FeedbackReader:
         self._committed = CommittedMessages(checkpoint)
         self._clock = clock
         self._inboxes = inboxes or {}
+        self._delivers = delivers
+        self.looks = 0
+        """How often a micro-batch was planned, or found to be not needed."""
+        self.busy_look = 0
+        """The number of the last look at which there was something to deliver."""
         self._durable = [name for name, inbox in self._inboxes.items() if inbox.is_durable]
         self._forgotten = dict.fromkeys(self._durable, 0)
         """By inbox: the number of the last message that the inbox was asked to delete."""
@@ -103,10 +110,13 @@ class FeedbackReader:
         In a bounded run, first wait for messages while an inbox expects results of long calls.
         """
         latest = self._latest(start)
-        while latest == start and self._is_bounded and self._is_pending():
+        while latest == start and self._is_bounded and self._delivers() and self._is_pending():
             if self._is_stopped.wait(_LOOK.total_seconds()):
                 return start
             latest = self._latest(start)
+        self.looks += 1
+        if latest != start:
+            self.busy_look = self.looks
         return latest
 
     def _latest(self, start: Offset) -> Offset:
@@ -117,6 +127,8 @@ class FeedbackReader:
         message is missed: a delayed message is either due when it is delivered, or it waits in a bucket whose
         tick is later than the tick of the new offset.
         """
+        if not self._delivers():
+            return start
         before = FeedbackOffset.decode(start)
         self._committed.look()
         tick, next_tick = tick_of(self._clock.now()), self._committed.next_tick(before)

@@ -24,6 +24,7 @@ from pyspark import SparkContext
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
+from statefun.runtime.checkpoint.pauses import Part, Pauses
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane_set import LaneFactory, Published
 from statefun.runtime.egress.tasks import TaskLanes
@@ -59,15 +60,17 @@ class Publisher:
         settings: the application's settings.
         group_offsets: commits the offsets of published batches to consumer groups.
         retention: deletes batches that are published and delivered.
+        pauses: has the egresses that are paused, whose batches wait; None if no egress can be paused.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of publishing
         self,
         run: str,
         factories: Iterable[LaneFactory],
         settings: Settings,
         group_offsets: GroupOffsets,
         retention: Retention,
+        pauses: Pauses | None = None,
     ) -> None:
         checkpoint = settings.checkpoint
         self.run_id = run
@@ -79,6 +82,7 @@ class Publisher:
         self.group_offsets = group_offsets
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
+        self._pauses = pauses
         self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
@@ -103,7 +107,9 @@ class Publisher:
                 properties of an egress to which the driver publishes are wrong.
         """
         for id_, factory in self._factories.items():
-            self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
+            self._threads[id_] = EgressThread(
+                factory, partial(self._published, id_), self._fail, partial(self._may_publish, id_)
+            )
         self._take_over()
         are_tasks = self._settings.egress_lanes > 1
         for thread in self._threads.values():
@@ -114,9 +120,11 @@ class Publisher:
         self._uncommitted.extend(leftovers.unpublished)
         self._committed = max(leftovers.unpublished, default=-1)
         self._thread.start()
+        if self._pauses is not None:
+            self._pauses.listen(self._look)
 
     def run_as_tasks(self, context: SparkContext) -> None:
-        """Let Spark tasks publish records to Kafka from now on; may be called only while no batch waits."""
+        """Let Spark tasks publish the records of later batches to Kafka."""
         for thread in self._threads.values():
             if isinstance(thread.factory, KafkaLaneFactory):
                 thread.use(TaskLanes(thread.factory, context, thread.turn))
@@ -137,7 +145,7 @@ class Publisher:
             self._changed.notify_all()
 
     def drain(self, newest_commit: int, stopping: threading.Event) -> None:
-        """Wait until all batches up to ``newest_commit`` are published.
+        """Wait until all batches up to ``newest_commit`` are published, except to egresses that are paused.
 
         Raises:
             StatefunError: if publishing has failed.
@@ -149,14 +157,35 @@ class Publisher:
                 raise KeyboardInterrupt
             with self._changed:
                 is_done = self._changed.wait_for(
-                    lambda: self.error is not None or self._oldest() > newest_commit,
+                    lambda: self.error is not None or self._is_published(newest_commit),
                     timeout=_CHECK_INTERVAL.total_seconds(),
                 )
         if self.error is not None:
             raise self.error
 
+    def _is_published(self, newest: int) -> bool:
+        """Return whether all batches up to ``newest`` are published, except to egresses that are paused."""
+        if self._uncommitted and self._uncommitted[0] <= newest:
+            return False
+        return not any(
+            self._may_publish(egress)
+            for released in self._released
+            if released.batch <= newest
+            for egress in released.egresses or {""}  # one that is published is finished soon
+        )
+
+    def _may_publish(self, egress: str) -> bool:
+        return self._pauses is None or not self._pauses.paused.has(Part.EGRESS, egress)
+
+    def _look(self) -> None:
+        """Let the egresses look again whether they are paused."""
+        for thread in tuple(self._threads.values()):
+            thread.look()
+
     def stop(self) -> None:
         """Stop publishing; records that are not published stay in the outbox."""
+        if self._pauses is not None:
+            self._pauses.forget(self._look)
         self._stop.set()
         with self._changed:
             self._changed.notify_all()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -116,3 +117,50 @@ def test_kept_records_are_shown_in_time_without_further_batches(tmp_path: Path) 
     thread.stop()
     seen = [lanes.tended.get_nowait() for _ in range(lanes.tended.qsize())]
     assert (seen[-1], sum(seen), failed.empty()) == (True, 1, True)
+
+
+class CountingLanes(KeepingLanes):
+    """Lanes that write down which batches they publish."""
+
+    def __init__(self, name: str, log: Queue[tuple[str, int]]) -> None:
+        super().__init__()
+        self._name = name
+        self._log = log
+
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
+        """Publish all."""
+        for staged in batches:
+            self._log.put((self._name, staged.manifest.batch))
+            yield Published(staged, 0)
+
+
+def test_batches_that_wait_for_a_paused_egress_keep_their_order(tmp_path: Path) -> None:
+    """They are published through the lanes of their time, and later ones through those that follow."""
+    timeout = Settings.resolve({}, None).kafka_timeout
+    log: Queue[tuple[str, int]] = Queue()
+    may_publish = threading.Event()
+    published: Queue[Published] = Queue()
+    failed: Queue[StatefunError] = Queue()
+    thread = EgressThread(
+        KafkaLaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"),
+        published.put,
+        failed.put,
+        may_publish.is_set,
+    )
+    thread.use(CountingLanes("first", log))
+    thread.start()
+    for batch in (3, 4):
+        thread.add(Staged(Manifest(batch=batch), b"digest"))
+    thread.use(CountingLanes("second", log))
+    thread.add(Staged(Manifest(batch=5), b"digest"))
+    thread.look()
+    assert log.empty()
+
+    may_publish.set()
+    thread.look()
+
+    for _ in range(3):
+        published.get(timeout=SECONDS)
+    thread.stop()
+    assert [log.get_nowait() for _ in range(3)] == [("first", 3), ("first", 4), ("second", 5)]
+    assert failed.empty()

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pausing, draining, restarting and stopping a real application loses nothing, and repeats nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import KafkaHarness, wait
+from patience import SECONDS
+
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.pauses import Part
+from statefun.runtime.control import Ending
+from statefun.runtime.reporting.summary import Summary
+from statefun.runtime.settings import Settings
+from statefun.sdk.address import Address
+from statefun.sdk.context import Context
+from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.message import Message
+from statefun.sdk.primitives import IntType
+from statefun.sdk.value_spec import ValueSpec
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
+
+HOPS = 12
+
+
+def functions(*topics: str) -> StatefulFunctions:
+    """Return functions: one numbers the messages of an address, one passes a message on."""
+    registry = StatefulFunctions()
+
+    @registry.bind("test/number", [ValueSpec("count", IntType)])
+    def number(ctx: Context, message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        for index, topic in enumerate(topics):
+            record = KafkaEgressMessage.for_egress(f"test/out{index or ''}").with_topic(topic)
+            text = f"{message.as_string()} {ctx.storage.count}"
+            ctx.send(record.with_key(ctx.address.id).with_value(text).build())
+
+    @registry.bind("test/hop", [ValueSpec("count", IntType)])
+    def hop(ctx: Context, message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        name, left = message.as_string().rsplit(" ", 1)
+        if left == "0":
+            ctx.send(Address("test/number", name), name)
+        else:
+            ctx.send(Address("test/hop", f"{name}-{left}"), f"{name} {int(left) - 1}")
+
+    return registry
+
+
+@contextmanager
+def begun(
+    module: str, registry: StatefulFunctions, checkpoint: Path, **settings: Any
+) -> Iterator[tuple[Application, Future[Summary]]]:
+    """Run an application during the block; it is stopped at the end if it still runs."""
+    arguments: dict[str, object] = {"checkpoint": checkpoint, **settings}
+    module = module.replace("valueType: io.statefun.types/string", "valueFormat: {type: text}")
+    resolved = Settings.resolve({}, None, kafka_timeout=timedelta(seconds=10), **arguments)
+    application = Application(parse_module(module), registry, resolved)
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(application.run)
+        try:
+            yield application, ended
+        finally:
+            application.control.end(Ending.STOP)
+            ended.result(SECONDS)
+
+
+def out(kafka: KafkaHarness, topic: str) -> Callable[[], list[str]]:
+    """Return a function that returns the values of a topic."""
+    return lambda: [record.value for record in kafka.receive(topic)]
+
+
+def two_ingresses(kafka: KafkaHarness, first: str, second: str) -> str:
+    """Return a module with an ingress for each of two topics."""
+    module = kafka.module({first: ["test/number"]}, semantic="exactly-once")
+    ingress, _, _ = module.partition("---")
+    other = ingress.replace("test/in", "test/in2").replace(first, second)
+    return f"{other}---\n{module}"
+
+
+def test_a_paused_ingress_keeps_its_place_across_restarts(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Others go on meanwhile; after it is resumed, each of its records is read once, in order."""
+    first, second, results = (kafka.topic(name) for name in ("first", "second", "results"))
+    module, seen = two_ingresses(kafka, first, second), out(kafka, results)
+    registry = functions(results)
+    with begun(module, registry, checkpoint) as (application, _):
+        kafka.send(first, [("a", "1")])
+        kafka.send(second, [("b", "1")])
+        wait(lambda: sorted(seen()) == ["1 1", "1 1"])
+
+        assert application.control.pauses.change(Part.INGRESS, "test/in", is_paused=True)
+        kafka.send(first, [("a", "2"), ("a", "3")])
+        for value in "23":
+            kafka.send(second, [("b", value)])
+            wait(lambda value=value: f"{value} {value}" in seen())  # type: ignore[misc]
+        assert len(seen()) == 4
+
+        application.control.end(Ending.RESTART)
+        wait(lambda: application.control.ending is None)
+        kafka.send(second, [("b", "4")])
+        wait(lambda: "4 4" in seen())
+        assert len(seen()) == 5
+    with begun(module, registry, checkpoint) as (application, _):
+        kafka.send(second, [("b", "5")])
+        wait(lambda: "5 5" in seen())
+        assert len(seen()) == 6
+
+        application.control.pauses.change(Part.INGRESS, "test/in", is_paused=False)
+        wait(lambda: len(seen()) == 8)
+    received = [(record.key, record.value) for record in kafka.receive(results)]
+    assert [value for key, value in received if key == "a"] == ["1 1", "2 2", "3 3"]
+    assert [value for key, value in received if key == "b"] == [f"{n} {n}" for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_paused_egress_loses_and_repeats_nothing(
+    kafka: KafkaHarness, checkpoint: Path, lanes: int
+) -> None:
+    """Other egresses go on, also after a restart; afterwards it publishes all, in order."""
+    source, one, two = (kafka.topic(name) for name in ("source", "one", "two"))
+    module = kafka.module({source: ["test/number"]}, semantic="exactly-once")
+    egress = module.rpartition("---")[2].replace("test/out", "test/out1")
+    module, registry = f"{module}---{egress}", functions(one, two)
+    seen_one, seen_two = out(kafka, one), out(kafka, two)
+    with begun(module, registry, checkpoint, egress_lanes=lanes) as (application, _):
+        kafka.send(source, [("a", "1"), ("b", "1")])
+        wait(lambda: len(seen_one()) == len(seen_two()) == 2)
+
+        application.control.pauses.change(Part.EGRESS, "test/out", is_paused=True)
+        kafka.send(source, [("a", "2"), ("b", "2")])
+        wait(lambda: len(seen_two()) == 4)
+    with begun(module, registry, checkpoint, egress_lanes=lanes) as (application, _):
+        kafka.send(source, [("a", "3"), ("b", "3")])
+        wait(lambda: len(seen_two()) == 6)
+        assert len(seen_one()) == 2
+
+        application.control.pauses.change(Part.EGRESS, "test/out", is_paused=False)
+        wait(lambda: len(seen_one()) == 6)
+    for topic in (one, two):
+        received = [(record.key, record.value) for record in kafka.receive(topic)]
+        for key in "ab":
+            values = [value for each, value in received if each == key]
+            assert values == ["1 1", "2 2", "3 3"]
+
+
+def test_a_paused_application_handles_nothing_and_keeps_everything(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """It may be paused before its first record; messages under way arrive once it is resumed."""
+    source, results = kafka.topic("source"), kafka.topic("results")
+    module, seen = (
+        kafka.module({source: ["test/hop"]}, semantic="exactly-once"),
+        out(kafka, results),
+    )
+    with begun(module, functions(results), checkpoint) as (application, _):
+        kafka.send(source, [("a", f"a {HOPS}")])
+        wait(lambda: application.control.is_begun)
+        application.control.pauses.change(Part.APPLICATION, is_paused=True)
+        application.control.end(Ending.RESTART)
+        wait(lambda: application.control.ending is None)
+    with begun(module, functions(results), checkpoint, available_now=True) as (_, ended):
+        ended.result(SECONDS)  # it has nothing to do
+    assert seen() == []
+    with begun(module, functions(results), checkpoint) as (application, _):
+        wait(lambda: application.control.is_begun)
+        application.control.pauses.change(Part.APPLICATION, is_paused=False)
+        wait(lambda: seen() == ["a 1"])
+
+
+def test_a_drained_application_has_delivered_and_published_all_that_it_has_read(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """It reads no later record, which the next run reads."""
+    source, results = kafka.topic("source"), kafka.topic("results")
+    module = kafka.module({source: ["test/hop"]}, semantic="exactly-once")
+    seen = out(kafka, results)
+    with begun(module, functions(results), checkpoint) as (application, ended):
+        kafka.send(source, [("a", f"a {HOPS}")])
+        wait(lambda: kafka.group_offsets("tests", source) == [1])  # read, and hops are to follow
+        application.control.drain()
+        summary = ended.result(SECONDS)
+        assert seen() == ["a 1"]
+        assert summary.backlog == 0
+    kafka.send(source, [("b", "b 0")])
+    with begun(module, functions(results), checkpoint):
+        wait(lambda: seen() == ["a 1", "b 1"])
