@@ -106,6 +106,36 @@ _COMMANDS: Mapping[str, _Command] = {
         "send a message to a function",
         ["statefun send com.example.docs/greeter/ada Ada --program app.py"],
     ),
+    "status": _Command(
+        "statefun.inspect.status_command",
+        "print whether an application runs, how far it is, and what of it is paused",
+        ["statefun status checkpoint", "statefun status checkpoint --check"],
+    ),
+    "pause": _Command(
+        "statefun.inspect.pause_command",
+        "let an ingress, an egress or an application wait",
+        ["statefun pause checkpoint --egress com.example.docs/greets"],
+    ),
+    "resume": _Command(
+        "statefun.inspect.resume_command",
+        "let what was paused go on",
+        ["statefun resume checkpoint --egress com.example.docs/greets"],
+    ),
+    "drain": _Command(
+        "statefun.inspect.drain_command",
+        "end an application once everything that it has read is delivered and published",
+        ["statefun drain checkpoint"],
+    ),
+    "restart": _Command(
+        "statefun.inspect.restart_command",
+        "begin a new run of a running application",
+        ["statefun restart checkpoint"],
+    ),
+    "stop": _Command(
+        "statefun.inspect.stop_command",
+        "end a running application",
+        ["statefun stop checkpoint"],
+    ),
     "completion": _Command(
         "statefun.console.completion_command",
         "print a script that completes commands, options and files in your shell",

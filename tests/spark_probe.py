@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from stat import filemode
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from patience import SECONDS
@@ -44,6 +44,7 @@ from statefun.runtime.spark_internals.jvm import (
 )
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
+from statefun.runtime.spark_internals.read_limits import limit_sources
 from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
@@ -250,6 +251,9 @@ def outcomes(session: SparkSession) -> list[Any]:
     try:
         while sum(batch == 1 for _, batch, *_ in found) < len(BATCHES[1]):
             query.processAllAvailable()
+        is_limited = limit_sources(query, [7])
+        sources = cast("Any", query)._jsq.streamingQuery().uniqueSources()  # noqa: SLF001 - it has no public name
+        findings["limits"] = [is_limited, str(sources.values().head())]
         (FOLDER / FAILS).touch()
         with suppress(StreamingQueryException):
             query.awaitTermination(60)

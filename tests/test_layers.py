@@ -98,7 +98,7 @@ FORBIDDEN = {
 
 ROOMS = [
     *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
-    *("connector_failures", "egress", "calls", "dispatch", "ingress"),
+    *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
     *("query", "repairing"),
     *("reporting", "playground", "application_run", "application", "run"),

@@ -24,6 +24,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     SourceOffset,
     check_format,
 )
+from statefun.runtime.checkpoint.pauses import rename_paused
 from statefun.runtime.checkpoint.renamed_ingresses import forget_command
 from statefun.runtime.ingress.identities import rename_identity
 from statefun.runtime.ingress.stopping import STOPS, rewrite_read_offsets, stops_of_last_run
@@ -119,6 +120,7 @@ def rename_ingress(checkpoint: Folder, former: str, name: str, *, has_lock: bool
         if position.is_of_connector:
             rename_connector_folder(checkpoint, _id(former), _id(name))
         rename_identity(checkpoint, former, name)
+        rename_paused(checkpoint, str(_id(former)), str(_id(name)))
         order = IngressOrder.read(checkpoint)
 
         def renamed(each: str) -> str:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
-from statefun.runtime.checkpoint.pauses import Pauses
-from statefun.runtime.control import Control, Ending
+from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
@@ -20,8 +17,6 @@ from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
-
-logger = logging.getLogger("statefun")
 
 
 class Application:
@@ -59,22 +54,24 @@ class Application:
         settings = self._definition.settings
         create_privately(settings.checkpoint)
         lock = checkpoint_lock if settings.has_lock else unlocked
-        with lock(settings.checkpoint):
-            self.control.begin(Pauses(settings.checkpoint))
-            while True:
-                run = Run(self._definition, self.control)
-                try:
-                    return run.complete()
-                except KeyboardInterrupt:
-                    if self.control.ending is Ending.STOP:
-                        return run.summary
-                    if not self.control.is_restarted():
-                        raise
-                logger.info("restarting, as ordered")
+        with lock(settings.checkpoint), self.control.obeying(settings.checkpoint):
+            return self._run()
+
+    def _run(self) -> Summary:
+        """Run, and run again each time that a restart is ordered."""
+        while True:
+            run = Run(self._definition, self.control)
+            try:
+                return run.complete()
+            except KeyboardInterrupt:
+                if self.control.ending is RunEnding.STOP:
+                    return run.summary
+                if not self.control.is_restarted():
+                    raise
 
     def stop(self) -> None:
         """Make :meth:`run` end soon; may be called by a signal handler or another thread."""
-        self.control.end(Ending.SIGNAL)
+        self.control.end(RunEnding.SIGNAL)
 
     def is_stopping(self) -> bool:
         """Return whether :meth:`stop` was called; if not, wait up to a second for the call.

@@ -32,6 +32,7 @@ from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.garbage import frozen
+from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
@@ -167,6 +168,10 @@ class Run:
                 session, settings.checkpoint, self._definition.functions, settings.on_unregistered
             )
             write_functions(settings.checkpoint, functions)
+            self._control.pauses.declare(
+                [str(each.id) for each in all_sources(self._definition.module)],
+                list(self._publisher.egresses),
+            )
             ui = session.sparkContext.uiWebUrl
             register = self._register
             reports = Reports(self._definition, prepared, publisher, self.summary, ui)
@@ -232,10 +237,9 @@ class Run:
 
     def _is_drained(self, query: Query) -> bool:
         """Return whether the run was ordered to drain, and has handled all records and messages that it has read."""
-        control, log = self._control, self._commit_log
+        log = self._commit_log
         return (
-            control.is_draining
-            and control.delivers()
+            self._control.may_end_draining()
             and query.is_idle()
             and log.planned() == log.newest()
             and not self._register.is_pending()

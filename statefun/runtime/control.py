@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, take_order
 from statefun.runtime.checkpoint.pauses import Pauses
 
+logger = logging.getLogger("statefun")
 
-class Ending(Enum):
+_LOOK_SECONDS = 1
+"""The time, in seconds, between two looks for orders in the checkpoint."""
+
+
+class RunEnding(Enum):
     """Why a run ends before its end."""
 
     SIGNAL = auto()
@@ -26,46 +36,80 @@ class Control:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         """An event that is set when the present run is to end."""
-        self.ending: Ending | None = None
+        self.ending: RunEnding | None = None
         """Why the present run is to end; None if it is not."""
         self.is_draining = False
         """Whether the run reads no more records, and ends when everything is delivered and published."""
+        self.restarts = 0
+        """How often a restart was ordered, and another run has begun."""
         self._pauses: Pauses | None = None
         self._lock = threading.Lock()
 
     @property
     def pauses(self) -> Pauses:
-        """The paused parts, once the application has begun to run."""
+        """What is paused; only while the application runs."""
         if self._pauses is None:
-            raise RuntimeError("the application does not run yet")
+            raise RuntimeError("the application does not run")
         return self._pauses
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether the application has begun to run."""
-        return self._pauses is not None
+    @contextmanager
+    def obeying(self, checkpoint: Folder) -> Iterator[None]:
+        """Obey the orders that people write into a checkpoint during the block.
 
-    def begin(self, pauses: Pauses) -> None:
-        """Set the paused parts, when the application begins to run and has locked its checkpoint."""
-        self._pauses = pauses
+        Raises:
+            CheckpointError: if a file with orders is damaged.
+        """
+        self._pauses = Pauses(checkpoint)
+        checkpoint.remove(ORDER_FILE)  # it was meant for an earlier run
+        has_ended = threading.Event()
+        thread = threading.Thread(
+            target=self._obey, args=(checkpoint, has_ended), name="statefun-orders", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
 
-    def end(self, ending: Ending) -> None:
+    def _obey(self, checkpoint: Folder, has_ended: threading.Event) -> None:
+        problem = ""
+        while not has_ended.wait(_LOOK_SECONDS):
+            try:
+                self.pauses.look()
+                order = take_order(checkpoint)
+                problem = ""
+            except Exception as error:  # noqa: BLE001 - the application goes on, and so do later looks
+                if str(error) != problem:
+                    problem = str(error)
+                    logger.warning("orders to the application cannot be obeyed: %s", problem)
+                continue
+            if order is not None:
+                logger.info("ordered to %s", order.value)
+                self.obey(order)
+
+    def obey(self, order: Order) -> None:
+        """Obey an order."""
+        if order is Order.DRAIN:
+            self.is_draining = True
+        else:
+            self.end(RunEnding.STOP if order is Order.STOP else RunEnding.RESTART)
+
+    def end(self, ending: RunEnding) -> None:
         """End the present run soon; a signal counts more than an order to stop, and that more than a restart."""
         with self._lock:
             if self.ending is None or ending.value < self.ending.value:
                 self.ending = ending
         self.stopping.set()
 
-    def drain(self) -> None:
-        """Read no more records; end the run when everything is delivered and published."""
-        self.is_draining = True
-
     def is_restarted(self) -> bool:
         """Return whether another run is to begin after one that was ended; if so, be ready for it."""
         with self._lock:
-            if self.ending is not Ending.RESTART:
+            if self.ending is not RunEnding.RESTART:
                 return False
             self.ending = None
+            self.is_draining = False
+            self.restarts += 1
             self.stopping.clear()
             return True
 
@@ -78,6 +122,7 @@ class Control:
         """Return whether the next micro-batch may deliver messages between functions, and timers."""
         return not self.pauses.paused.application
 
-    def publishes(self, egress: str) -> bool:
-        """Return whether records may be published to an egress."""
-        return egress not in self.pauses.paused.egresses
+    def may_end_draining(self) -> bool:
+        """Return whether the run was ordered to drain, and nothing is paused that has to go on for that."""
+        paused = self.pauses.paused
+        return self.is_draining and not (paused.application or paused.egresses)

@@ -14,10 +14,12 @@ import pytest
 from harness import KafkaHarness, wait
 from patience import SECONDS
 
+from statefun.cli import main
+from statefun.inspect.status_command import NOT_HEALTHY
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
-from statefun.runtime.checkpoint.pauses import Part
-from statefun.runtime.control import Ending
+from statefun.runtime.checkpoint.pauses import PAUSED_FILE
+from statefun.runtime.control import RunEnding
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import Address
@@ -30,7 +32,7 @@ from statefun.sdk.value_spec import ValueSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
 
-HOPS = 12
+HOPS = 30
 
 
 def functions(*topics: str) -> StatefulFunctions:
@@ -71,8 +73,13 @@ def begun(
         try:
             yield application, ended
         finally:
-            application.control.end(Ending.STOP)
+            application.control.end(RunEnding.STOP)
             ended.result(SECONDS)
+
+
+def command(name: str, checkpoint: Path, *options: str) -> None:
+    """Run a command of the command line, as a person does while the application runs."""
+    assert main([name, str(checkpoint), *options]) == 0
 
 
 def out(kafka: KafkaHarness, topic: str) -> Callable[[], list[str]]:
@@ -100,15 +107,17 @@ def test_a_paused_ingress_keeps_its_place_across_restarts(
         kafka.send(second, [("b", "1")])
         wait(lambda: sorted(seen()) == ["1 1", "1 1"])
 
-        assert application.control.pauses.change(Part.INGRESS, "test/in", is_paused=True)
+        command("pause", checkpoint, "--ingress", "test/in")
+        wait(lambda: not application.control.reads("test/in"))
         kafka.send(first, [("a", "2"), ("a", "3")])
         for value in "23":
             kafka.send(second, [("b", value)])
             wait(lambda value=value: f"{value} {value}" in seen())  # type: ignore[misc]
         assert len(seen()) == 4
 
-        application.control.end(Ending.RESTART)
-        wait(lambda: application.control.ending is None)
+        restarts = application.control.restarts
+        command("restart", checkpoint)
+        wait(lambda: application.control.restarts > restarts)
         kafka.send(second, [("b", "4")])
         wait(lambda: "4 4" in seen())
         assert len(seen()) == 5
@@ -117,7 +126,7 @@ def test_a_paused_ingress_keeps_its_place_across_restarts(
         wait(lambda: "5 5" in seen())
         assert len(seen()) == 6
 
-        application.control.pauses.change(Part.INGRESS, "test/in", is_paused=False)
+        command("resume", checkpoint, "--ingress", "test/in")
         wait(lambda: len(seen()) == 8)
     received = [(record.key, record.value) for record in kafka.receive(results)]
     assert [value for key, value in received if key == "a"] == ["1 1", "2 2", "3 3"]
@@ -138,7 +147,8 @@ def test_a_paused_egress_loses_and_repeats_nothing(
         kafka.send(source, [("a", "1"), ("b", "1")])
         wait(lambda: len(seen_one()) == len(seen_two()) == 2)
 
-        application.control.pauses.change(Part.EGRESS, "test/out", is_paused=True)
+        command("pause", checkpoint, "--egress", "test/out")
+        wait(lambda: bool(application.control.pauses.paused.egresses))
         kafka.send(source, [("a", "2"), ("b", "2")])
         wait(lambda: len(seen_two()) == 4)
     with begun(module, registry, checkpoint, egress_lanes=lanes) as (application, _):
@@ -146,7 +156,7 @@ def test_a_paused_egress_loses_and_repeats_nothing(
         wait(lambda: len(seen_two()) == 6)
         assert len(seen_one()) == 2
 
-        application.control.pauses.change(Part.EGRESS, "test/out", is_paused=False)
+        command("resume", checkpoint, "--egress", "test/out")
         wait(lambda: len(seen_one()) == 6)
     for topic in (one, two):
         received = [(record.key, record.value) for record in kafka.receive(topic)]
@@ -164,18 +174,15 @@ def test_a_paused_application_handles_nothing_and_keeps_everything(
         kafka.module({source: ["test/hop"]}, semantic="exactly-once"),
         out(kafka, results),
     )
-    with begun(module, functions(results), checkpoint) as (application, _):
-        kafka.send(source, [("a", f"a {HOPS}")])
-        wait(lambda: application.control.is_begun)
-        application.control.pauses.change(Part.APPLICATION, is_paused=True)
-        application.control.end(Ending.RESTART)
-        wait(lambda: application.control.ending is None)
+    with begun(module, functions(results), checkpoint):
+        wait((checkpoint / PAUSED_FILE).exists)
+    command("pause", checkpoint)
+    kafka.send(source, [("a", f"a {HOPS}")])
     with begun(module, functions(results), checkpoint, available_now=True) as (_, ended):
         ended.result(SECONDS)  # it has nothing to do
     assert seen() == []
-    with begun(module, functions(results), checkpoint) as (application, _):
-        wait(lambda: application.control.is_begun)
-        application.control.pauses.change(Part.APPLICATION, is_paused=False)
+    with begun(module, functions(results), checkpoint):
+        command("resume", checkpoint)
         wait(lambda: seen() == ["a 1"])
 
 
@@ -186,13 +193,25 @@ def test_a_drained_application_has_delivered_and_published_all_that_it_has_read(
     source, results = kafka.topic("source"), kafka.topic("results")
     module = kafka.module({source: ["test/hop"]}, semantic="exactly-once")
     seen = out(kafka, results)
-    with begun(module, functions(results), checkpoint) as (application, ended):
+    with begun(module, functions(results), checkpoint) as (_, ended):
         kafka.send(source, [("a", f"a {HOPS}")])
         wait(lambda: kafka.group_offsets("tests", source) == [1])  # read, and hops are to follow
-        application.control.drain()
+        command("drain", checkpoint)
         summary = ended.result(SECONDS)
         assert seen() == ["a 1"]
         assert summary.backlog == 0
     kafka.send(source, [("b", "b 0")])
     with begun(module, functions(results), checkpoint):
         wait(lambda: seen() == ["a 1", "b 1"])
+
+
+def test_a_stopped_application_ends_successfully(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Its status is that of its checkpoint."""
+    source, results = kafka.topic("source"), kafka.topic("results")
+    module = kafka.module({source: ["test/number"]}, semantic="exactly-once")
+    with begun(module, functions(results), checkpoint) as (_, ended):
+        wait((checkpoint / PAUSED_FILE).exists)
+        assert main(["status", str(checkpoint), "--check"]) == 0
+        command("stop", checkpoint)
+        ended.result(SECONDS)
+    assert main(["status", str(checkpoint), "--check"]) == NOT_HEALTHY

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``paused.json`` of a checkpoint: what a person has paused, which stays paused across restarts."""
+"""The file ``paused.json`` of a checkpoint: what a person has paused, which stays paused across restarts.
+
+A command writes the file, and a running application reads it again and again: so people can pause and resume without a
+port, also while the application does not run.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 import attrs
@@ -16,12 +20,20 @@ from statefun.runtime.checkpoint.framing import damaged, read_framed, write_fram
 PAUSED_FILE = "paused.json"
 
 
-class Part(Enum):
+class Pausable(Enum):
     """The kinds of parts of an application that can be paused."""
 
     APPLICATION = "application"
     INGRESS = "ingress"
     EGRESS = "egress"
+
+
+@attrs.frozen
+class Parts:
+    """The parts that an application had at its last start, by their ids."""
+
+    ingresses: frozenset[str] = frozenset()
+    egresses: frozenset[str] = frozenset()
 
 
 @attrs.frozen
@@ -35,92 +47,120 @@ class Paused:
     egresses: frozenset[str] = frozenset()
     """The ids of the egresses to which no record is published."""
 
-    def has(self, part: Part, name: str = "") -> bool:
+    def has(self, part: Pausable, name: str = "") -> bool:
         """Return whether a part is paused; the application has no name.
 
-        >>> Paused(egresses=frozenset({"t/out"})).has(Part.EGRESS, "t/out")
+        >>> Paused(egresses=frozenset({"t/out"})).has(Pausable.EGRESS, "t/out")
         True
         """
-        return self.application if part is Part.APPLICATION else name in self._names(part)
+        return self.application if part is Pausable.APPLICATION else name in self._names(part)
 
-    def changed(self, part: Part, name: str, *, is_paused: bool) -> Paused:
+    def changed(self, part: Pausable, name: str, *, is_paused: bool) -> Paused:
         """Return what is paused after one part was paused or resumed.
 
-        >>> Paused().changed(Part.APPLICATION, "", is_paused=True)
+        >>> Paused().changed(Pausable.APPLICATION, "", is_paused=True)
         Paused(application=True, ingresses=frozenset(), egresses=frozenset())
         """
-        if part is Part.APPLICATION:
+        if part is Pausable.APPLICATION:
             return attrs.evolve(self, application=is_paused)
         names = self._names(part)
         names = names | {name} if is_paused else names - {name}
-        if part is Part.INGRESS:
+        if part is Pausable.INGRESS:
             return attrs.evolve(self, ingresses=names)
         return attrs.evolve(self, egresses=names)
 
-    def _names(self, part: Part) -> frozenset[str]:
-        return self.ingresses if part is Part.INGRESS else self.egresses
+    def _names(self, part: Pausable) -> frozenset[str]:
+        return self.ingresses if part is Pausable.INGRESS else self.egresses
 
 
-def read_paused(checkpoint: Folder) -> Paused:
-    """Return what is paused in a checkpoint.
+def read_paused(checkpoint: Folder) -> tuple[Parts, Paused] | None:
+    """Return the parts of a checkpoint's application, and which of them are paused; None before its first start.
 
     Raises:
         CheckpointError: if the file is damaged.
     """
-    checkpoint.sync(
-        PAUSED_FILE
-    )  # the process that wrote it may have ended before it was on the disk
+    # The process that wrote it may have ended before it was on the disk.
+    checkpoint.sync(PAUSED_FILE)
     try:
         content = json.loads(read_framed(checkpoint, PAUSED_FILE))
-        return Paused(
-            bool(content["application"]),
-            frozenset(content["ingresses"]),
-            frozenset(content["egresses"]),
+        parts, paused = content["parts"], content["paused"]
+        return (
+            Parts(frozenset(parts["ingresses"]), frozenset(parts["egresses"])),
+            Paused(
+                bool(paused["application"]),
+                frozenset(paused["ingresses"]),
+                frozenset(paused["egresses"]),
+            ),
         )
     except FileNotFoundError:
-        return Paused()
+        return None
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(checkpoint, PAUSED_FILE, error) from error
 
 
-def write_paused(checkpoint: Folder, paused: Paused) -> None:
+def write_paused(checkpoint: Folder, parts: Parts, paused: Paused) -> None:
     """Write what is paused; when this function returns, it is on the disk."""
     content = {
-        "application": paused.application,
-        "ingresses": sorted(paused.ingresses),
-        "egresses": sorted(paused.egresses),
+        "parts": {"ingresses": sorted(parts.ingresses), "egresses": sorted(parts.egresses)},
+        "paused": {
+            "application": paused.application,
+            "ingresses": sorted(paused.ingresses),
+            "egresses": sorted(paused.egresses),
+        },
     }
     write_framed(checkpoint, PAUSED_FILE, json.dumps(content).encode())
 
 
+def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
+    """Keep an ingress paused if it is, when it gets another id."""
+    parts, paused = read_paused(checkpoint) or (Parts(), Paused())
+    if paused.has(Pausable.INGRESS, former):
+        paused = paused.changed(Pausable.INGRESS, former, is_paused=False)
+        paused = paused.changed(Pausable.INGRESS, name, is_paused=True)
+        ingresses = parts.ingresses - {former} | {name}  # it may be resumed before the next start
+        write_paused(checkpoint, attrs.evolve(parts, ingresses=ingresses), paused)
+
+
 class Pauses:
-    """Pauses and resumes parts of a running application; may be used in any thread.
+    """What of a running application is paused; may be used in any thread.
 
     Args:
         checkpoint: keeps what is paused.
+
+    Raises:
+        CheckpointError: if the file is damaged.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
-        self._lock = threading.RLock()
         self._listeners: list[Callable[[], object]] = []
-        self.paused = read_paused(checkpoint)
+        self._lock = threading.Lock()
+        _, self.paused = read_paused(checkpoint) or (None, Paused())
         """What is paused at present."""
 
-    def change(self, part: Part, name: str = "", *, is_paused: bool) -> bool:
-        """Pause or resume a part, durably; return whether that has changed anything.
+    def declare(self, ingresses: Iterable[str], egresses: Iterable[str]) -> None:
+        """Store the ids of the application's ingresses and egresses, so that people can pause them."""
+        parts = Parts(frozenset(ingresses), frozenset(egresses))
+        known, paused = read_paused(self._checkpoint) or (None, Paused())
+        if parts != known:
+            write_paused(self._checkpoint, parts, paused)
 
-        The change takes effect with the next micro-batch, or the next batch that an egress publishes.
+    def look(self) -> None:
+        """Read again what is paused.
+
+        A change takes effect with the next micro-batch, or the next batches that an egress publishes.
+
+        Raises:
+            CheckpointError: if the file is damaged.
         """
+        _, paused = read_paused(self._checkpoint) or (None, Paused())
+        if paused == self.paused:
+            return
+        self.paused = paused
         with self._lock:
-            changed = self.paused.changed(part, name, is_paused=is_paused)
-            if changed == self.paused:
-                return False
-            write_paused(self._checkpoint, changed)
-            self.paused = changed
-            for listener in tuple(self._listeners):
-                listener()
-        return True
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
 
     def listen(self, listener: Callable[[], object]) -> None:
         """Call a function after each change from now on."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
-from statefun.runtime.checkpoint.pauses import Part, Pauses
+from statefun.runtime.checkpoint.pauses import Pausable, Pauses
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane_set import LaneFactory, Published
 from statefun.runtime.egress.tasks import TaskLanes
@@ -98,6 +98,11 @@ class Publisher:
         """The number of records that were published since the run began."""
         self.refused = 0
         """The number of records that clusters have refused for good without ending the application."""
+
+    @property
+    def egresses(self) -> Collection[str]:
+        """The ids of the egresses."""
+        return self._factories.keys()
 
     def start(self, leftovers: Leftovers) -> None:
         """Start publishing in the background, beginning with the batches that earlier runs have left.
@@ -175,7 +180,7 @@ class Publisher:
         )
 
     def _may_publish(self, egress: str) -> bool:
-        return self._pauses is None or not self._pauses.paused.has(Part.EGRESS, egress)
+        return self._pauses is None or not self._pauses.paused.has(Pausable.EGRESS, egress)
 
     def _look(self) -> None:
         """Let the egresses look again whether they are paused."""

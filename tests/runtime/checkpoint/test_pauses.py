@@ -3,44 +3,87 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.pauses import PAUSED_FILE, Part, Paused, Pauses, read_paused
+from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, take_order, write_order
+from statefun.runtime.checkpoint.pauses import (
+    PAUSED_FILE,
+    Parts,
+    Pausable,
+    Paused,
+    Pauses,
+    read_paused,
+    rename_paused,
+    write_paused,
+)
 from statefun.sdk.errors import CheckpointError
 
-
-def test_pauses_outlast_the_process(tmp_path: Path) -> None:
-    """A later start reads exactly what was paused and not resumed."""
-    pauses = Pauses(Folder.at(tmp_path))
-
-    assert pauses.change(Part.INGRESS, "t/a", is_paused=True)
-    assert pauses.change(Part.INGRESS, "t/b", is_paused=True)
-    assert pauses.change(Part.EGRESS, "t/a", is_paused=True)
-    assert pauses.change(Part.APPLICATION, is_paused=True)
-    assert pauses.change(Part.INGRESS, "t/b", is_paused=False)
-
-    later = Pauses(Folder.at(tmp_path)).paused
-    assert later == Paused(True, frozenset({"t/a"}), frozenset({"t/a"})) == pauses.paused
+PARTS = Parts(frozenset({"t/a", "t/b"}), frozenset({"t/out"}))
 
 
-def test_a_change_to_the_same_changes_nothing(tmp_path: Path) -> None:
-    """The answer says so, and no listener is called."""
-    pauses, calls = Pauses(Folder.at(tmp_path)), list[str]()
-    pauses.listen(lambda: calls.append("changed"))
+def test_a_start_keeps_what_is_paused(tmp_path: Path) -> None:
+    """Also if the application has other parts than before."""
+    folder = Folder.at(tmp_path)
+    paused = Paused(ingresses=frozenset({"t/b"}), egresses=frozenset({"t/out"}))
+    write_paused(folder, PARTS, paused)
 
-    assert not pauses.change(Part.EGRESS, "t/a", is_paused=False)
-    assert pauses.change(Part.EGRESS, "t/a", is_paused=True)
-    assert not pauses.change(Part.EGRESS, "t/a", is_paused=True)
+    pauses = Pauses(folder)
+    pauses.declare(["t/a"], ["t/out"])
 
-    assert calls == ["changed"]
+    assert pauses.paused == paused
+    assert read_paused(folder) == (Parts(frozenset({"t/a"}), frozenset({"t/out"})), paused)
+
+
+def test_a_running_application_sees_each_change_once(tmp_path: Path) -> None:
+    """Its listeners are called only if something has changed."""
+    folder, calls = Folder.at(tmp_path), list[Paused]()
+    pauses = Pauses(folder)
+    pauses.listen(lambda: calls.append(pauses.paused))
+    changes = [
+        Paused().changed(Pausable.APPLICATION, "", is_paused=paused) for paused in (True, False)
+    ]
+
+    for change in changes:
+        write_paused(folder, PARTS, change)
+        pauses.look()
+        pauses.look()
+
+    assert calls == changes
+
+
+def test_a_renamed_ingress_stays_paused(tmp_path: Path) -> None:
+    """Otherwise a rename would let it read."""
+    folder = Folder.at(tmp_path)
+    write_paused(folder, PARTS, Paused(ingresses=frozenset({"t/a"})))
+
+    rename_paused(folder, "t/a", "t/c")
+    rename_paused(folder, "t/b", "t/d")
+
+    parts = attrs.evolve(PARTS, ingresses=frozenset({"t/b", "t/c"}))
+    assert read_paused(folder) == (parts, Paused(ingresses=frozenset({"t/c"})))
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     """An application must not go on as if nothing were paused."""
-    Pauses(Folder.at(tmp_path)).change(Part.APPLICATION, is_paused=True)
+    write_paused(Folder.at(tmp_path), PARTS, Paused(application=True))
     file = tmp_path / PAUSED_FILE
     file.write_bytes(file.read_bytes()[:-2])
 
     with pytest.raises(CheckpointError, match=PAUSED_FILE):
         read_paused(Folder.at(tmp_path))
+
+
+def test_an_order_is_taken_once(tmp_path: Path) -> None:
+    """A later one replaces an earlier one that was not taken; a damaged one is refused."""
+    folder = Folder.at(tmp_path)
+    assert take_order(folder) is None
+
+    write_order(folder, Order.RESTART)
+    write_order(folder, Order.DRAIN)
+
+    assert [take_order(folder), take_order(folder)] == [Order.DRAIN, None]
+    (tmp_path / ORDER_FILE).write_bytes(b"stop")
+    with pytest.raises(CheckpointError, match=ORDER_FILE):
+        take_order(folder)

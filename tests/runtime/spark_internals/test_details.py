@@ -188,6 +188,12 @@ def test_files_of_the_checkpoint(probe: Probe) -> None:
     assert list(folder.glob("state/0/0/*.changelog")) != []
 
 
+@origin("StreamExecution.uniqueSources, ReadMaxRows")
+def test_limits_of_sources(probe: Probe) -> None:
+    """The number of records that a running query reads of a source is changed."""
+    assert probe["limits"] == [True, "MaxRows: 7"]
+
+
 @origin("pyspark/worker.py: read_udfs, read_command; ApplyInPandasWithStateSerializer")
 def test_evaluation(probe: Probe) -> None:
     """The operator is evaluated on Arrow batches, in chunks, with the state of each group."""

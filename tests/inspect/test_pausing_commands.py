@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statefun.cli import main
+from statefun.inspect.status_command import NOT_HEALTHY
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.checkpoint.orders import Order, take_order
+from statefun.runtime.checkpoint.pauses import Parts, Paused, read_paused, write_paused
+
+PARTS = Parts(frozenset({"t/users"}), frozenset({"t/greets", "t/letters"}))
+
+
+@pytest.fixture
+def folder(checkpoint: Path) -> Folder:
+    """Return the checkpoint of an application that has an ingress and two egresses."""
+    folder = Folder.at(checkpoint)
+    IngressOrder(["t/users"]).write(folder)
+    write_paused(folder, PARTS, Paused())
+    folder.child("offsets").write("0", b'v1\n{}\n{"users":{"0":7}}\n{"batch":-1,"tick":-1}')
+    folder.child("commits").write("0", b"v1\n{}")
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """Run a command, and return what it prints."""
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    return (printed.out or printed.err).strip()
+
+
+def test_parts_are_paused_and_resumed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """To pause what is paused changes nothing, and is no error."""
+    place = folder.shown
+    said_first = said(capsys, "pause", place, "--egress", "t/greets")
+    assert said_first == "egress t/greets is paused, from its next start on"
+    assert (
+        said(capsys, "pause", place, "--egress", "t/greets") == "egress t/greets is paused already"
+    )
+    assert said(capsys, "resume", place) == "the application is not paused"
+    with checkpoint_lock(folder):
+        assert said(capsys, "pause", place, "--ingress", "t/users") == "ingress t/users is paused"
+        assert said(capsys, "pause", place) == "the application is paused"
+        assert said(capsys, "resume", place) == "the application is resumed"
+
+        assert json.loads(said(capsys, "pause", place, "--egress=t/greets", "--json")) == {
+            "part": "egress",
+            "id": "t/greets",
+            "paused": True,
+            "changed": False,
+            "running": True,
+        }
+    paused = Paused(False, frozenset({"t/users"}), frozenset({"t/greets"}))
+    assert read_paused(folder) == (PARTS, paused)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--egress", "t/greet"], "the application has no egress t/greet; did you mean t/greets?"),
+        (["--ingress", "other"], "the application has no ingress other; there are: t/users"),
+    ],
+)
+def test_an_unknown_part_is_refused(
+    folder: Folder, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    """The error names the nearest one, or all."""
+    assert text in said(capsys, "pause", folder.shown, *arguments, code=1)
+    assert read_paused(folder) == (PARTS, Paused())
+
+
+def test_a_checkpoint_without_parts_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that is no checkpoint, and a checkpoint that no application with parts has used."""
+    assert "there is no checkpoint at" in said(capsys, "pause", str(tmp_path), code=1)
+    IngressOrder(["t/users"]).write(Folder.at(tmp_path))
+    assert "start the application" in said(capsys, "status", str(tmp_path), code=1)
+
+
+def test_orders_go_to_running_applications_only(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An application cannot drain while it must not deliver or publish."""
+    for command in ("drain", "restart", "stop"):
+        assert "no application runs with" in said(capsys, command, folder.shown, code=1)
+    assert take_order(folder) is None
+
+    with checkpoint_lock(folder):
+        for order in Order:
+            assert json.loads(said(capsys, order.value, folder.shown, "--json")) == {
+                "order": order.value
+            }
+            assert take_order(folder) is order
+        write_paused(folder, PARTS, Paused(egresses=PARTS.egresses))
+        refused = said(capsys, "drain", folder.shown, code=1)
+    assert "egress t/greets, egress t/letters: paused" in refused
+    assert refused.endswith(f"statefun resume {folder.shown} --egress t/greets")
+    assert take_order(folder) is None
+
+
+def test_the_status_shows_progress_and_pauses(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as a table and as JSON; a probe fails for an application that makes no progress."""
+    write_paused(folder, PARTS, Paused(application=True, egresses=frozenset({"t/letters"})))
+    check = ["status", folder.shown, "--check"]
+    assert "application: STOPPED" in said(capsys, *check, code=NOT_HEALTHY)
+    with checkpoint_lock(folder):
+        assert said(capsys, *check).splitlines() == [
+            "application: PAUSED",
+            "newest committed micro-batch: 0",
+            "micro-batches in the outbox: 0",
+            "part     id         state",
+            "ingress  t/users    PAUSED",
+            "egress   t/greets   RUNNING",
+            "egress   t/letters  PAUSED",
+        ]
+        folder.child("offsets").write("1", b"v1\n{}")
+        status = json.loads(said(capsys, *check, "--json"))
+        assert (status["state"], status["batch"], status["outbox"]) == ("PAUSED", 0, 0)
+        assert status["planned_seconds_ago"] >= 0
+        assert status["parts"][0] == {"kind": "ingress", "id": "t/users", "state": "PAUSED"}
+        assert "micro-batch 1 was planned" in said(
+            capsys, *check, "--patience", "0", code=NOT_HEALTHY
+        )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from harness import wait
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, write_order
+from statefun.runtime.checkpoint.pauses import Parts, Paused, write_paused
+from statefun.runtime.control import Control, RunEnding
+
+
+def test_an_order_of_an_earlier_run_is_dropped(tmp_path: Path) -> None:
+    """Also a damaged one; otherwise the next start would end at once, or be refused."""
+    (tmp_path / ORDER_FILE).write_bytes(b"stop")
+
+    with Control().obeying(Folder.at(tmp_path)):
+        assert not (tmp_path / ORDER_FILE).exists()
+
+
+def test_orders_are_obeyed_after_one_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says once what is wrong."""
+    control, folder = Control(), Folder.at(tmp_path)
+    with caplog.at_level(logging.WARNING), control.obeying(folder):
+        (tmp_path / ORDER_FILE).write_bytes(b"stop")
+        wait(lambda: ORDER_FILE in caplog.text)
+        write_order(folder, Order.STOP)
+        wait(control.stopping.is_set)
+    assert control.ending is RunEnding.STOP
+    assert caplog.text.count("cannot be obeyed") == 1
+
+
+def test_a_signal_counts_more_than_orders() -> None:
+    """An application that was to restart ends if it gets a signal, too, and not the other way round."""
+    control = Control()
+
+    for ending in (RunEnding.RESTART, RunEnding.SIGNAL, RunEnding.STOP):
+        control.end(ending)
+
+    assert control.ending is RunEnding.SIGNAL
+    assert not control.is_restarted()
+
+
+def test_a_restart_takes_back_an_order_to_drain(tmp_path: Path) -> None:
+    """The new run reads again."""
+    control = Control()
+    with control.obeying(Folder.at(tmp_path)):
+        control.obey(Order.DRAIN)
+        assert not control.reads("t/in")
+
+        control.obey(Order.RESTART)
+
+        assert control.is_restarted()
+        assert control.reads("t/in")
+
+
+@pytest.mark.parametrize(
+    ("paused", "may_end"),
+    [
+        (Paused(), True),
+        (Paused(ingresses=frozenset({"t/in"})), True),
+        (Paused(egresses=frozenset({"t/out"})), False),
+        (Paused(application=True), False),
+    ],
+)
+def test_draining_waits_for_what_must_go_on(
+    tmp_path: Path, paused: Paused, *, may_end: bool
+) -> None:
+    """A part may be paused after the order: then not everything can be delivered and published."""
+    folder, control = Folder.at(tmp_path), Control()
+    write_paused(folder, Parts(), paused)
+    with control.obeying(folder):
+        control.obey(Order.DRAIN)
+
+        assert control.may_end_draining() is may_end
