@@ -36,6 +36,16 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Mapping[str, _Command] = {
+    "new": _Command(
+        "statefun.projects.new_command",
+        "make the folder of a new application, with tests and a demo",
+        ["statefun new my-shop"],
+    ),
+    "run": _Command(
+        "statefun.projects.run_command",
+        "run a program with Spark, as spark-submit does",
+        ["statefun run", "statefun run --conf spark.statefun.available-now=true app.py"],
+    ),
     "validate": _Command(
         "statefun.inspect.validate_command",
         "find all problems of an application before its start",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import platform
 import re
 import subprocess
@@ -130,6 +131,14 @@ def test_a_record_that_stops_an_application_is_removed(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if ".missing" in line]
     batch, state, egress, _, number, topic, key, _ = line.split()
     assert (state, egress, topic, key) == ("committed", "test/out", f"{out}.missing", "k6")
+    assert main(["outbox", "list", "--records", "--json", str(checkpoint)]) == 0
+    (listed,) = [
+        each for each in json.loads(capsys.readouterr().out) if each["topic"].endswith(".missing")
+    ]
+    assert (listed["batch"], listed["record"], listed["key"]) == (int(batch), int(number), "k6")
+    assert main(["outbox", "list", "--json", str(checkpoint)]) == 0
+    lanes = json.loads(capsys.readouterr().out)
+    assert sum(each["records"] for each in lanes if each["batch"] == int(batch)) > 0
     command = ["outbox", "skip", str(checkpoint), "--batch", batch, "--egress", egress]
     assert main([*command, "--record", number, "--yes"]) == 0
     summary = run(module, registry, checkpoint)

@@ -68,12 +68,20 @@ def test_topics_are_created_listed_and_described(
     assert main(["dev", "topic", "list", *address]) == 0
     (listed,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(topic)]
     assert main(["dev", "topic", "create", *address, topic]) == 1
+    error = capsys.readouterr().err
+    assert main(["dev", "topic", "list", *address, "--json"]) == 0
+    topics = json.loads(capsys.readouterr().out)
+    assert main(["dev", "topic", "describe", *address, "--json", topic]) == 0
+    offsets = json.loads(capsys.readouterr().out)
 
     assert created == f"created topic {topic} with 2 partitions"
     assert head.split("  ") == ["partition", "first offset", "next offset", "records"]
     assert sorted(line.split()[2:] for line in partitions) == [["0", "0"], ["1", "1"]]
     assert listed.split() == [topic, "2", "1"]
-    assert f"statefun dev: topic {topic} at" in capsys.readouterr().err
+    assert f"statefun dev: topic {topic} at" in error
+    assert {"topic": topic, "partitions": 2, "records": 1} in topics
+    assert sorted(each["next_offset"] for each in offsets) == [0, 1]
+    assert [each["first_offset"] for each in offsets] == [0, 0]
 
 
 def test_all_parts_of_a_record_are_printed(

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun new``: makes the folder of a new application, with tests and a demo."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
+from statefun.sdk.errors import ConfigurationError
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST: Final = 60
+_SUFFIX: Final = ".template"
+"""The suffix of the template's files, without which they would be modules of this package."""
+
+
+def add_arguments(new: CommandParser) -> None:
+    """Add the arguments of ``statefun new`` to its parser."""
+    new.add_argument(
+        "folder",
+        type=Path,
+        metavar="name",
+        help="the name of the application: a new or empty folder here, or the path of one",
+    )
+    new.add_json()
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun new``.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        ConfigurationError: if the name is not valid, or the folder cannot be written or has files.
+    """
+    folder: Path = options.folder
+    written = make_project(folder)
+    if options.json:
+        print_json({"folder": str(folder), "files": written})
+        return
+    print(f"{folder} has {', '.join(written[:-1])} and {written[-1]}")
+    print(f"next: cd {folder} && make demo")
+
+
+def make_project(folder: Path) -> list[str]:
+    """Write the files of the template to a folder, and return their names.
+
+    Raises:
+        ConfigurationError: as for ``run_command``.
+    """
+    name = folder.absolute().name
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise ConfigurationError(
+            f"{name!r} is no name for an application: use small letters, digits and single hyphens, with a letter "
+            f"first, and {_LONGEST} characters at most, such as 'my-shop'"
+        )
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(
+                f"{folder} exists already, and is no empty folder; choose another name"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in _project(name).items():
+            (folder / file).write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from error
+    return sorted(_project(name))
+
+
+def _project(name: str) -> dict[str, str]:
+    """Return the texts of a project's files by their names."""
+    return {
+        template.name.removesuffix(_SUFFIX): template.read_text("utf-8")
+        .replace("{{name}}", name)
+        .replace("{{version}}", version("statefun"))
+        for template in files(__package__).joinpath("template").iterdir()
+        if template.name.endswith(_SUFFIX)
+    }

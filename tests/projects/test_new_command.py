@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import SECONDS
+
+from statefun.cli import main
+from statefun.inspect.validation import program_and_modules, validate
+
+FILES = [
+    *(".gitignore", "Dockerfile", "Makefile", "README.md", "app.py", "demo.py", "module.yaml"),
+    *("pyproject.toml", "test_app.py"),
+]
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Path:
+    """Make a project as a newcomer does, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "my-shop"]) == 0
+    return tmp_path / "my-shop"
+
+
+def make(
+    project: Path, target: str, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """Run a target of the project's Makefile."""
+    return subprocess.run(
+        ["make", target, f"PYTHON={python}"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def test_a_new_project_is_complete(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints the files and the next step; no placeholder is left in a file."""
+    made, after = capsys.readouterr().out.splitlines()
+
+    assert made == f"my-shop has {', '.join(FILES[:-1])} and {FILES[-1]}"
+    assert after == "next: cd my-shop && make demo"
+    assert sorted(path.name for path in project.iterdir()) == FILES
+    assert not [path for path in project.iterdir() if "{{" in path.read_text("utf-8")]
+
+
+def test_a_new_project_is_valid_and_passes_its_tests(project: Path) -> None:
+    """The tests use the kit, without Spark."""
+    assert validate(*program_and_modules([project / "app.py"])).is_valid
+
+    tested = make(project, "test")
+
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+def test_the_makefile_asks_for_the_environment(project: Path) -> None:
+    """A Python without statefun is named in one sentence."""
+    done = make(project, "test", "python-without-statefun")
+
+    assert "python-without-statefun has no statefun: activate the environment" in done.stdout
+    assert done.returncode == 2
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_the_demo_of_a_new_project_greets(project: Path) -> None:
+    """``make demo`` starts a broker, and runs the application with ``statefun run``."""
+    done = make(project, "demo")
+
+    greetings = done.stdout.splitlines()[-4:]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(greetings) == [
+        "Hello Ada, visit 1",
+        "Hello Ada, visit 2",
+        "Hello Alan, visit 1",
+        "Hello Grace, visit 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["Shop", "1shop", "my shop", "my_shop", "shop-", "a--b", "..", "shöp", "a" * 61]
+)
+def test_names_that_are_not_valid_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert main(["new", name]) == 1
+
+    assert "is no name for an application" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == [tmp_path / "here"]
+
+
+def test_a_folder_with_files_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No file is overwritten; an empty folder is taken."""
+    (project / "app.py").write_text("mine")
+    (project.parent / "empty").mkdir()
+    capsys.readouterr()
+
+    assert main(["new", "my-shop"]) == 1
+    assert "my-shop exists already, and is no empty folder" in capsys.readouterr().err
+    assert (project / "app.py").read_text() == "mine"
+    assert main(["new", "--json", "empty"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"folder": "empty", "files": FILES}
+
+
+def test_the_last_part_of_a_path_is_the_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file in the way is reported in one sentence."""
+    (project.parent / "file").touch()
+
+    assert main(["new", "shops/your-shop"]) == 0
+    assert "com.example.your-shop/greeter" in Path("shops/your-shop/app.py").read_text("utf-8")
+    assert main(["new", "file/shop"]) == 1
+    assert "file/shop cannot be written: Not a directory" in capsys.readouterr().err
