@@ -39,7 +39,7 @@ def test_offsets_go_through_json(offset: FeedbackOffset) -> None:
 
     assert FeedbackOffset.decode(json.loads(text)) == offset
     assert json.dumps(FeedbackOffset.decode(json.loads(text)).encode()) == text
-    assert "new" not in text
+    assert '"new"' not in text
 
 
 def test_inboxes_count_from_one() -> None:
