@@ -65,9 +65,12 @@ def requests_in(content: str, file: str) -> list[Request]:
     try:
         items = yaml.safe_load(content)
     except yaml.YAMLError as error:
-        raise ConfigurationError(
-            f"file {file} is not YAML: {' '.join(str(error).split())}"
-        ) from error
+        # The text of the error would quote the file, which may have secret values.
+        mark = getattr(error, "problem_mark", None)
+        place = f": line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        is_syntax = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError))
+        problem = f" ({getattr(error, 'problem', None)})" if is_syntax else ""
+        raise ConfigurationError(f"file {file} is not YAML{place}{problem}") from error
     if not isinstance(items, list) or not items:
         raise ConfigurationError(
             f"file {file} must be a list of changes, such as - {{address: com.example/card/c1, set: {{balance: 5}}}}"

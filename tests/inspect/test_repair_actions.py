@@ -94,7 +94,8 @@ def test_changes_that_are_not_valid_are_refused(
     [
         ("", "must be a list of changes"),
         ("{}", "must be a list of changes"),
-        ("[", "is not YAML"),
+        ("[", "file f.yaml is not YAML: line 1, column 2 (expected the node content"),
+        ("- {set: {pin: *hunter2}}", "file f.yaml is not YAML: line 1, column 15"),
         ("- 5", "change 1 in file f.yaml must have the key address"),
         ("- {address: a/b/c}", "must have set or delete"),
         ("- {address: a/b/c, sett: {a: 1}}", "has the unknown key sett; did you mean set?"),
@@ -109,6 +110,7 @@ def test_files_of_another_form_are_refused(content: str, reason: str) -> None:
         requests_in(content, "f.yaml")
 
     assert reason in caught.value.message
+    assert "hunter2" not in caught.value.message, "it may be a secret"
 
 
 def test_a_dry_run_shows_what_would_be_changed(
