@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import difflib
 
+import attrs
+
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint, is_in_use, usable
 from statefun.runtime.checkpoint.folder import Folder
@@ -76,10 +78,7 @@ def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
         if not is_in_use(checkpoint):
             raise ConfigurationError(f"no application runs with checkpoint {checkpoint.shown}")
         if order is Order.DRAIN and (paused.application or paused.egresses):
-            what = ", ".join(
-                ["the application"] * paused.application
-                + [f"egress {name}" for name in sorted(paused.egresses)]
-            )
+            what = ", ".join(attrs.evolve(paused, ingresses=frozenset()).parts())
             raise ConfigurationError(
                 f"{what}: paused, so that not everything can be delivered and published; first run: "
                 f"statefun resume {checkpoint.shown}"

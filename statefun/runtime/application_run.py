@@ -262,10 +262,7 @@ class Run:
 
     def _log_pauses(self) -> None:
         """Log what is paused, since the application does less than its module files say."""
-        paused = self._control.pauses.paused
-        parts = ["the application"] if paused.application else []
-        parts += [f"ingress {name}" for name in sorted(paused.ingresses)]
-        parts += [f"egress {name}" for name in sorted(paused.egresses)]
+        parts = self._control.pauses.paused.parts()
         if parts:
             logger.warning("paused until `statefun resume`: %s", ", ".join(parts))
 

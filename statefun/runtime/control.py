@@ -76,7 +76,9 @@ class Control:
         problem = ""
         while not has_ended.wait(_LOOK_SECONDS):
             try:
-                self.pauses.look()
+                if self.pauses.look():
+                    parts = ", ".join(self.pauses.paused.parts())
+                    logger.warning("paused now: %s", parts or "nothing")
                 order = take_order(checkpoint)
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the application goes on, and so do later looks

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import KafkaHarness, wait
+from killed_application import running
 from patience import SECONDS
 
 from statefun.cli import main
@@ -59,15 +61,19 @@ def functions(*topics: str) -> StatefulFunctions:
     return registry
 
 
+def as_text(module: str) -> str:
+    """Return a module whose records are texts."""
+    return module.replace("valueType: io.statefun.types/string", "valueFormat: {type: text}")
+
+
 @contextmanager
 def begun(
     module: str, registry: StatefulFunctions, checkpoint: Path, **settings: Any
 ) -> Iterator[tuple[Application, Future[Summary]]]:
     """Run an application during the block; it is stopped at the end if it still runs."""
     arguments: dict[str, object] = {"checkpoint": checkpoint, **settings}
-    module = module.replace("valueType: io.statefun.types/string", "valueFormat: {type: text}")
     resolved = Settings.resolve({}, None, kafka_timeout=timedelta(seconds=10), **arguments)
-    application = Application(parse_module(module), registry, resolved)
+    application = Application(parse_module(as_text(module)), registry, resolved)
     with ThreadPoolExecutor() as threads:
         ended = threads.submit(application.run)
         try:
@@ -215,3 +221,64 @@ def test_a_stopped_application_ends_successfully(kafka: KafkaHarness, checkpoint
         command("stop", checkpoint)
         ended.result(SECONDS)
     assert main(["status", str(checkpoint), "--check"]) == NOT_HEALTHY
+
+
+PROGRAM = """
+import statefun
+from statefun import Context, KafkaEgressMessage, State, function
+
+
+class Count(State):
+    count: int = 0
+
+
+@function("test/number")
+def number(ctx: Context, text: str, state: Count) -> None:
+    state.count += 1
+    record = KafkaEgressMessage.for_egress("test/out").with_topic("TOPIC")
+    ctx.send(record.with_key(ctx.address.id).with_value(f"{text} {state.count}").build())
+
+
+if __name__ == "__main__":
+    statefun.run()
+"""
+
+
+def test_what_is_paused_stays_paused_when_all_processes_are_killed(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With records in the outbox, and others unread; in the end each is published once, in order."""
+    source, results = kafka.topic("source"), kafka.topic("results")
+    module = kafka.module({source: ["test/number"]}, semantic="exactly-once")
+    (tmp_path / "module.yaml").write_text(as_text(module))
+    (tmp_path / "app.py").write_text(PROGRAM.replace("TOPIC", results))
+    log = tmp_path / "log"
+    checkpoint, seen = tmp_path / ".statefun" / "app", out(kafka, results)
+
+    def has_waiting_records() -> bool:
+        capsys.readouterr()
+        command("status", checkpoint, "--json")
+        return int(json.loads(capsys.readouterr().out)["outbox"]) > 0
+
+    with running(tmp_path):
+        kafka.send(source, [("a", "1")])
+        wait(lambda: seen() == ["1 1"])
+        command("pause", checkpoint, "--egress", "test/out")
+        wait(lambda: "paused now: egress test/out" in log.read_text())
+        wait(lambda: not has_waiting_records())
+        kafka.send(source, [("a", "2")])
+        wait(has_waiting_records)
+        command("pause", checkpoint, "--ingress", "test/in")
+        wait(lambda: "paused now: ingress test/in, egress test/out" in log.read_text())
+        kafka.send(source, [("a", "3")])
+    with running(tmp_path) as process:
+        wait(lambda: log.read_text().count("statefun: running") == 2)
+        assert process.poll() is None
+        assert seen() == ["1 1"]
+        command("resume", checkpoint, "--egress", "test/out")
+        wait(lambda: seen() == ["1 1", "2 2"])
+    with running(tmp_path):
+        wait(lambda: log.read_text().count("statefun: running") == 3)
+        assert seen() == ["1 1", "2 2"]
+        command("resume", checkpoint, "--ingress", "test/in")
+        wait(lambda: seen() == ["1 1", "2 2", "3 3"])

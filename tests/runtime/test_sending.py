@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from harness import wait
+from killed_application import running
 from local_servers import free_port
 
 from statefun.cli import main
@@ -44,27 +40,6 @@ if __name__ == "__main__":
     statefun.run()
 """
 DIARY = "test.fns/diary/Ada"
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the application in processes of its own, and kill them at the end of the block."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    with (folder / "log").open("a") as log:
-        process = subprocess.Popen(
-            [sys.executable, "app.py"],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # with its JVM and workers
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def lines(checkpoint: Path) -> list[int]:

@@ -69,6 +69,18 @@ class Paused:
             return attrs.evolve(self, ingresses=names)
         return attrs.evolve(self, egresses=names)
 
+    def parts(self) -> list[str]:
+        """Return the paused parts for logs and errors.
+
+        >>> Paused(ingresses=frozenset({"t/in"}), egresses=frozenset({"t/out"})).parts()
+        ['ingress t/in', 'egress t/out']
+        """
+        return [
+            *(["the application"] if self.application else []),
+            *(f"ingress {name}" for name in sorted(self.ingresses)),
+            *(f"egress {name}" for name in sorted(self.egresses)),
+        ]
+
     def _names(self, part: Pausable) -> frozenset[str]:
         return self.ingresses if part is Pausable.INGRESS else self.egresses
 
@@ -145,8 +157,8 @@ class Pauses:
         if parts != known:
             write_paused(self._checkpoint, parts, paused)
 
-    def look(self) -> None:
-        """Read again what is paused.
+    def look(self) -> bool:
+        """Read again what is paused; return whether that has changed.
 
         A change takes effect with the next micro-batch, or the next batches that an egress publishes.
 
@@ -155,12 +167,13 @@ class Pauses:
         """
         _, paused = read_paused(self._checkpoint) or (None, Paused())
         if paused == self.paused:
-            return
+            return False
         self.paused = paused
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener()
+        return True
 
     def listen(self, listener: Callable[[], object]) -> None:
         """Call a function after each change from now on."""
