@@ -110,6 +110,7 @@ def begin_task() -> None:
         "statefun.time": "0",
         "statefun.delivered-up-to": "0",
         "statefun.turn": "nothing",
+        "statefun.watermark": "nothing",
     }
 
 
