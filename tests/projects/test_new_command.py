@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +85,31 @@ def test_the_demo_of_a_new_project_greets(project: Path) -> None:
         "Hello Alan, visit 1",
         "Hello Grace, visit 1",
     ]
+
+
+@pytest.mark.broker
+def test_a_demo_that_is_interrupted_ends_with_a_sentence(project: Path) -> None:
+    """Ctrl-C reaches all of its processes; the demo itself prints no traceback."""
+    process = subprocess.Popen(
+        [sys.executable, "demo.py"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("Sent"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        errors = process.stderr.read()
+
+    assert "The demo is stopped, before its end." in errors
+    assert 'demo.py", line' not in errors
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize(
