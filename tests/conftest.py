@@ -15,8 +15,10 @@ from class_archive import use_archive
 from harness import KafkaHarness
 from hypothesis import HealthCheck, settings
 from kinesis_server import KINESALITE, KinesisHarness, kinesalite
+from object_store import ObjectStore, object_store
 
 from statefun.dev import EmbeddedKafka
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.types import TypeRegistry, default_types
 
 # A shell starts background jobs with Ctrl-C ignored, and programs inherit that.
@@ -106,6 +108,19 @@ def own_types() -> Iterator[None]:
 def checkpoint(tmp_path: Path) -> Path:
     """Return where an application of this test keeps its checkpoint."""
     return tmp_path / "check point"  # file systems have blanks in their names
+
+
+@pytest.fixture(scope="session")
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Serve a bucket of an S3-compatible store."""
+    with object_store(tmp_path_factory.mktemp("store")) as server:
+        yield server
+
+
+@pytest.fixture
+def store(store_server: ObjectStore, tmp_path: Path) -> Folder:
+    """Return an empty folder in an S3-compatible store."""
+    return store_server.folder(f"{tmp_path.parent.name}/{tmp_path.name}")
 
 
 @pytest.fixture(scope="session")

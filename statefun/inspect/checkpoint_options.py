@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
+from statefun.runtime.checkpoint.lock import can_lock, checkpoint_lock, shows_runs
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _AT_ONCE = timedelta(0)
@@ -98,9 +98,9 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
     """
     if no_lock:
         return
-    if not checkpoint.is_local:
+    if not can_lock(checkpoint):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and cannot be locked: "
+            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store, and cannot be locked: "
             f"make sure that no application runs with it, then add --no-lock{further}"
         )
     if not shows_runs(checkpoint):
@@ -121,7 +121,7 @@ def is_in_use(checkpoint: Folder) -> bool:
         return True
 
 
-def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[None]:
+def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[Folder | None]:
     """Return a context manager that locks a checkpoint, if ``has_lock``, so that no application can run with it.
 
     Entering it raises a CheckpointError if an application runs with the checkpoint.

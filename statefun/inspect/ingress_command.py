@@ -15,6 +15,7 @@ from statefun.inspect.checkpoint_options import (
 )
 from statefun.inspect.ingress_positions import forget_ingress, ingress_positions, rename_ingress
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import can_lock
 from statefun.runtime.terminal.table import print_table
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shortening import shortened
@@ -75,7 +76,7 @@ def run_command(options: argparse.Namespace) -> None:
             return
         check_lock(checkpoint, no_lock=options.no_lock)
         if options.action == "rename":
-            rename_ingress(checkpoint, options.ingress, options.name, has_lock=checkpoint.is_local)
+            rename_ingress(checkpoint, options.ingress, options.name, has_lock=can_lock(checkpoint))
             if options.json:
                 print_json({"ingress": options.name, "former": options.ingress})
                 return
@@ -113,4 +114,4 @@ def _forget(checkpoint: Folder, name: str, *, is_sure: bool) -> None:
             f"the command would delete the offsets of ingress {name} ({positions[name].described()}); add --yes "
             "to delete them"
         )
-    forget_ingress(checkpoint, name, has_lock=checkpoint.is_local)
+    forget_ingress(checkpoint, name, has_lock=can_lock(checkpoint))

@@ -27,6 +27,7 @@ from statefun.inspect.unpublished import (
     unpublished_records,
 )
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import can_lock
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import json_content, printable
@@ -208,7 +209,7 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     save = options.save or Path(
         f"{checkpoint.location}.skipped-batch-{batch}-{now:%Y%m%dT%H%M%S.%fZ}.jsonl"
     )
-    skip(checkpoint, batch, egress, numbers, save, has_lock=checkpoint.is_local)
+    skip(checkpoint, batch, egress, numbers, save, has_lock=can_lock(checkpoint))
     if options.json:
         print_json({"batch": batch, "egress": egress, "removed": count, "saved": str(save)})
         return

@@ -25,6 +25,7 @@ from statefun.inspect.state_texts import shown, value_json
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import can_lock
 from statefun.runtime.checkpoint.repair_log import (
     REPAIRS_INBOX,
     Change,
@@ -111,7 +112,7 @@ def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
         _print_changes(_planned(checkpoint, known, requests), known, options, batch=None)
         return
     check_lock(checkpoint, no_lock=options.no_lock)
-    with locked(checkpoint, has_lock=checkpoint.is_local):
+    with locked(checkpoint, has_lock=can_lock(checkpoint)):
         batch, changes = _repair(checkpoint, known, requests)
     _print_changes(changes, known, options, batch=batch)
 
@@ -147,14 +148,14 @@ def _repair(
 
     prepare_repair(checkpoint)  # also starts Spark: if that fails, nothing is accepted yet
     if changes is None:
-        apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
+        apply_repairs(checkpoint, repairs, has_lock=can_lock(checkpoint))
         print(
             f"{_named(waiting)} was accepted, but interrupted; it is applied now", file=sys.stderr
         )
         changes = _planned(checkpoint, known, requests)
     repairs.accept(_who(), datetime.now(timezone.utc), changes)
     try:
-        batch = apply_repairs(checkpoint, repairs, has_lock=checkpoint.is_local)
+        batch = apply_repairs(checkpoint, repairs, has_lock=can_lock(checkpoint))
     except BaseException:  # Ctrl-C as well
         waiting = _waiting(checkpoint, repairs)
         if waiting:

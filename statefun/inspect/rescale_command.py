@@ -15,6 +15,7 @@ from statefun.inspect.checkpoint_options import (
     usable,
 )
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import can_lock
 
 
 def add_arguments(rescale: CommandParser) -> None:
@@ -46,7 +47,7 @@ def run_command(options: argparse.Namespace) -> None:
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
         check_lock(checkpoint, no_lock=options.no_lock)
-        done = rescale(checkpoint, options.state_partitions, has_lock=checkpoint.is_local)
+        done = rescale(checkpoint, options.state_partitions, has_lock=can_lock(checkpoint))
     if options.json:
         print_json({"before": done.before, "after": done.after, "batch": done.batch})
     elif done.before == done.after:

@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.spark_location import spark_location
 from statefun.runtime.preflight.dropping import drop_unfinished
 from statefun.runtime.preflight.recovery import check_logs
-from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import open_session, use_checkpoint
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.spark_internals.repartitioning import repartition
@@ -63,8 +63,7 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
         log = CommitLog(checkpoint)
         drop_unfinished(checkpoint)
         session = open_session(debug=False, state_partitions=None, kafka=False)
-        if checkpoint.is_local:
-            keep_checkpoint_locally(session)
+        use_checkpoint(session, checkpoint)
         try:
             with (
                 jvm_lock(jvm(), checkpoint) if has_lock else nullcontext(),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
@@ -54,13 +56,14 @@ class Application:
         settings = self._definition.settings
         create_privately(settings.checkpoint)
         lock = checkpoint_lock if settings.has_lock else unlocked
-        with lock(settings.checkpoint), self.control.obeying(settings.checkpoint):
-            return self._run()
+        with lock(settings.checkpoint) as checkpoint, self.control.obeying(checkpoint):
+            locked = attrs.evolve(settings, checkpoint=checkpoint)
+            return self._run(attrs.evolve(self._definition, settings=locked))
 
-    def _run(self) -> Summary:
+    def _run(self, definition: Definition) -> Summary:
         """Run, and run again each time that a restart is ordered."""
         while True:
-            run = Run(self._definition, self.control)
+            run = Run(definition, self.control)
             try:
                 return run.complete()
             except KeyboardInterrupt:

@@ -45,7 +45,7 @@ from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting.explanation import explained
 from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
-from statefun.runtime.spark.session import driver_address, keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import driver_address, open_session, use_checkpoint
 from statefun.runtime.spark_internals.jvm import jvm
 from statefun.runtime.staging import Staging
 
@@ -158,8 +158,7 @@ class Run:
             kafka=bool(prepared.ingresses),
         )
         check_retained(session.conf)
-        if settings.checkpoint.is_local:
-            keep_checkpoint_locally(session)
+        use_checkpoint(session, settings.checkpoint, publisher.run_id)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
         with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():

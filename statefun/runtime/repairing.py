@@ -38,8 +38,8 @@ from statefun.runtime.preflight.dropping import drop_unfinished
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import (
     dispatches_arrow,
-    keep_checkpoint_locally,
     open_session,
+    use_checkpoint,
 )
 from statefun.runtime.spark.shipping import import_paths
 from statefun.runtime.spark_internals.driver_source import Offset, StillSource
@@ -79,10 +79,10 @@ def apply_repairs(checkpoint: Folder, repairs: RepairLog, *, has_lock: bool) -> 
     """
     log = CommitLog(checkpoint)
     session = _session(log)
-    if checkpoint.is_local:
-        keep_checkpoint_locally(session)
+    run = uuid.uuid4().hex
+    use_checkpoint(session, checkpoint, run)
     with jvm_lock(jvm(), checkpoint) if has_lock else nullcontext():
-        _Query(session, checkpoint, repairs).run()
+        _Query(session, checkpoint, repairs, run).run()
     batch = log.newest()
     log.sync(batch)
     repairs.forget(feedback_offset(log, batch).last_of(REPAIRS_INBOX))
@@ -98,10 +98,13 @@ def _session(log: CommitLog) -> SparkSession:
 class _Query:
     """The application's query with sources that deliver repairs alone."""
 
-    def __init__(self, session: SparkSession, checkpoint: Folder, repairs: RepairLog) -> None:
+    def __init__(
+        self, session: SparkSession, checkpoint: Folder, repairs: RepairLog, run: str
+    ) -> None:
         self._session = session
         self._checkpoint = checkpoint
         self._repairs = repairs
+        self._run = run
         self._clock: Clock = SystemClock()
         self._error: Exception | None = None
 
@@ -154,9 +157,8 @@ class _Query:
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
             query_id = CommitLog(self._checkpoint).query_id()
-            run = uuid.uuid4().hex
             manifest = Manifest(
-                batch=batch, query_id=query_id, run_id=run, segments=segments, lanes=1
+                batch=batch, query_id=query_id, run_id=self._run, segments=segments, lanes=1
             )
             Outbox(self._checkpoint).stage(manifest)
 

@@ -87,7 +87,7 @@ class Staging:
         """
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
-            self._outbox.remove(batch)
+            self._outbox.forget_others(batch)
         delivered, turn = self._delivery.delivered_before(batch), self._turn
         watermark = self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)
@@ -116,7 +116,9 @@ class Staging:
             self._flood_gauge.look(manifest)
             self._outbox.stage(manifest)
         elif is_first:
-            self._outbox.remove(batch)  # effects that another driver has staged and not committed
+            self._outbox.forget_others(
+                batch
+            )  # effects that another driver has staged and not committed
         self._publisher.add(batch)
         self._on_staged(batch, outcomes)
         self._waiting_gauge.add(batch, outcomes)

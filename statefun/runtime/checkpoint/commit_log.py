@@ -20,6 +20,7 @@ from statefun.runtime.spark_internals.log_files import (
     check_commit,
     newest_batch,
     query_id,
+    run_of_commit,
 )
 from statefun.runtime.spark_internals.store_files import (
     commit_with_ids,
@@ -59,6 +60,26 @@ class CommitLog:
         The batch must be one of the newest: Spark deletes the commit files of older batches.
         """
         return self._commits.has(str(batch))
+
+    def author(self, batch: int) -> str | None:
+        """Return the id of the run that has committed ``batch``, in an object store; elsewhere an empty text.
+
+        Returns:
+            None if the batch is not committed, or Spark has deleted its commit file.
+
+        Raises:
+            CheckpointError: if the file in an object store is not complete.
+        """
+        try:
+            content = self._commits.read(str(batch))
+        except FileNotFoundError:
+            return None
+        try:
+            return run_of_commit(content, f"{self._commits.shown}/{batch}")
+        except CheckpointError:
+            if self._checkpoint.is_object_store:
+                raise
+            return ""  # no run is named there, and :meth:`check` reports what is wrong
 
     def sync(self, batch: int) -> None:
         """Flush the files that Spark has written for ``batch`` to the disk, since Spark does not do so."""
@@ -234,6 +255,15 @@ class CommitLog:
                 f"{self._offsets.shown} has no file of batch {batch}; restore the checkpoint from a copy"
             ) from None
         return BatchOffsets.decode(content, self.offsets_file(batch))
+
+
+def overtaken(batch: int) -> CheckpointError:
+    """Return the error for a batch that another driver has committed during a run."""
+    return CheckpointError(
+        f"another driver, or the JVM of an ended driver, has committed batch {batch} to this checkpoint "
+        "since this run began; make sure that both have ended, and start again: the next run goes on after "
+        "that batch"
+    )
 
 
 def within_stops(

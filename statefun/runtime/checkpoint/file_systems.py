@@ -57,6 +57,11 @@ class CheckpointFiles:
         """Open a file for reading; raises FileNotFoundError."""
         return cast("BinaryIO", self.system.open_input_file(path))
 
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; raises FileNotFoundError."""
+        with self.open(path) as file:
+            return file.read()
+
     def write(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
         with self.system.open_output_stream(path) as stream:
@@ -71,6 +76,11 @@ class CheckpointFiles:
         """Delete a file, if it exists."""
         if self.has(path):
             self.system.delete_file(path)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder and everything in it, if it exists."""
+        if self.has(path):
+            self.system.delete_dir(path)
 
     def finish_replacing(self, folder: str) -> None:
         """Do nothing: this file system replaces a file in one step, which a crash cannot interrupt."""

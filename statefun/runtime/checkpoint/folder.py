@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +22,9 @@ from statefun.runtime.checkpoint.file_systems import (
     files_of,
     temporary_name,
 )
+from statefun.runtime.checkpoint.object_store import SCHEMES, ObjectStoreFiles, object_store_at
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
-
-# Schemes that have other names in Hadoop than in pyarrow.
-_PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @attrs.frozen
@@ -51,13 +50,15 @@ class Folder:
     location: str = attrs.field(repr=shown_uri)
     """A local absolute path, or a URI of another file system. The query of the URI may have options of
     pyarrow's."""
+    _guard: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)
+    """Called before each change of a file; it raises an error if this process may not change files any more."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
         """Return the folder at a local path (made absolute) or a URI.
 
         Raises:
-            ConfigurationError: if pyarrow knows no such file system, or the URI has a password.
+            ConfigurationError: if neither obstore nor pyarrow knows such a file system, or the URI has a password.
         """
         text = str(location)
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
@@ -91,6 +92,11 @@ class Folder:
         return self.location.startswith("/")
 
     @property
+    def is_object_store(self) -> bool:
+        """Whether the folder is in an S3-compatible store."""
+        return self.location.partition(":")[0] in SCHEMES
+
+    @property
     def spark_uri(self) -> str:
         """The folder's URI for Spark, without the query: its options are for pyarrow, not for Spark."""
         return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
@@ -98,23 +104,37 @@ class Folder:
     def child(self, name: str) -> Folder:
         """Return the folder with this name inside this folder; it need not exist."""
         if self.is_local:
-            return Folder(f"{self.location}/{name}")
+            return Folder(f"{self.location}/{name}", self._guard)
         path, mark, query = self.location.partition("?")
-        return Folder(f"{path}/{name}{mark}{query}")
+        return Folder(f"{path}/{name}{mark}{query}", self._guard)
+
+    def guarded(self, guard: Callable[[], None]) -> Folder:
+        """Return the same folder, which calls ``guard`` before each change of a file in it or below it.
+
+        ``guard`` raises an error if this process may not change files any more. Other processes, to which the folder
+        is sent, do not call it.
+        """
+        return Folder(self.location, guard)
+
+    def _may_change(self) -> None:
+        if self._guard is not None:
+            self._guard()
 
     @cached_property
     def _files(self) -> tuple[CheckpointFiles, str]:
         """Access to the folder's file system, and the folder's path in it."""
         if self.is_local:
             return files_of(fs.LocalFileSystem()), self.location
-        scheme, rest = self.location.split(":", 1)
-        return files_at(f"{_PYARROW_SCHEMES.get(scheme, scheme)}:{rest}")
+        if self.is_object_store:
+            return object_store_at(self.location)
+        return files_at(self.location)
 
     def __getstate__(self) -> str:
         return self.location
 
     def __setstate__(self, location: str) -> None:
         object.__setattr__(self, "location", location)
+        object.__setattr__(self, "_guard", None)
 
     def names(self) -> list[str]:
         """Return the names of the files and folders directly inside; empty if the folder does not exist."""
@@ -149,7 +169,7 @@ class Folder:
         return bool(files.info(path).type == fs.FileType.Directory)
 
     def has(self, name: str) -> bool:
-        """Return whether a file or folder with this name exists in the folder."""
+        """Return whether a file or folder with this name exists in the folder; in an object store, a file."""
         files, path = self._files
         return files.has(f"{path}/{name}")
 
@@ -160,8 +180,8 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return a file's content; raises FileNotFoundError."""
-        with self.open(name) as file:
-            return file.read()
+        files, path = self._files
+        return files.read(f"{path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file so that readers see its old content or all of its new content.
@@ -169,11 +189,24 @@ class Folder:
         This is also true after a crash during the write. When this method returns, the new content also outlives
         a loss of power, as far as the file system keeps its promises.
         """
+        self._may_change()
         files, path = self._files
         if self.is_local:
             _write_locally(Path(path), name, content)
         else:
             files.write(f"{path}/{name}", content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a file in an object store if no file has this name; return whether it has this content now.
+
+        If the answer to a request is lost, the present content decides about the success: no two callers may create
+        the same content.
+        """
+        self._may_change()
+        files, path = self._files
+        if not isinstance(files, ObjectStoreFiles):
+            raise AssertionError(f"{self.shown} is not in an object store")  # noqa: TRY004 - a caller's mistake
+        return files.create(f"{path}/{name}", content)
 
     def move(self, name: str, target: str) -> None:
         """Rename a file of the folder; raises FileNotFoundError. The new name may be in a folder below this one.
@@ -181,6 +214,7 @@ class Folder:
         Some file systems delete an existing file of the new name first; after a crash between the two steps, the
         renamed file still has its old name.
         """
+        self._may_change()
         files, path = self._files
         if self.is_local:
             _move_locally(Path(path), name, target)
@@ -210,14 +244,15 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Delete a file, if it exists."""
+        self._may_change()
         files, path = self._files
         files.remove(f"{path}/{name}")
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
+        self._may_change()
         files, path = self._files
-        if files.has(path):
-            files.system.delete_dir(path)
+        files.remove_folder(path)
 
 
 _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks that let only one driver use a checkpoint.
+"""The locks that let only one driver use a checkpoint; a checkpoint in an object store has a lease instead.
 
 Spark notices a second driver only after both drivers have run the same batch. A driver is two processes,
 the Python process and the JVM in which Spark runs. Either process may outlive the other, so each has its
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lease import LeaseTimes, held_lease
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -34,6 +35,12 @@ _GRACE = timedelta(seconds=10)
 _SILENT_WAIT = timedelta(seconds=1)
 """How long a process waits for a lock before it logs that it waits."""
 _PAUSE = timedelta(milliseconds=100)
+_TIMES = LeaseTimes()
+
+
+def can_lock(checkpoint: Folder) -> bool:
+    """Return whether :func:`checkpoint_lock` can lock a checkpoint of this kind."""
+    return checkpoint.is_local or checkpoint.is_object_store
 
 
 def create_privately(checkpoint: Folder) -> None:
@@ -56,19 +63,29 @@ def create_privately(checkpoint: Folder) -> None:
 
 
 @contextmanager
-def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
-    """Lock a local checkpoint for this process; the lock ends with the process, however it ends.
+def checkpoint_lock(
+    checkpoint: Folder, patience: timedelta = _GRACE, times: LeaseTimes = _TIMES
+) -> Iterator[Folder]:
+    """Lock a checkpoint for this process: a local one by locks on files, one in an object store by a lease.
 
-    While this process has the lock, no JVM of an earlier driver can commit a batch.
+    Locks on files end with the process, however it ends; while this process has them, no JVM of an earlier driver can
+    commit a batch. A lease of a process that was killed lapses after ``times.lapse``.
+
+    Yields:
+        The checkpoint, which refuses changes if this process has lost its lease.
 
     Raises:
-        ConfigurationError: if the checkpoint is not on a local file system: others have no such lock.
+        ConfigurationError: if the checkpoint is on a file system without locks and leases.
         CheckpointError: if another process still holds the lock after ``patience``.
     """
+    if checkpoint.is_object_store:
+        with held_lease(checkpoint, patience, times) as guarded:
+            yield guarded
+        return
     if not checkpoint.is_local:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and only on a local file system a "
-            "lock keeps a second driver from using it. If two drivers run at the same time, each may "
+            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store, and only "
+            "there a lock keeps a second driver from using it. If two drivers run at the same time, each may "
             "lose or repeat effects of the other one. Set spark.statefun.checkpoint-lock=none if "
             "another system ensures that there is only one driver"
         )
@@ -95,12 +112,14 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield checkpoint
 
 
 @contextmanager
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
+
+    In an object store this does nothing: there the first driver that commits a batch wins, and the other one ends.
 
     A JVM of an earlier driver may have been suspended and outlive its Python process. Without this lock,
     that JVM would still commit the batch that this driver runs again.
@@ -113,6 +132,9 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     Raises:
         CheckpointError: if the JVM of another driver still holds the lock after ``patience``.
     """
+    if not checkpoint.is_local:
+        yield
+        return
     # Commands lock checkpoints without a JVM, and importing Spark takes long.
     from statefun.runtime.spark_internals.jvm import JvmError  # noqa: PLC0415 - as above
 
@@ -127,17 +149,17 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
 
 @contextmanager
-def unlocked(checkpoint: Folder) -> Iterator[None]:
-    """Mark a local checkpoint with a file while a run uses it without a lock; :func:`shows_runs` reads it.
+def unlocked(checkpoint: Folder) -> Iterator[Folder]:
+    """Mark a checkpoint with a file while a run uses it without a lock; :func:`shows_runs` reads it.
 
     The file does not show that the run still goes on: if a run is killed, its file stays.
     """
-    if not checkpoint.is_local:
-        yield
+    if not can_lock(checkpoint):
+        yield checkpoint
         return
     checkpoint.write(_UNLOCKED, b"")
     try:
-        yield
+        yield checkpoint
     finally:
         checkpoint.remove(_UNLOCKED)
 
@@ -145,9 +167,9 @@ def unlocked(checkpoint: Folder) -> Iterator[None]:
 def shows_runs(checkpoint: Folder) -> bool:
     """Return whether locks show every run that uses a checkpoint.
 
-    They do not if the checkpoint is not local, or if a run without a lock has used it.
+    They do not if the checkpoint can have no lock, or if a run without a lock has used it.
     """
-    return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
+    return can_lock(checkpoint) and not checkpoint.has(_UNLOCKED)
 
 
 def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:

@@ -6,6 +6,9 @@ small streams of effects; large streams are files next to it, which tasks have w
 that are unique to each attempt at the batch. A folder without a manifest is left over from a failed attempt
 or from a deleted batch.
 
+In an object store, the manifest is ``manifest-<run>``, and the commit of the batch names the run whose manifest is valid: if
+two drivers run a batch, neither replaces the effects of the other one, and the effects always agree with the state.
+
 A batch is deleted when its egress records are published and its messages are delivered. A batch
 whose records are published, but whose messages are not delivered, has a file ``published``. If a person has
 skipped records of a batch with ``statefun outbox``, the batch has a file ``skipped``.
@@ -24,6 +27,7 @@ import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.skips import Skips, read_skips
@@ -116,6 +120,7 @@ class Outbox:
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
         self._folder = checkpoint.child("outbox")
+        self._commit_log = CommitLog(checkpoint)
 
     def batch_folder(self, batch: int) -> Folder:
         """Return the folder into which the tasks of ``batch`` write files with effects."""
@@ -123,9 +128,11 @@ class Outbox:
 
     def stage(self, manifest: Manifest) -> None:
         """Write the manifest of a batch, which makes its effects valid; they are released after the commit."""
-        write_framed(
-            self._checkpoint, _path(manifest.batch, MANIFEST), manifest.SerializeToString()
-        )
+        if self._checkpoint.is_object_store and manifest.run_id:
+            name = f"{MANIFEST}-{manifest.run_id}"
+        else:
+            name = self._manifest_name(manifest.batch)
+        write_framed(self._checkpoint, _path(manifest.batch, name), manifest.SerializeToString())
 
     def manifest(self, batch: int) -> Manifest | None:
         """Return the manifest of ``batch``; None if it is not written yet, or deleted already.
@@ -147,7 +154,7 @@ class Outbox:
 
     def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
         """Return a batch's manifest and its digest; None if it has no manifest."""
-        path = _path(batch, MANIFEST)
+        path = _path(batch, self._manifest_name(batch))
         try:
             content = read_framed(self._checkpoint, path)
             manifest = Manifest.FromString(content)
@@ -165,7 +172,7 @@ class Outbox:
         Raises:
             CheckpointError: if the stream's file is missing, or its content has changed.
         """
-        folder, file = self.batch_folder(batch), stream.file or MANIFEST
+        folder, file = self.batch_folder(batch), stream.file or self._manifest_name(batch)
         try:
             content = folder.read(file) if stream.file else stream.content
         except FileNotFoundError:
@@ -189,7 +196,7 @@ class Outbox:
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first; its records must be published and its messages delivered."""
         folder = self.batch_folder(batch)
-        folder.remove(MANIFEST)
+        folder.remove(self._manifest_name(batch))
         # Otherwise a loss of power could bring the manifest back without its records. The same is true
         # of a manifest that an earlier process has deleted just before it ended.
         with suppress(FileNotFoundError):
@@ -207,13 +214,27 @@ class Outbox:
             folder = self.batch_folder(batch)
             if batch > newest_commit:
                 continue
-            if not folder.has(MANIFEST):
+            if not folder.has(self._manifest_name(batch)):
                 self.remove(batch)
             elif self.is_published(batch):
                 undelivered.append(batch)
             else:
                 unpublished.append(batch)
         return Leftovers(unpublished, undelivered)
+
+    def forget_others(self, batch: int) -> None:
+        """Delete what earlier runs have staged for a batch that this run is about to commit.
+
+        In an object store this does nothing: the manifests of other runs are not valid there, and another run may
+        have committed the batch meanwhile.
+        """
+        if not self._checkpoint.is_object_store:
+            self.remove(batch)
+
+    def _manifest_name(self, batch: int) -> str:
+        """Return the name of the manifest that is valid for a batch, given its commit."""
+        author = self._commit_log.author(batch)
+        return f"{MANIFEST}-{author}" if author else MANIFEST
 
     def batches(self) -> list[int]:
         """Return the numbers of the batches that have a folder, in order."""

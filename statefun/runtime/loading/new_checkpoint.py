@@ -27,7 +27,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     SourceOffset,
     check_format,
 )
-from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately
+from statefun.runtime.checkpoint.lock import can_lock, checkpoint_lock, create_privately
 from statefun.runtime.checkpoint.spark_location import spark_location
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
@@ -35,7 +35,7 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.spark.session import keep_checkpoint_locally
+from statefun.runtime.spark.session import use_checkpoint
 from statefun.runtime.spark_internals.driver_source import StillSource, planned_tasks
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
@@ -80,7 +80,7 @@ def empty_checkpoint(checkpoint: Folder) -> Iterator[None]:
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"
         )
     create_privately(checkpoint)
-    with checkpoint_lock(checkpoint) if checkpoint.is_local else nullcontext():
+    with checkpoint_lock(checkpoint) if can_lock(checkpoint) else nullcontext():
         checkpoint.write(INCOMPLETE, b"")
         try:
             yield
@@ -96,8 +96,7 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
         session: a session for an application's query, which decides about the number of state partitions.
         checkpoint: the checkpoint, which has no files besides those of its lock.
     """
-    if checkpoint.is_local:
-        keep_checkpoint_locally(session)
+    use_checkpoint(session, checkpoint)
     tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)
     program = Program.of(StatefulFunctions(), Module())
     operator = Operator(

@@ -8,7 +8,7 @@ checkpoint contradict this order, either files were lost, or two drivers have wr
 
 from __future__ import annotations
 
-from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.commit_log import CommitLog, overtaken
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -61,7 +61,7 @@ class Succession:
             CheckpointError: if another driver has committed a batch.
         """
         if committed != self._first - 1:
-            raise _overtaken(committed)
+            raise overtaken(committed)
 
     def check(self, batch: int) -> bool:
         """Check that ``batch`` is the next batch, before it is staged; return whether it is the run's first.
@@ -70,17 +70,9 @@ class Succession:
             CheckpointError: if another driver has committed batches since the run began.
         """
         if batch != self._next:
-            raise _overtaken(batch - 1)
+            raise overtaken(batch - 1)
         self._next += 1
         return batch == self._first
-
-
-def _overtaken(batch: int) -> CheckpointError:
-    return CheckpointError(
-        f"another driver, or the JVM of an ended driver, has committed batch {batch} to this checkpoint "
-        "since this run began; make sure that both have ended, and start again: the next run goes on after "
-        "that batch"
-    )
 
 
 def _named(batch: int) -> str:

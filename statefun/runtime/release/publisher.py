@@ -21,7 +21,7 @@ from typing import cast
 import attrs
 from pyspark import SparkContext
 
-from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.commit_log import CommitLog, overtaken
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.checkpoint.pauses import Pausable, Pauses
@@ -253,10 +253,23 @@ class Publisher:
             next_ = self._uncommitted[0] if self._uncommitted else None
         if finished:
             self._finish(self._released[0])
-        elif next_ is not None and (next_ <= self._committed or self._commit_log.has(next_)):
+        elif next_ is not None and self._is_committed(next_):
             self._release(next_)
         elif next_ is not None:
             self._stop.wait(self._poll)
+
+    def _is_committed(self, batch: int) -> bool:
+        """Return whether a batch is committed.
+
+        Raises:
+            CheckpointError: if another run has committed it.
+        """
+        if batch <= self._committed:
+            return True
+        author = self._commit_log.author(batch)
+        if author and author != self.run_id:
+            raise overtaken(batch)
+        return author is not None
 
     def _release(self, batch: int) -> None:
         """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses."""

@@ -49,7 +49,9 @@ def spark_kafka_connector(
         PlatformError: The repository has no connector that fits, or as for ``jars.resolve``.
         ConfigurationError: As for ``jars.resolve``.
     """
-    shipped_names = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
+    shipped_names = {
+        name for jar in spark_jars_folder().glob("*.jar") for name in artifact_names(jar)
+    }
     if _CONNECTOR in shipped_names:
         return ()
     exclude = {*shipped_names, _PROVIDER.artifact}
@@ -74,7 +76,7 @@ def spark_kafka_connector(
         # Ivy's file names start with the group of the artifact.
         known_names = {
             *shipped_names,
-            *(name.rpartition("_")[2] for jar in jars for name in _names(jar)),
+            *(name.rpartition("_")[2] for jar in jars for name in artifact_names(jar)),
         }
         return (*jars, *resolve([_PROVIDER], exclude=known_names, progress=progress))
     raise PlatformError(
@@ -97,7 +99,7 @@ def _fitting_versions(spark: str) -> Iterator[str]:
         yield from (f"{match[1]}.{patch}" for patch in reversed(range(int(match[2]))))
 
 
-def _names(jar: Path) -> list[str]:
+def artifact_names(jar: Path) -> list[str]:
     """Return the artifact names that the file name of a jar can have, as its version may start at any dash.
 
     Examples are ``log4j-1.2-api-2.25.4`` and ``zstd-jni-1.5.7-7``: each part before a dash and a digit counts.

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pyspark import __version__
 from pyspark.sql import SparkSession
 
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch import daemon
 from statefun.runtime.settings import is_local_master, running_script
 from statefun.runtime.spark.connector import spark_kafka_connector
+from statefun.runtime.spark.store_access import use_object_store
 from statefun.runtime.spark_internals import configuration
 from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
 from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no_checksums
@@ -112,6 +114,23 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
         session.conf.set(key, value)
     write_no_checksums(session)
     start_no_processes(session)
+
+
+def use_checkpoint(session: SparkSession, checkpoint: Folder, run: str = "") -> None:
+    """Make the queries of ``session`` write a checkpoint in the way that its storage needs.
+
+    Args:
+        session: the session.
+        checkpoint: the checkpoint.
+        run: the id of the run, which its commits in an object store get; empty for none.
+
+    Raises:
+        PlatformError: if this Spark cannot write checkpoints there.
+    """
+    if checkpoint.is_local:
+        keep_checkpoint_locally(session)
+    elif checkpoint.is_object_store:
+        use_object_store(session, checkpoint, run)
 
 
 def driver_address(session: SparkSession) -> tuple[str, str]:

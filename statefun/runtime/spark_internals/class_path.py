@@ -20,6 +20,9 @@ from statefun.sdk.errors import PlatformError
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 """The class of Spark's connector to Kafka that makes sources of the format kafka."""
 
+S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+"""The class of Hadoop's access to S3-compatible stores."""
+
 
 def has_class(name: str) -> bool:
     """Return whether the class with this name is on the class path of the driver."""

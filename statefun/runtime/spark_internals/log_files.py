@@ -21,6 +21,8 @@ from statefun.sdk.errors import CheckpointError
 COMMITS = "commits"
 OFFSETS_FOLDER = "offsets"
 METADATA = "metadata"
+RUN_OF_COMMIT = "statefunRun"
+"""The field of a commit with the id of the run that has committed the batch, in object stores; Spark ignores it."""
 
 _OFFSETS_VERSION = "v1"
 _COMMIT_VERSIONS = ("v1", "v2")
@@ -64,6 +66,16 @@ def check_commit(content: bytes, file: str) -> None:
         raise CheckpointError(
             f"{file} does not have the form in which Spark writes it ({error}); restore the checkpoint from a copy"
         ) from error
+
+
+def run_of_commit(content: bytes, file: str) -> str:
+    """Return the id of the run that has written the file of a committed batch; empty if the file does not name it.
+
+    Raises:
+        CheckpointError: if the file is not complete.
+    """
+    check_commit(content, file)
+    return str(json.loads(content.decode().split("\n")[1]).get(RUN_OF_COMMIT, ""))
 
 
 @attrs.frozen

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hadoop's access to S3-compatible stores, for checkpoints there: its jars and its settings.
+
+``hadoop-aws`` depends on a bundle of all of Amazon's services, of 686 MB. Without it, and with the parts for S3 alone,
+it has 13 MB.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from pyspark.sql import SparkSession
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.object_store import credentials_of, endpoint_of, region_of
+from statefun.runtime.spark.connector import artifact_names
+from statefun.runtime.spark.jars import MavenArtifact, resolve
+from statefun.runtime.spark_internals.class_path import S3A, add_jars, has_class, spark_jars_folder
+from statefun.runtime.spark_internals.object_store_files import keep_checkpoint_in_store
+from statefun.sdk.errors import PlatformError
+
+logger = logging.getLogger("statefun")
+
+_OLDEST = (3, 5)
+"""The oldest Hadoop that can create an object only if there is none."""
+_SDK = "2.35.4"
+_SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client")
+
+
+def use_object_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
+    """Make the queries of ``session`` write a checkpoint in an S3-compatible store, and nothing over another driver's files.
+
+    Args:
+        session: the session.
+        checkpoint: the checkpoint.
+        run: the id of the run, which its commits get; empty for none.
+
+    Raises:
+        PlatformError: if Spark's Hadoop is too old, or the jars cannot be downloaded.
+    """
+    version = hadoop_version()
+    if version < _OLDEST:
+        raise PlatformError(
+            f"checkpoints in object stores need Hadoop {'.'.join(map(str, _OLDEST))}, which PySpark 4.2 has, and Spark's "
+            f"Hadoop is {'.'.join(map(str, version))}: install PySpark 4.2, or use a local checkpoint"
+        )
+    if not has_class(S3A):
+        names = {name for jar in spark_jars_folder().glob("*.jar") for name in artifact_names(jar)}
+        artifacts = [
+            MavenArtifact("org.apache.hadoop", "hadoop-aws", ".".join(map(str, (*version, 0)))),
+            *(MavenArtifact("software.amazon.awssdk", part, _SDK) for part in _SDK_PARTS),
+        ]
+        jars = resolve(
+            artifacts,
+            exclude={*names, "bundle"},
+            progress=lambda text: logger.info("downloading %s", text),
+        )
+        add_jars(session, jars)
+    keep_checkpoint_in_store(session, _settings(checkpoint), run)
+
+
+def hadoop_version() -> tuple[int, ...]:
+    """Return the first two numbers of the version of Spark's Hadoop."""
+    jars = spark_jars_folder().glob("hadoop-client-api-*.jar")
+    return next((tuple(map(int, re.findall(r"\d+", jar.name)[:2])) for jar in jars), (0, 0))
+
+
+def _settings(checkpoint: Folder) -> dict[str, str]:
+    """Return the settings of Hadoop for the store of a checkpoint: those that the URI and the environment give."""
+    settings = {
+        "fs.s3a.performance.flags": "create,delete,mkdir,open",
+        # Others need a further client, and a file of a checkpoint is read once from its beginning.
+        "fs.s3a.input.stream.type": "classic",
+    }
+    endpoint, region = endpoint_of(checkpoint.location), region_of(checkpoint.location)
+    if endpoint is not None:
+        settings["fs.s3a.endpoint"] = endpoint
+        settings["fs.s3a.path.style.access"] = "true"
+        settings["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http:")).lower()
+    if region or endpoint:
+        settings["fs.s3a.endpoint.region"] = region or "us-east-1"
+    keys = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
+    credentials = zip(keys, credentials_of(checkpoint.location), strict=True)
+    return settings | {key: value for key, value in credentials if value}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applications whose checkpoints are in an S3-compatible store."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from harness import KafkaHarness, run, wait
+
+from statefun import (
+    Address,
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    ValueSpec,
+)
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.settings import Settings
+from statefun.sdk.errors import CheckpointError
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
+
+
+def counting(out: str) -> StatefulFunctions:
+    """Return functions: one counts the messages of an address, and a second one the counts."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/count", specs=[ValueSpec("seen", IntType)])
+    def count(ctx: Context, message: Message) -> None:
+        ctx.storage.seen = (ctx.storage.seen or 0) + 1
+        ctx.send(Address("test.fns", "publish", "all"), f"{ctx.address.id}={ctx.storage.seen}")
+
+    @functions.bind("test.fns/publish", specs=[ValueSpec("seen", IntType)])
+    def publish(ctx: Context, message: Message) -> None:
+        ctx.storage.seen = (ctx.storage.seen or 0) + 1
+        text = f"{message.as_string()} {ctx.storage.seen}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=text))
+
+    return functions
+
+
+@pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
+def test_an_application_goes_on_in_a_store(
+    kafka: KafkaHarness, store: Folder, semantic: str
+) -> None:
+    """State, messages between functions and records are those of a local checkpoint, after each restart."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]}, semantic=semantic)
+    for number in range(3):
+        kafka.send(users, [("ada", b"a"), ("bob", b"b")])
+        run(module, counting(out), store.location)
+        published = {record.value.split()[0] for record in kafka.receive(out)}
+        assert published == {f"{n}={c}" for n in ("ada", "bob") for c in range(1, number + 2)}
+
+    numbers = [int(record.value.split()[1]) for record in kafka.receive(out)]
+    assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
+    log = CommitLog(store)
+    assert len({log.author(batch) for batch in log.committed()}) == 3
+    assert Outbox(store).batches() == []
+
+
+def test_a_second_driver_is_refused(kafka: KafkaHarness, store: Folder) -> None:
+    """While an application renews its lease, no other one begins; when it ends, the other one goes on at once."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]})
+    kafka.send(users, [("ada", b"a")])
+    settings = Settings.resolve({}, None, checkpoint=store.location)
+    first = Application(parse_module(module), counting(out), settings)
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(first.run)
+        try:
+            wait(lambda: bool(kafka.receive(out)))
+            with pytest.raises(CheckpointError, match="is in use by process"):
+                run(module, counting(out), store.location)
+        finally:
+            first.stop()
+        with pytest.raises(KeyboardInterrupt):
+            running.result()
+
+    kafka.send(users, [("ada", b"a")])
+    run(module, counting(out), store.location)
+
+    assert [record.value for record in kafka.receive(out)] == ["ada=1 1", "ada=2 2"]
+
+
+def test_a_run_publishes_nothing_of_a_batch_that_another_run_has_committed(
+    kafka: KafkaHarness, store: Folder
+) -> None:
+    """The driver that commits a batch first wins: the effects of the other one are never released."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]})
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/count")
+    def count(ctx: Context, message: Message) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value="of the overtaken run"))
+
+    kafka.send(users, [("ada", b"a")])
+    other = store.child("commits")
+    commit = {"nextBatchWatermarkMs": 0, "statefunRun": "another"}
+
+    settings = Settings.resolve({}, None, checkpoint=store.location, checkpoint_lock="none")
+    application = Application(parse_module(module), functions, settings)
+    original = Outbox.stage
+
+    def stage(self: Outbox, manifest: object) -> None:
+        original(self, manifest)  # type: ignore[arg-type] # passed on
+        assert other.create("0", f"v2\n{json.dumps(commit)}".encode())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outbox, "stage", stage)
+        with pytest.raises(CheckpointError, match="another driver"):
+            application.run()
+
+    assert kafka.receive(out) == []
+    assert CommitLog(store).author(0) == "another"
+    assert Outbox(store).manifest(0) is None
