@@ -60,7 +60,7 @@ SABOTAGES = {
     "marker-before-fence": Sabotage(
         "a lane is fenced before its marker is read",
         [Change(ExactlyOnceModel, "open", broken.marker_before_fence)],
-        325,
+        56,
     ),
     "same-producer-again": Sabotage(
         "a producer that got no answer is not asked again",
@@ -75,17 +75,17 @@ SABOTAGES = {
     "forgotten-lanes": Sabotage(
         "the lanes of earlier runs are opened, too",
         [Change(SimulatedFactory, "create_progress", broken.forgotten_lanes)],
-        8,
+        4,
     ),
     "anybodys-lanes": Sabotage(
         "a lane that another run has taken over is left to it",
         [Change(Lane, "_accepted", broken.anybodys_lanes)],
-        125,
+        28,
     ),
     "anybodys-records": Sabotage(
         "what was published with a copy is not taken for one's own",
         [Change(Lane, "open", broken.anybodys_records)],
-        266,
+        296,
     ),
     "forgotten-runs": Sabotage(
         "runs are kept for as long as markers name them",
@@ -95,12 +95,12 @@ SABOTAGES = {
     "lanes-by-order": Sabotage(
         "a state partition is always in the same lane of a batch",
         [Change(LaneBatch, "of", broken.mixed_lanes)],
-        73,
+        130,
     ),
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        121,
+        568,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
@@ -110,7 +110,7 @@ SABOTAGES = {
     "published-before-commit": Sabotage(
         "effects are released once their batch is committed",
         [Change(Publisher, "_step", broken.released_early)],
-        108,
+        134,
     ),
     "uncommitted-leftovers": Sabotage(
         "a start publishes committed batches only",
@@ -118,7 +118,7 @@ SABOTAGES = {
             Change(Outbox, "recover", broken.recovers_all),
             Change(Publisher, "_step", broken.released_early),
         ],
-        7,
+        13,
     ),
     "leftovers-forgotten": Sabotage(
         "a start publishes what an earlier run has left",
@@ -128,29 +128,29 @@ SABOTAGES = {
     "finished-by-the-first": Sabotage(
         "a batch is done with when all egresses are",
         [Change(Publisher, "_published", broken.finished_by_first)],
-        14,
+        21,
     ),
     # Messages between functions
     "unordered-streams": Sabotage(
         "messages are read batch by batch, in order",
         [Change(Outbox, "batches", broken.batches_backwards)],
-        13,
+        63,
     ),
     "undelivered-deleted": Sabotage(
         "a batch is kept until its messages are delivered",
         [Change(Retention, "published", broken.deletes_undelivered)],
-        1,
+        0,
     ),
     "stale-stage": Sabotage(
         "what an earlier attempt has staged does not outlive an attempt that stages nothing",
         [Change(Succession, "check", broken.never_first)],
-        63,
+        47,
     ),
     # Timers
     "timers-forgotten": Sabotage(
         "buckets are noted before their batch leaves the outbox",
         [Change(TimerLog, "add", broken.adds_nothing)],
-        15,
+        3,
     ),
     "small-snapshot": Sabotage(
         "a snapshot has all pending buckets",
@@ -160,7 +160,7 @@ SABOTAGES = {
     "tick-ahead": Sabotage(
         "a bucket gets its tick when its time has come",
         [Change(FeedbackReader, "latest_offset", broken.tick_ahead)],
-        15,
+        2,
     ),
     "tick-never-back": Sabotage(
         "the tick follows a clock that is set back",
@@ -180,7 +180,7 @@ SABOTAGES = {
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
         [Change(delays, "run_bucket", broken.keeps_bucket)],
-        63,
+        8,
     ),
     "chunks-forgotten": Sabotage(
         "the chunks of a full bucket get ticks of their own",
@@ -195,12 +195,12 @@ SABOTAGES = {
     "released-from-coarse": Sabotage(
         "a coarse bucket releases what is due, and nothing else",
         [Change(buckets, "_deal", broken.releases_all)],
-        15,
+        53,
     ),
     "passed-on-unnoted": Sabotage(
         "a bucket gets its tick to which a coarser one passes messages on",
         [Change(buckets, "_deal", broken.passes_on_unnoted)],
-        15,
+        53,
     ),
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
@@ -215,7 +215,7 @@ SABOTAGES = {
     "release-without-token": Sabotage(
         "a token is free again after its release",
         [Change(delays, "_run_token", broken.keeps_tokens)],
-        2,
+        0,
     ),
     # Functions elsewhere: messages that wait
     "chunks-overtaken": Sabotage(
@@ -251,7 +251,7 @@ SABOTAGES = {
     "waiting-counted-anew": Sabotage(
         "the count of what waits outlives a driver",
         [Change(holding, "_read_count", broken_elsewhere.counts_anew)],
-        0,
+        1,
     ),
     "waiting-never-less": Sabotage(
         "messages that are called again wait no more",
@@ -270,7 +270,7 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
-        56,
+        755,
     ),
     "others-in-a-turn": Sabotage(
         "while a suspect is called, its server is called for no other address",
@@ -280,7 +280,7 @@ SABOTAGES = {
     "blamed-in-company": Sabotage(
         "a message is blamed that was called alone, and no other",
         [Change(TransportCalls, "with_history", broken_elsewhere.always_alone)],
-        44,
+        56,
     ),
     "trouble-forgotten": Sabotage(
         "what calls have come to is kept with the address",
@@ -359,7 +359,7 @@ SABOTAGES = {
     "file-not-synced": Sabotage(
         "a file is on the disk before it gets its name",
         [Change(filesystem, "_write_locally", broken.written_unsynced)],
-        17,
+        94,
     ),
     "deletion-not-synced": Sabotage(
         "a manifest is deleted on the disk before its records are",
@@ -369,7 +369,7 @@ SABOTAGES = {
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
         [Change(filesystem, "_write_locally", broken.written_in_place)],
-        1,
+        81,
     ),
     # Drivers
     "late-commits": Sabotage(
@@ -380,7 +380,7 @@ SABOTAGES = {
             Change(Succession, "check_start", broken.nothing),
             Change(Succession, "check", broken.never_overtaken),
         ],
-        320,
+        1771,
     ),
 }
 
