@@ -11,17 +11,20 @@ from typing import Any, NamedTuple
 
 from statefun.engine.address_values import AddressValues
 from statefun.engine.effects import NO_TIME, Effects
+from statefun.engine.failures import RETRY
 from statefun.engine.groups import Columns, Group
 from statefun.engine.record_routes import EventRoute, RecordRoutes
 from statefun.engine.row_flags import REPLAYED
 from statefun.protocol.runtime_pb2 import EventTimes, Outcome
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.errors import RecordError
-from statefun.sdk.event_fields import time_in
+from statefun.sdk.event_fields import checked_timestamp, time_in
 from statefun.sdk.types import default_types
 
 _ROUNDED = 1000
 """Waiting messages hold the watermark at whole seconds, so that the driver counts few different times."""
+_STEPS = 64
+"""The further a time is after the watermark, the more it is rounded: by a 64th of the distance at most."""
 
 
 class _Partition(NamedTuple):
@@ -59,6 +62,11 @@ class TaskTimes:
         effects.watermark = self._watermark
         self._columns = columns
         times = list(columns.column("event_time"))
+        if columns.has_own:
+            for row, typename in enumerate(columns.typename):
+                if typename == RETRY:
+                    again = RetriedMessage.FromString(columns.value[row])
+                    times[row] = again.event_time if again.HasField("event_time") else None
         routes = columns.column("route")
         if any(route is not None for route in routes):
             topics, partitions = columns.column("topic"), columns.column("partition")
@@ -89,16 +97,18 @@ class TaskTimes:
         if route is None:
             times[row] = None
             return
-        if route.settings.field:
-            try:
-                times[row] = record_time(route, 0, columns.value[row])
-            except Exception as error:  # noqa: BLE001 - users' types may raise any exception
-                times[row] = None
-                text = f"ingress {route.ingress}: the record has no event time: {error}"
-                columns.untimed[row] = RecordError(text)
-                return
-        time = times[row]
-        if time is None or is_replayed:
+        timestamp = times[row]
+        if timestamp is None:
+            return
+        try:
+            time = times[row] = record_time(route, timestamp, columns.value[row])
+        except Exception as error:  # noqa: BLE001 - users' types may raise any exception
+            times[row] = None
+            shown = "its value is secret" if default_types.is_secret(route.value_type) else error
+            text = f"ingress {route.ingress}: the record has no event time: {shown}"
+            columns.untimed[row] = RecordError(text)
+            return
+        if is_replayed:
             return
         if time > self._begun + route.max_future:
             self._future += 1
@@ -139,7 +149,12 @@ class TaskTimes:
         holding = [each for each in times if each >= self._watermark]
         if not holding:
             return None
-        return max(min(holding) // _ROUNDED * _ROUNDED, self._watermark)
+        oldest = min(holding)
+        unit = _ROUNDED
+        if self._watermark != NO_TIME:
+            while unit * _STEPS * 2 <= oldest - self._watermark:
+                unit *= 2
+        return max(oldest // unit * unit, self._watermark)
 
     def report(self, counts: Outcome) -> None:
         """Add what the driver has to know to the outcome of the task."""
@@ -161,7 +176,7 @@ def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int:
         ValueError: if the field is missing, or is no time.
     """
     if not route.settings.field:
-        return timestamp
+        return checked_timestamp(timestamp)
     return time_in(value, route.settings.field, default_types.find(route.value_type))
 
 

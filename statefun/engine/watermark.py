@@ -9,6 +9,7 @@ All times are in milliseconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import attrs
@@ -16,6 +17,7 @@ import attrs
 from statefun.engine.address_keys import address_of
 from statefun.module.event_time import EventTime
 from statefun.protocol.runtime_pb2 import EventTimes
+from statefun.sdk.event_fields import EARLIEST
 from statefun.sdk.times import in_milliseconds
 
 
@@ -38,7 +40,15 @@ class Holder(NamedTuple):
     name: str
     """The partition, or the address that gets the message; empty for waiting messages and if all are idle."""
     since: int
-    """When it began to hold the watermark at its present value."""
+    """When it began to hold the watermark at its present value; time in which no micro-batch was planned does not count."""
+    seen: int = 0
+    """When a micro-batch was planned last."""
+
+
+_OBSERVED = timedelta(seconds=10)
+"""How much of the time between two plans counts as time in which a message has held the watermark.
+
+Otherwise a message would be passed by after an outage or a pause of the application, before it could be delivered."""
 
 
 def _sorted(numbers: Mapping[Any, int]) -> dict[Any, int]:
@@ -140,7 +150,7 @@ def next_progress(
     newest = _newest(before, facts, settings)
     idle = frozenset(_idle(newest, settings, situation))
     values = {
-        each: newest[each] - in_milliseconds(settings[each.ingress].out_of_order)
+        each: max(newest[each] - in_milliseconds(settings[each.ingress].out_of_order), EARLIEST)
         for each in situation.partitions
         if each in newest
     }
@@ -154,9 +164,11 @@ def next_progress(
     if candidate is not None and (watermark is None or candidate > watermark):
         watermark = candidate
         holder = None
-    if holder is None or (holder.kind, holder.name) != (kind, name):
-        since = situation.now if holder is None or holder.kind != kind else holder.since
-        holder = Holder(kind, name, since)
+    since = situation.now
+    if holder is not None and holder.kind == kind:
+        passed = situation.now - (holder.seen or situation.now)
+        since = min(holder.since + max(passed - in_milliseconds(_OBSERVED), 0), situation.now)
+    holder = Holder(kind, name, since, situation.now)
     longest = max((in_milliseconds(each.max_hold) for each in settings.values()), default=0)
     if kind == "message" and watermark is not None and situation.now - holder.since >= longest:
         watermark, released = watermark + 1, released + 1

@@ -13,9 +13,10 @@ from statefun.sdk.types import Type
 
 _SECONDS_BELOW = 100_000_000_000
 """A number below this one counts seconds since the epoch: as milliseconds, it would be a time before 1973."""
-_LATEST = 253_370_764_800_000
+LATEST = 253_370_764_800_000
 """The latest event time, in milliseconds since the epoch: the first day of the last year of Python's dates."""
-_EARLIEST = -_LATEST // 4
+EARLIEST = -62_104_060_800_000
+"""The earliest event time: the first day of the second year, so that less than a year can be taken off."""
 
 
 def time_in(value: bytes | None, path: Sequence[str], type_: Type[Any] | None) -> int:
@@ -93,10 +94,25 @@ def _milliseconds(time: Any) -> int:
         text = time.strip()
         time = datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in {"Z", "z"} else text)
     if isinstance(time, datetime):
-        return to_epoch_millis(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
+        return _checked(to_epoch_millis(time if time.tzinfo else time.replace(tzinfo=timezone.utc)))
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise ValueError  # noqa: TRY004 - a value of a record, not an argument
-    millis = int(time * 1000 if abs(time) < _SECONDS_BELOW else time)
-    if not _EARLIEST <= millis <= _LATEST:
+    return _checked(int(time * 1000 if abs(time) < _SECONDS_BELOW else time))
+
+
+def _checked(millis: int) -> int:
+    if not EARLIEST <= millis <= LATEST:
         raise ValueError
     return millis
+
+
+def checked_timestamp(millis: int) -> int:
+    """Return the timestamp of a record.
+
+    Raises:
+        ValueError: if it is no time of the years 2 to 9998.
+    """
+    try:
+        return _checked(millis)
+    except ValueError:
+        raise ValueError(f"the record's timestamp is no time in milliseconds: {millis}") from None

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
 from statefun.module.event_time import EventTime
 from statefun.protocol.runtime_pb2 import EventTimes
+from statefun.sdk.event_fields import EARLIEST
+from statefun.sdk.times import from_epoch_millis
 
 IN = "com.example/in"
 SETTINGS = EventTime(out_of_order=timedelta(milliseconds=10), idle=timedelta(seconds=1))
@@ -163,14 +165,32 @@ def test_all_idle_partitions_hold_or_follow_the_clock() -> None:
 
 def test_a_message_that_holds_for_too_long_is_passed_by() -> None:
     """A ping-pong keeps the watermark for ``maxHold`` only; then it is counted, and the watermark rises by a step."""
-    progress = step(EventProgress(), found({A: 100, B: 100}, sent=50), now=1000)
-    still = step(progress, found(sent=50), now=1000 + HOLD - 1)
+    still = step(EventProgress(), found({A: 100, B: 100}, sent=50), now=1000)
+    for time in range(1000, 1000 + HOLD, 10_000):
+        still = step(still, found(sent=50), now=time)
     passed = step(still, found(sent=50), now=1000 + HOLD)
     free = step(passed, found(), now=1000 + HOLD)
 
     assert (still.watermark, still.released) == (50, 0)
     assert (passed.watermark, passed.released) == (51, 1)
     assert free.watermark == 90
+
+
+def test_a_message_is_not_passed_by_after_an_outage_of_the_application() -> None:
+    """It could not be delivered meanwhile, so that this time does not count."""
+    progress = step(EventProgress(), found({A: 100, B: 100}, sent=50), now=1000)
+
+    later = step(progress, found(sent=50), now=1000 + 10 * HOLD)
+
+    assert (later.watermark, later.released) == (50, 0)
+
+
+def test_the_watermark_is_a_date() -> None:
+    """The disorder that is allowed is taken off the first possible time, too."""
+    progress = step(EventProgress(), found({A: EARLIEST, B: EARLIEST}))
+
+    assert progress.watermark == EARLIEST
+    assert from_epoch_millis(EARLIEST).year == 2
 
 
 def test_waiting_messages_are_never_passed_by() -> None:

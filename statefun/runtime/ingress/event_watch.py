@@ -34,7 +34,7 @@ class EventWatch:
             for each in self._sources.values()
             if each.event_time is not None
         }
-        self._ends = PartitionEnds([*self._sources.values()])
+        self._ends = PartitionEnds([*self._sources.values()], clock)
         self._caught_up = CaughtUp()
         self._is_bounded = False
         self._batch = -1
@@ -56,7 +56,7 @@ class EventWatch:
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
-        caught_up = self._caught_up.look(self._read, ends, self._clock.monotonic())
+        caught_up = self._caught_up.look(self._read, ends)
         now = self._clock.now()
         situation = Situation([*self._read], caught_up, now, self._is_bounded)
         return next_progress(before, facts, self._settings, situation)

@@ -144,7 +144,7 @@ class FeedbackReader:
     def _progress(self, before: FeedbackOffset) -> EventProgress | None:
         """Return the progress of event time before the next micro-batch; None if no ingress declares it."""
         if self._watch is None:
-            return None
+            return before.event  # for a later run that declares it again: a watermark never falls
         facts = self._committed.event_times(before)
         progress = before.event or EventProgress()
         return self._watch.progress(progress, facts, self._committed.newest_commit)

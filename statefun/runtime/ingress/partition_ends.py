@@ -11,10 +11,12 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from statefun.engine.clock import Clock
 from statefun.engine.watermark import Partition
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.starting_offsets import ISOLATION, admin_client
@@ -31,17 +33,29 @@ _LOOKS = 4
 """How often the ends are asked for within the time after which a partition is idle."""
 
 
+class End(NamedTuple):
+    """The end of a partition, as its cluster has returned it."""
+
+    offset: int
+    asked_at: int
+    """When the cluster was asked, in milliseconds of the clock: what has come since is not known."""
+
+
 class PartitionEnds:
     """Asks the clusters, in a thread of its own, where the partitions of ingresses with event time end.
 
     Args:
         ingresses: the ingresses with event time.
+        clock: measures how old an answer is.
     """
 
-    def __init__(self, ingresses: Sequence[KafkaIngress]) -> None:
+    def __init__(self, ingresses: Sequence[KafkaIngress], clock: Clock) -> None:
         self._ingresses = ingresses
+        self._clock = clock
+        self._clients: dict[str, AdminClient] = {}
+        """The clients, by the id of their ingress."""
         self._lock = threading.Lock()
-        self._ends: dict[Partition, int] = {}
+        self._ends: dict[Partition, End] = {}
         self._asked: dict[str, list[tuple[str, int]]] = {}
         """The partitions to ask about, by ingress."""
         self._stopped = threading.Event()
@@ -52,7 +66,7 @@ class PartitionEnds:
         )
         self._interval = min(max(idle / _LOOKS, _LEAST), _MOST)
 
-    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, End]:
         """Return the newest known end offsets; partitions of a cluster that does not answer are left out.
 
         Args:
@@ -72,7 +86,7 @@ class PartitionEnds:
         """Ask the clusters now, and wait for their answers."""
         self._remember(partitions)
         for ingress in self._ingresses:
-            self._ask(ingress, {})
+            self._ask(ingress)
 
     def _remember(self, partitions: Sequence[Partition]) -> None:
         asked: dict[str, list[tuple[str, int]]] = {}
@@ -86,18 +100,18 @@ class PartitionEnds:
         self._stopped.set()
 
     def _run(self) -> None:
-        clients: dict[str, AdminClient] = {}
         while not self._stopped.is_set():
             for ingress in self._ingresses:
-                self._ask(ingress, clients)
+                self._ask(ingress)
             self._stopped.wait(self._interval.total_seconds())
 
-    def _ask(self, ingress: KafkaIngress, clients: dict[str, AdminClient]) -> None:
+    def _ask(self, ingress: KafkaIngress) -> None:
         name = str(ingress.id)
         with self._lock:
             asked = list(self._asked.get(name, ()))
         isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
         found: dict[tuple[str, int], tuple[int, int]] = {}
+        clients, asked_at = self._clients, self._clock.monotonic()
         try:
             if name not in clients:
                 clients[name] = admin_client(ingress)
@@ -107,7 +121,7 @@ class PartitionEnds:
             logger.debug("%s: its partitions' ends are not known", ingress.label, exc_info=True)
         with self._lock:
             self._ends = {each: end for each, end in self._ends.items() if each.ingress != name} | {
-                Partition(name, *place): end for place, (_, end) in found.items()
+                Partition(name, *place): End(end, asked_at) for place, (_, end) in found.items()
             }
 
 
@@ -119,19 +133,19 @@ class CaughtUp:
         """For each partition that is read to its end: its end offset, and since when it is read up to there."""
 
     def look(
-        self, read: Mapping[Partition, int], ends: Mapping[Partition, int], now: int
+        self, read: Mapping[Partition, int], ends: Mapping[Partition, End]
     ) -> Mapping[Partition, int]:
         """Return for how many milliseconds each partition has been read to its end; others are left out.
 
         Args:
             read: the offset before which each partition is read, and its records are handled.
-            ends: the end offsets of partitions, as far as they are known.
-            now: the present time, in milliseconds.
+            ends: the ends of partitions, as far as they are known.
         """
         before = self._since
         self._since = {}
         for each, offset in read.items():
-            if each in ends and offset >= ends[each]:
-                last, since = before.get(each, (offset, now))
-                self._since[each] = (offset, since if last == offset else now)
-        return {each: now - since for each, (_, since) in self._since.items()}
+            if each in ends and offset >= ends[each].offset:
+                asked_at = ends[each].asked_at
+                last, since = before.get(each, (offset, asked_at))
+                self._since[each] = (offset, since if last == offset else asked_at)
+        return {each: ends[each].asked_at - since for each, (_, since) in self._since.items()}
