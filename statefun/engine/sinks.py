@@ -12,6 +12,7 @@ from statefun.module.topic_routes import TransformedTopic
 from statefun.module.transforming import transformed_record
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
+from statefun.sdk.secrecy import reason, shown_cause
 from statefun.sdk.types import default_types
 
 
@@ -149,10 +150,10 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
         )
     try:
         record = serializer(type_.serializer().deserialize(content))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - users' code may raise any exception
         raise DefinitionError(
-            f"the serializer of egress {egress} failed: {type(error).__name__}: {error}"
-        ) from error
+            f"the serializer of egress {egress} failed: {reason(error, type_)}"
+        ) from shown_cause(error, type_)
     if not (
         record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
     ):

@@ -110,7 +110,7 @@ class _Invoker(Invoker):
         """Call a plain function with the messages of a batch."""
         result = super().invoke(function, batch, prepare)
         if self._twice:
-            check_same(batch.target, result, super().invoke(function, batch, prepare))
+            check_same(function, batch.target, result, super().invoke(function, batch, prepare))
         return result
 
     async def invoke_async(
@@ -120,7 +120,7 @@ class _Invoker(Invoker):
         call = super().invoke_async if function.transport is None else call_until_answered
         result = await call(function, batch, prepare)
         if self._twice:
-            check_same(batch.target, result, await call(function, batch, prepare))
+            check_same(function, batch.target, result, await call(function, batch, prepare))
         return result
 
 

@@ -11,7 +11,9 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage
 from statefun.sdk.invocation_batch import InvocationResult
 from statefun.sdk.message import Message
-from statefun.sdk.types import TypedValue
+from statefun.sdk.secrecy import SECRET
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import TypedValue, default_types
 from statefun.testing.outcomes import content
 
 
@@ -23,18 +25,24 @@ class NotDeterministicError(AssertionError):
     """
 
 
-def check_same(target: Address, first: InvocationResult, second: InvocationResult) -> None:
+def check_same(
+    function: StatefulFunction, target: Address, first: InvocationResult, second: InvocationResult
+) -> None:
     """Check that two calls of a function had the same effects.
 
     Raises:
         NotDeterministicError: naming function, address and value, if the effects differ.
     """
+    secrets = {f"value {name!r}" for name, spec in function.specs.items() if spec.type.is_secret}
     for what, one, other in _pairs(first, second):
         if one != other:
+            first_text, second_text = (
+                SECRET if what in secrets else _text(each) for each in (one, other)
+            )
             raise NotDeterministicError(
                 f"function {target.typename} at address {target} is not deterministic: called twice "
-                f"with the same messages and state, {what} was {_text(one)} in the first call, and "
-                f"{_text(other)} in the second"
+                f"with the same messages and state, {what} was {first_text} in the first call, and "
+                f"{second_text} in the second"
             )
 
 
@@ -57,6 +65,8 @@ def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[
 def _text(effect: Any) -> str:
     """Return a text for an effect, with its values decoded."""
     if isinstance(effect, TypedValue):
+        if default_types.is_secret(effect.typename):
+            return SECRET
         return f"{content(effect)!r} ({effect.typename})"
     if isinstance(effect, tuple):
         return ", ".join(map(_text, effect))
