@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lease import is_renewed
 from statefun.runtime.checkpoint.lock import can_lock, checkpoint_lock, shows_runs
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
@@ -114,6 +115,8 @@ def is_in_use(checkpoint: Folder) -> bool:
     """Return whether an application runs with a checkpoint, or may do so without a lock that shows it."""
     if not shows_runs(checkpoint):
         return True
+    if checkpoint.is_object_store:
+        return is_renewed(checkpoint)  # to take the lease would end a driver that is only slow
     try:
         with checkpoint_lock(checkpoint, _AT_ONCE):
             return False
@@ -121,9 +124,10 @@ def is_in_use(checkpoint: Folder) -> bool:
         return True
 
 
-def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[Folder | None]:
+def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[Folder]:
     """Return a context manager that locks a checkpoint, if ``has_lock``, so that no application can run with it.
 
-    Entering it raises a CheckpointError if an application runs with the checkpoint.
+    Entering it returns the checkpoint, which refuses changes if the lock is lost. It raises a CheckpointError if an
+    application runs with the checkpoint.
     """
-    return checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext()
+    return checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext(checkpoint)

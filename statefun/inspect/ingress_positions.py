@@ -115,13 +115,13 @@ def rename_ingress(checkpoint: Folder, former: str, name: str, *, has_lock: bool
             f"ingress {former} cannot become {name}: offsets of different kinds of ingresses have different "
             "forms; an ingress of a connector keeps its kind, as 'statefun ingress list' prints it"
         )
-    with _prepared(checkpoint, has_lock=has_lock):
+    with _prepared(checkpoint, has_lock=has_lock) as guarded:
         # In this order: if a crash comes between two steps, the same command does the rest.
         if position.is_of_connector:
-            rename_connector_folder(checkpoint, _id(former), _id(name))
-        rename_identity(checkpoint, former, name)
-        rename_paused(checkpoint, str(_id(former)), str(_id(name)))
-        order = IngressOrder.read(checkpoint)
+            rename_connector_folder(guarded, _id(former), _id(name))
+        rename_identity(guarded, former, name)
+        rename_paused(guarded, str(_id(former)), str(_id(name)))
+        order = IngressOrder.read(guarded)
 
         def renamed(each: str) -> str:
             return name if each == former else each
@@ -130,7 +130,7 @@ def rename_ingress(checkpoint: Folder, former: str, name: str, *, has_lock: bool
             [renamed(each) for each in order.names],
             {renamed(each): end for each, end in order.removed.items()},
             {renamed(each): topics for each, topics in order.topics.items()},
-        ).write(checkpoint)
+        ).write(guarded)
 
 
 def forget_ingress(checkpoint: Folder, name: str, *, has_lock: bool = True) -> None:
@@ -151,18 +151,18 @@ def forget_ingress(checkpoint: Folder, name: str, *, has_lock: bool = True) -> N
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so no offsets can be deleted: use a "
             "new checkpoint"
         )
-    with _prepared(checkpoint, has_lock=has_lock):
-        order = IngressOrder.read(checkpoint)
+    with _prepared(checkpoint, has_lock=has_lock) as guarded:
+        order = IngressOrder.read(guarded)
         names = [each for each in order.names if each != name]
         removed = {**order.removed, name: None}
         # As long as it is listed as removed, the command can be repeated after a crash.
-        replace_order(checkpoint, IngressOrder(names, removed, order.topics))
-        rename_identity(checkpoint, name, None)
+        replace_order(guarded, IngressOrder(names, removed, order.topics))
+        rename_identity(guarded, name, None)
         if position.is_of_connector:
-            clear_connector_folder(checkpoint, _id(name))
+            clear_connector_folder(guarded, _id(name))
         del removed[name]
         topics = {each: topics for each, topics in order.topics.items() if each != name}
-        IngressOrder(names, removed, topics).write(checkpoint)
+        IngressOrder(names, removed, topics).write(guarded)
 
 
 def _position(checkpoint: Folder, name: str) -> IngressPosition:
@@ -175,15 +175,15 @@ def _position(checkpoint: Folder, name: str) -> IngressPosition:
 
 
 @contextmanager
-def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[None]:
+def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[Folder]:
     """Lock the checkpoint during the block, and finish before it what the last run has left to the next one."""
-    with locked(checkpoint, has_lock=has_lock):
-        finish_change(checkpoint)
-        rewrite_read_offsets(checkpoint)
-        checkpoint.remove(
+    with locked(checkpoint, has_lock=has_lock) as guarded:
+        finish_change(guarded)
+        rewrite_read_offsets(guarded)
+        guarded.remove(
             STOPS
         )  # they are in the log now, and would count for another ingress of the name
-        yield
+        yield guarded
 
 
 def _enumerated(names: Iterable[str]) -> str:

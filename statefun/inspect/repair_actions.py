@@ -112,8 +112,8 @@ def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
         _print_changes(_planned(checkpoint, known, requests), known, options, batch=None)
         return
     check_lock(checkpoint, no_lock=options.no_lock)
-    with locked(checkpoint, has_lock=can_lock(checkpoint)):
-        batch, changes = _repair(checkpoint, known, requests)
+    with locked(checkpoint, has_lock=can_lock(checkpoint)) as guarded:
+        batch, changes = _repair(guarded, known, requests)
     _print_changes(changes, known, options, batch=batch)
 
 

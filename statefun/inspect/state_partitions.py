@@ -58,10 +58,10 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
     newest, before = _present(checkpoint)
     if before == partitions:
         return Rescaled(before, before, newest)
-    with locked(checkpoint, has_lock=has_lock):
+    with locked(checkpoint, has_lock=has_lock) as guarded:
         _, before = _present(checkpoint)
         log = CommitLog(checkpoint)
-        drop_unfinished(checkpoint)
+        drop_unfinished(guarded)
         session = open_session(debug=False, state_partitions=None, kafka=False)
         use_checkpoint(session, checkpoint)
         try:

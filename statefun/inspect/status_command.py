@@ -15,8 +15,10 @@ from statefun.inspect.pausing import parts_of
 from statefun.module.yaml.durations import parse_duration
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import locked_at
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.pauses import Paused
+from statefun.runtime.release.retention import BACKLOG
 from statefun.runtime.spark_internals.log_files import OFFSETS_FOLDER
 from statefun.runtime.terminal.table import print_table
 
@@ -82,7 +84,9 @@ def run_command(options: argparse.Namespace) -> int:
     with usable(checkpoint):
         status = _status(checkpoint)
     (_print_json if options.json else _print)(status)
-    is_stuck = status.planned_for is not None and status.planned_for > options.patience
+    # A micro-batch that waits for an egress goes on with it; another start would have to wait, too.
+    waits = status.unpublished >= BACKLOG
+    is_stuck = not waits and (status.planned_for or timedelta()) > options.patience
     is_healthy = status.is_running and not is_stuck
     return 0 if is_healthy or not options.check else NOT_HEALTHY
 
@@ -136,11 +140,15 @@ def _print_json(status: _Status) -> None:
 
 
 def _planned_for(checkpoint: Folder, batch: int) -> timedelta | None:
-    """Return how long ago a micro-batch was planned; None if that is not known."""
+    """Return for how long the present run has known the plan of a micro-batch; None if that is not known.
+
+    An earlier run may have planned it, and ended long ago.
+    """
     facts = checkpoint.child(OFFSETS_FOLDER).facts(str(batch))
     if facts is None or not facts.modified:
         return None
-    return timedelta(seconds=max(time.time() - facts.modified / 1e9, 0))
+    begun = max(facts.modified, locked_at(checkpoint))
+    return timedelta(seconds=max(time.time() - begun / 1e9, 0))
 
 
 def _duration(text: str) -> timedelta:

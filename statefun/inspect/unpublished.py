@@ -125,12 +125,12 @@ def skip(  # noqa: PLR0913 - it names one set of records, and where to keep them
     """
     # Checked before the lock creates a file in the folder, which may not be a checkpoint.
     records_to_skip(checkpoint, batch, egress, numbers)
-    with locked(checkpoint, has_lock=has_lock):
+    with locked(checkpoint, has_lock=has_lock) as guarded:
         staged = _staged(checkpoint, batch, egress)
         chosen = _chosen(checkpoint, staged, egress, numbers)
         _save(save, checkpoint, staged, egress, chosen)
         skips = {**staged.skips, egress: staged.left_out(egress) | chosen}
-        write_skips(checkpoint, batch, skips)
+        write_skips(guarded, batch, skips)
     return len(chosen)
 
 

@@ -48,9 +48,9 @@ class LeaseTimes:
     """The time between two renewals."""
     expiry: timedelta = timedelta(seconds=12)
     """How long the owner may change files after it began to renew."""
-    lapse: timedelta = timedelta(seconds=25)
+    lapse: timedelta = timedelta(seconds=45)
     """How long another driver waits for a change of the beat. A change that was begun before the expiry is over by
-    then: ``lapse`` is longer than ``expiry`` by more than the time of a request."""
+    then: ``lapse`` is longer than ``expiry`` by more than a change takes, with all its requests."""
     look: timedelta = timedelta(seconds=1)
     """The time between two looks at the beat of another driver."""
 
@@ -217,9 +217,8 @@ def take(
     if not folder.create(f"{_EPOCH}{epoch}", beat.encode()):
         raise _in_use(checkpoint, _read(folder, f"{_EPOCH}{epoch}"))
     if epoch > 1 and _read(folder, f"{_BEAT}{epoch - 1}") != before:
-        sleep(
-            times.expiry.total_seconds()
-        )  # its owner finds the new epoch, or does not renew it in time
+        # Its owner finds the new epoch, or does not renew it in time, and its last changes are over.
+        sleep(times.lapse.total_seconds())
     lease = Lease(checkpoint, epoch, beat, times, clock)
     lease.renew()
     for name in (f"{_EPOCH}{epoch - _KEPT}", f"{_BEAT}{epoch - 2}"):
@@ -261,6 +260,34 @@ def _wait(  # noqa: PLR0913, PLR0917 - the clock and the sleep of :func:`take`
         if folder.has(f"{_EPOCH}{epoch + 1}"):
             raise _in_use(checkpoint, _read(folder, f"{_EPOCH}{epoch + 1}"))
     return seen
+
+
+def is_renewed(checkpoint: Folder, times: LeaseTimes = LeaseTimes()) -> bool:
+    """Return whether a driver renews the lease of a checkpoint; this takes some seconds if it does not.
+
+    Raises:
+        OSError: if the store cannot be reached.
+    """
+    folder = checkpoint.child("lease")
+    epoch = _newest(folder)
+    if epoch == 0:
+        return False
+    seen, end = _read(folder, f"{_BEAT}{epoch}"), now() + 3 * times.renewal.total_seconds()
+    while seen is None or not seen.is_over:
+        if now() >= end:
+            return False
+        time.sleep(times.look.total_seconds())
+        present = _read(folder, f"{_BEAT}{epoch}")
+        if present != seen:
+            return present is not None and not present.is_over
+    return False
+
+
+def epoch_began(checkpoint: Folder) -> int:
+    """Return when the newest epoch began, in nanoseconds since the epoch of Unix; 0 if that is not known."""
+    folder = checkpoint.child("lease")
+    facts = folder.facts(f"{_EPOCH}{_newest(folder)}")
+    return 0 if facts is None else facts.modified
 
 
 def check_store(folder: Folder) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lease import LeaseTimes, held_lease
+from statefun.runtime.checkpoint.lease import LeaseTimes, epoch_began, held_lease
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -162,6 +162,14 @@ def unlocked(checkpoint: Folder) -> Iterator[Folder]:
         yield checkpoint
     finally:
         checkpoint.remove(_UNLOCKED)
+
+
+def locked_at(checkpoint: Folder) -> int:
+    """Return when the present or last run has locked a checkpoint, in nanoseconds since the epoch; 0 if that is not known."""
+    if checkpoint.is_object_store:
+        return epoch_began(checkpoint)
+    facts = checkpoint.facts(_NAME) if checkpoint.is_local else None
+    return 0 if facts is None else facts.modified
 
 
 def shows_runs(checkpoint: Folder) -> bool:

@@ -34,9 +34,10 @@ _OPTIONS = frozenset(
 """The options that the query of a URI may have; pyarrow has the same ones."""
 _ATTEMPTS = 8
 _PAUSE = timedelta(milliseconds=100)
-_REQUEST_TIME = timedelta(seconds=5)
-"""How long a request may take. It must be less than a lease outlives its renewal: see the module ``lease``."""
-_RETRY_TIME = timedelta(seconds=20)
+_REQUEST_TIME = timedelta(seconds=15)
+"""How long a request may take, with its content. Together with the next one, it must be less than the time by which the
+lapse of a lease is longer than its expiry: see the module ``lease``."""
+_RETRY_TIME = timedelta(seconds=10)
 """How long a request is tried again if the store does not answer, or refuses it for the moment."""
 _SMALL = 8 * 1024 * 1024
 """The size of content, in bytes, up to which an object is written in one request."""

@@ -172,16 +172,18 @@ class Outbox:
         Raises:
             CheckpointError: if the stream's file is missing, or its content has changed.
         """
-        folder, file = self.batch_folder(batch), stream.file or self._manifest_name(batch)
+        folder, file = self.batch_folder(batch), stream.file
         try:
-            content = folder.read(file) if stream.file else stream.content
+            content = folder.read(file) if file else stream.content
         except FileNotFoundError:
             raise CheckpointError(
                 f"{folder.shown}/{file}, which has effects of batch {batch}, is missing; restore the checkpoint from a copy"
             ) from None
         if zlib.crc32(content) != stream.checksum:
             raise damaged(
-                self._checkpoint, _path(batch, file), "its content does not match its checksum"
+                self._checkpoint,
+                _path(batch, file or self._manifest_name(batch)),
+                "its content does not match its checksum",
             )
         return io.BytesIO(content)
 

@@ -18,6 +18,7 @@ from statefun.runtime.spark_internals.store_files import (
     partitions_in,
     states_folder,
 )
+from statefun.sdk.errors import CheckpointError
 
 logger = logging.getLogger("statefun")
 
@@ -31,10 +32,19 @@ def drop_planned(checkpoint: Folder) -> None:
     """Drop the batch that is planned and not committed, so that its input is planned again; call this while no query runs.
 
     For all sources, this is as if the run had ended just before it planned the batch.
+
+    Raises:
+        CheckpointError: if the checkpoint is in an object store. There, a JVM of the run that has planned the batch may
+            still commit it.
     """
     log = CommitLog(checkpoint)
     newest = log.newest()
     if log.planned() > newest >= 0:
+        if checkpoint.is_object_store:
+            raise CheckpointError(
+                f"the last run with checkpoint {checkpoint.shown} has planned batch {newest + 1} and not committed it; "
+                "start the application, end it with statefun drain, and repeat this"
+            )
         # Before the plan, and so before another batch of this number can make these effects valid.
         Outbox(checkpoint).remove(newest + 1)
         log.withdraw(newest + 1)

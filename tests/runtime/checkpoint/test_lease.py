@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lease import Lease, LeaseTimes, check_store, take
+from statefun.runtime.checkpoint.lease import Lease, LeaseTimes, check_store, is_renewed, take
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
@@ -46,6 +46,20 @@ def test_an_owner_keeps_others_away_while_it_renews_its_lease(store: Folder) -> 
     ):
         pass
     del owned
+
+
+def test_a_look_at_a_lease_takes_nothing(store: Folder) -> None:
+    """It tells whether the owner renews it; an owner that does not for a while goes on all the same."""
+    assert not is_renewed(store, QUICK)
+    with checkpoint_lock(store, AT_ONCE, QUICK):
+        assert is_renewed(store, QUICK)
+    assert not is_renewed(store, QUICK)
+    lease = take(store, AT_ONCE, QUICK)
+
+    assert not is_renewed(store, QUICK)
+
+    lease.check()
+    assert lease.epoch == 2
 
 
 def test_an_owner_that_was_stopped_changes_nothing_more(store: Folder) -> None:
