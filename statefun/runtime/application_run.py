@@ -188,6 +188,8 @@ class Run:
                 self._follow(query, reports, ui)
             except StreamingQueryException as error:
                 if self._stopping.wait(WATCH_SECONDS):  # Spark may get a signal first
+                    if failure := staging.error or publisher.error:
+                        logger.warning("the run has failed while it was ended: %s", failure)
                     raise KeyboardInterrupt from None
                 cause = staging.error or publisher.error or error
                 reason = explained(cause, prepared.ingresses, settings)

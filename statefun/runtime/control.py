@@ -43,6 +43,7 @@ class Control:
         self.restarts = 0
         """How often a restart was ordered, and another run has begun."""
         self._pauses: Pauses | None = None
+        self._is_signalled = False
         self._lock = threading.Lock()
 
     @property
@@ -99,9 +100,13 @@ class Control:
 
     def end(self, ending: RunEnding) -> None:
         """End the present run soon; a signal counts more than an order to stop, and that more than a restart."""
-        with self._lock:
-            if self.ending is None or ending.value < self.ending.value:
-                self.ending = ending
+        if ending is RunEnding.SIGNAL:  # its handler may interrupt the thread that has the lock
+            self._is_signalled = True
+            self.ending = ending
+        else:
+            with self._lock:
+                if self.ending is None or ending.value < self.ending.value:
+                    self.ending = ending
         self.stopping.set()
 
     def is_restarted(self) -> bool:
@@ -111,8 +116,11 @@ class Control:
                 return False
             self.ending = None
             self.is_draining = False
-            self.restarts += 1
             self.stopping.clear()
+            if self._is_signalled:  # since the run has ended
+                self.end(RunEnding.SIGNAL)
+                return False
+            self.restarts += 1
             return True
 
     def reads(self, ingress: str) -> bool:

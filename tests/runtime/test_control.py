@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_a_signal_counts_more_than_orders() -> None:
 
     assert control.ending is RunEnding.SIGNAL
     assert not control.is_restarted()
+
+
+def test_a_signal_during_a_restart_ends_the_application() -> None:
+    """Its handler may run while the restart begins, in the thread that has the lock."""
+    control = Control()
+    control.end(RunEnding.RESTART)
+
+    class Interrupted(threading.Event):
+        def clear(self) -> None:
+            super().clear()
+            control.end(RunEnding.SIGNAL)
+
+    control.stopping = Interrupted()
+
+    assert not control.is_restarted()
+    assert control.ending is RunEnding.SIGNAL
+    assert control.stopping.is_set()
 
 
 def test_a_restart_takes_back_an_order_to_drain(tmp_path: Path) -> None:

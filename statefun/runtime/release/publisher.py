@@ -172,12 +172,17 @@ class Publisher:
         """Return whether all batches up to ``newest`` are published, except to egresses that are paused."""
         if self._uncommitted and self._uncommitted[0] <= newest:
             return False
-        return not any(
-            self._may_publish(egress)
-            for released in self._released
-            if released.batch <= newest
-            for egress in released.egresses or {""}  # one that is published is finished soon
-        )
+        is_blocked = False
+        for released in self._released:
+            if released.batch > newest:
+                break
+            if any(map(self._may_publish, released.egresses)):
+                return False
+            # A batch that is published is finished soon, unless one before it waits for a paused egress.
+            if not (released.egresses or is_blocked):
+                return False
+            is_blocked = True
+        return True
 
     def _may_publish(self, egress: str) -> bool:
         return self._pauses is None or not self._pauses.paused.has(Pausable.EGRESS, egress)
