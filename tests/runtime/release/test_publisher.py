@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from patience import SECONDS
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory, Workers
 from simulation.world import World
@@ -15,10 +16,11 @@ from statefun.engine.effects import EffectRows
 from statefun.engine.sinks import EgressRecord
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.pauses import Parts, Paused, Pauses, write_paused
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Lane
 from statefun.runtime.egress.lane_set import UntilStopped
@@ -87,6 +89,41 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
+
+
+@pytest.mark.parametrize("later", [{}, {"a/out": 1}])
+def test_nothing_waits_for_a_paused_egress(tmp_path: Path, later: dict[str, int]) -> None:
+    """Neither a batch for it, nor one after that, whether it has records for it or none at all."""
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint, location = settings.checkpoint, Location("module.yaml", 1, 1)
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    write_paused(checkpoint, Parts(), Paused(egresses=frozenset({"a/out"})))
+    egresses = [KafkaEgress(TypeName("a", "out"), "localhost:1", location, DeliverySemantic.NONE)]
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher(
+            "run",
+            KafkaLaneFactory.all_of(egresses, checkpoint, settings.kafka_timeout, "run"),
+            settings,
+            group_offsets,
+            Retention(checkpoint),
+            Pauses(checkpoint),
+        )
+        late = threading.Event()
+        timer = threading.Timer(SECONDS, late.set)
+        timer.start()
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            for batch, records in enumerate(({"a/out": 1}, later)):
+                egress = {name: EffectStream(records=count) for name, count in records.items()}
+                outbox.stage(Manifest(batch=batch, lanes=1, segments=[Segment(egress=egress)]))
+                checkpoint.child("commits").write(str(batch), b"v1\n{}")
+                publisher.add(batch)
+            publisher.drain(1, late)
+        finally:
+            publisher.stop()
+            timer.cancel()
+
+    assert outbox.batches() == [0, 1]
 
 
 @pytest.mark.parametrize("semantic", [DeliverySemantic.NONE, DeliverySemantic.AT_LEAST_ONCE])
