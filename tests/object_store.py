@@ -8,7 +8,6 @@ someone has built it: ``GOBIN=~/.cache/statefun/servers go install github.com/ve
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,9 +57,7 @@ def object_store(folder: Path) -> Iterator[ObjectStore]:
         (folder / "objects").mkdir()
         command = [str(gateway), "--port", f"127.0.0.1:{port}", "posix", str(folder / "objects")]
     else:
-        moto = shutil.which("moto_server", path=str(Path(sys.executable).parent))
-        assert moto is not None
-        command = [moto, "-H", "127.0.0.1", "-p", str(port)]
+        command = [sys.executable, str(Path(__file__).with_name("moto_process.py")), str(port)]
     environment = {**os.environ, "ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _SECRET}
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, text=True, env=environment)

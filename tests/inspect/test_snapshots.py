@@ -238,11 +238,11 @@ def test_other_files_are_not_overwritten(stored: Folder, tmp_path: Path) -> None
 
 
 def test_there_must_be_something_to_copy(checkpoint: Path, tmp_path: Path) -> None:
-    """A checkpoint without a committed batch is not worth a snapshot."""
+    """A folder without the files of a query is no checkpoint."""
     folder = Folder.at(checkpoint)
     IngressOrder([]).write(folder)
 
-    with pytest.raises(CheckpointError, match="has no committed micro-batch yet"):
+    with pytest.raises(ConfigurationError, match="there is no checkpoint at "):
         take_snapshot(folder, Folder.at(tmp_path / "target"))
 
 

@@ -35,7 +35,7 @@ def make(
 ) -> subprocess.CompletedProcess[str]:
     """Run a target of the project's Makefile."""
     return subprocess.run(
-        ["make", target, f"PYTHON={python}"],
+        ["make", "--no-print-directory", target, f"PYTHON={python}"],
         cwd=project,
         capture_output=True,
         text=True,

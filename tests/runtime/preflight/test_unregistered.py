@@ -150,11 +150,11 @@ def test_undelivered_messages_are_counted(tmp_path: Path) -> None:
     delayed = Bucket(messages=[DelayedMessage(due=1, target=b"x\0t/late", typename="t/t")])
     for batch in (0, 1, 2):  # delivered, not delivered, not committed
         rows = EffectRows()
-        rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None))
+        rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None, None))
         if batch == 1:
             content = delayed.SerializeToString()
             bucket = b"1\0statefun.timers/bucket"
-            rows.append((bucket, b"", "statefun.timers/delayed", content, None))
+            rows.append((bucket, b"", "statefun.timers/delayed", content, None, None))
             for number, type_ in enumerate((WAKE_UP, "t/t")):
                 name = b"x\0t/released-%d" % number
                 entry = DelayedMessage(due=1, target=name, caller=name, typename=type_, value=b"1")

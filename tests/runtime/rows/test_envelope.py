@@ -55,7 +55,7 @@ def test_rows_have_the_columns_of_the_dispatcher() -> None:
     assert ROW_SCHEMA.simpleString() == (
         "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
         "topic:string,partition:int,timestamp:bigint,key:binary,"
-        "headers:string,trace:string,route:bigint,flags:int>"
+        "headers:string,trace:string,route:bigint,flags:int,event_time:bigint>"
     )
 
 
