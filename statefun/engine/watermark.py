@@ -17,7 +17,7 @@ import attrs
 from statefun.engine.address_keys import address_of
 from statefun.module.event_time import EventTime
 from statefun.protocol.runtime_pb2 import EventTimes
-from statefun.sdk.event_fields import EARLIEST
+from statefun.sdk.event_fields import EARLIEST_TIME
 from statefun.sdk.times import in_milliseconds
 
 
@@ -150,7 +150,9 @@ def next_progress(
     newest = _newest(before, facts, settings)
     idle = frozenset(_idle(newest, settings, situation))
     values = {
-        each: max(newest[each] - in_milliseconds(settings[each.ingress].out_of_order), EARLIEST)
+        each: max(
+            newest[each] - in_milliseconds(settings[each.ingress].out_of_order), EARLIEST_TIME
+        )
         for each in situation.partitions
         if each in newest
     }

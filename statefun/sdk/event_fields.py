@@ -13,9 +13,9 @@ from statefun.sdk.types import Type
 
 _SECONDS_BELOW = 100_000_000_000
 """A number below this one counts seconds since the epoch: as milliseconds, it would be a time before 1973."""
-LATEST = 253_370_764_800_000
+LATEST_TIME = 253_370_764_800_000
 """The latest event time, in milliseconds since the epoch: the first day of the last year of Python's dates."""
-EARLIEST = -62_104_060_800_000
+EARLIEST_TIME = -62_104_060_800_000
 """The earliest event time: the first day of the second year, so that less than a year can be taken off."""
 
 
@@ -101,7 +101,7 @@ def _milliseconds(time: Any) -> int:
 
 
 def _checked(millis: int) -> int:
-    if not EARLIEST <= millis <= LATEST:
+    if not EARLIEST_TIME <= millis <= LATEST_TIME:
         raise ValueError
     return millis
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
 from statefun.module.event_time import EventTime
 from statefun.protocol.runtime_pb2 import EventTimes
-from statefun.sdk.event_fields import EARLIEST
+from statefun.sdk.event_fields import EARLIEST_TIME
 from statefun.sdk.times import from_epoch_millis
 
 IN = "com.example/in"
@@ -187,10 +187,10 @@ def test_a_message_is_not_passed_by_after_an_outage_of_the_application() -> None
 
 def test_the_watermark_is_a_date() -> None:
     """The disorder that is allowed is taken off the first possible time, too."""
-    progress = step(EventProgress(), found({A: EARLIEST, B: EARLIEST}))
+    progress = step(EventProgress(), found({A: EARLIEST_TIME, B: EARLIEST_TIME}))
 
-    assert progress.watermark == EARLIEST
-    assert from_epoch_millis(EARLIEST).year == 2
+    assert progress.watermark == EARLIEST_TIME
+    assert from_epoch_millis(EARLIEST_TIME).year == 2
 
 
 def test_waiting_messages_are_never_passed_by() -> None:

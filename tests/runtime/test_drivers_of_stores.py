@@ -10,31 +10,12 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, wait
-from killed_application import running
+from killed_application import counting_program, running
 
 from statefun.runtime.checkpoint.folder import Folder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=3)]
 
-PROGRAM = """
-import statefun
-from statefun import Context, KafkaEgressMessage, State, function
-
-
-class Count(State):
-    count: int = 0
-
-
-@function("test/number")
-def number(ctx: Context, text: str, state: Count) -> None:
-    state.count += 1
-    record = KafkaEgressMessage.for_egress("test/out").with_topic("TOPIC")
-    ctx.send(record.with_key(ctx.address.id).with_value(f"{text} {state.count}").build())
-
-
-if __name__ == "__main__":
-    statefun.run(checkpoint="CHECKPOINT", records_per_batch=10)
-"""
 KEYS = "abc"
 
 
@@ -44,7 +25,7 @@ def test_each_record_is_published_once_whatever_happens_to_drivers(
     """One is killed in the middle, one is stopped until another one has taken over, and goes on then: it ends."""
     source, results = kafka.topic("source"), kafka.topic("results")
     module = kafka.module({source: ["test/number"]}, semantic="exactly-once")
-    program = PROGRAM.replace("TOPIC", results).replace("CHECKPOINT", store.location)
+    program = counting_program(results, checkpoint=store.location, records_per_batch=10)
     sent = 0
 
     def folder_of(driver: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harness import KafkaHarness, wait
-from killed_application import running
+from killed_application import counting_program, running
 from patience import SECONDS
 
 from statefun.cli import main
@@ -225,27 +225,6 @@ def test_a_stopped_application_ends_successfully(kafka: KafkaHarness, checkpoint
     assert main(["status", str(checkpoint), "--check"]) == NOT_HEALTHY
 
 
-PROGRAM = """
-import statefun
-from statefun import Context, KafkaEgressMessage, State, function
-
-
-class Count(State):
-    count: int = 0
-
-
-@function("test/number")
-def number(ctx: Context, text: str, state: Count) -> None:
-    state.count += 1
-    record = KafkaEgressMessage.for_egress("test/out").with_topic("TOPIC")
-    ctx.send(record.with_key(ctx.address.id).with_value(f"{text} {state.count}").build())
-
-
-if __name__ == "__main__":
-    statefun.run()
-"""
-
-
 def test_what_is_paused_stays_paused_when_all_processes_are_killed(
     kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +232,7 @@ def test_what_is_paused_stays_paused_when_all_processes_are_killed(
     source, results = kafka.topic("source"), kafka.topic("results")
     module = kafka.module({source: ["test/number"]}, semantic="exactly-once")
     (tmp_path / "module.yaml").write_text(as_text(module))
-    (tmp_path / "app.py").write_text(PROGRAM.replace("TOPIC", results))
+    (tmp_path / "app.py").write_text(counting_program(results))
     log = tmp_path / "log"
     checkpoint, seen = tmp_path / ".statefun" / "app", out(kafka, results)
 

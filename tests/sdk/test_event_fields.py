@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.sdk.event_fields import EARLIEST, LATEST, checked_timestamp, time_in
+from statefun.sdk.event_fields import EARLIEST_TIME, LATEST_TIME, checked_timestamp, time_in
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 
 
@@ -21,14 +21,14 @@ def test_what_is_no_time_of_usual_years_is_refused(time: object) -> None:
         time_in(json.dumps({"at": time}).encode(), ["at"], None)
 
 
-@pytest.mark.parametrize("millis", [EARLIEST - 1, LATEST + 1, 1_764_000_000_000_000])
+@pytest.mark.parametrize("millis", [EARLIEST_TIME - 1, LATEST_TIME + 1, 1_764_000_000_000_000])
 def test_timestamps_in_other_units_are_refused(millis: int) -> None:
     """Microseconds would be a time after the last year that Python knows."""
     with pytest.raises(ValueError, match=f"no time in milliseconds: {millis}"):
         checked_timestamp(millis)
 
 
-@given(st.integers(EARLIEST, LATEST))
+@given(st.integers(EARLIEST_TIME, LATEST_TIME))
 def test_every_event_time_is_a_date(millis: int) -> None:
     """A field with the date gives the same time."""
     date = from_epoch_millis(millis)
