@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event times of one task: those of its rows, and the facts from which the driver computes the watermark.
 
-Nothing here costs anything in an application in which no ingress declares event time.
+In an application in which no ingress declares event time, a group of rows only takes the check for that.
 """
 
 from __future__ import annotations

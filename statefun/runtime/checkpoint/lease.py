@@ -9,8 +9,8 @@ process is stopped.
 Another driver takes over if the beat says that its owner has ended, or if the beat has not changed for
 :attr:`LeaseTimes.lapse`, as it sees by its own clock: clocks are never compared. It creates the next epoch and reads the beat
 again. If the beat has not changed, the former owner has not renewed its lease since, and finds the new epoch when it
-tries. If the beat has changed, the former owner has renewed its lease at the same time, and the new one waits until that
-renewal has expired.
+tries. If the beat has changed, the former owner has renewed its lease at the same time, and the new one waits for another
+lapse: then that renewal has expired, and every change that was begun before is over.
 """
 
 from __future__ import annotations
