@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
-from statefun.runtime.stored.columns_of_classes import plain_json
+from statefun.runtime.stored.plain_json import plain_json
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.printable import printable

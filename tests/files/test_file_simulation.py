@@ -21,7 +21,7 @@ from statefun.files import file_writing, gathered
 from statefun.files.file_records import FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
-from statefun.runtime.checkpoint import file_systems
+from statefun.runtime.checkpoint import checkpoint_files
 
 TEXT = "kind: io.statefun.file.v1/egress\nspec: {id: a/b, folder: /out, rollEvery: 5s, rollSize: SIZE}\n"
 HARD = 10
@@ -139,7 +139,7 @@ def simulate(seed: int) -> str:
     changes: list[tuple[Any, str, Any]] = [
         (file_writing, "Folder", SimpleNamespace(at=lambda _: world.folder)),
         (file_writing, "time", Stopwatch(world.chaos.clock)),
-        (file_systems, "uuid", world.chaos),
+        (checkpoint_files, "uuid", world.chaos),
         (gathered, "_PIECE", world.chaos.random.choice([1, 50, 10_000])),
     ]
     with ExitStack() as stack:

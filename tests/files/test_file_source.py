@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from file_reader import MODULE, Reader
-from pyarrow import fs
 
 from statefun.components.running import PROBLEM_HEADER, Folder
 from statefun.files.file_source import FileSource
 from statefun.files.parsing import read_task
 from statefun.files.scanning import LONGEST, SHOWN
 from statefun.module.loader import parse_module
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
+from statefun.runtime.checkpoint.local_files import LocalFiles
 from statefun.sdk.errors import ConnectorError
 
 
@@ -607,7 +607,7 @@ def test_secrets_of_a_path_identify_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No record, log line or checkpoint has them; a planned micro-batch is read with new credentials."""
-    local = files_of(fs.LocalFileSystem())
+    local = LocalFiles()
 
     def located(folder: Folder) -> tuple[CheckpointFiles, str]:
         path = folder.location.partition("?")[0]

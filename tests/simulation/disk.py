@@ -20,7 +20,7 @@ from unittest import mock
 import attrs
 
 from simulation.chaos import Chaos
-from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint import local_files as filesystem
 from statefun.runtime.checkpoint.folder import Folder
 
 
@@ -279,7 +279,7 @@ class MemoryFolder(Folder):
         if not self.has(name):
             raise FileNotFoundError(name)
         with self._system() as path:
-            cast("Any", filesystem)._move_locally(path, name, target)
+            cast("Any", filesystem)._move_locally(path / name, path / target)
 
     @contextmanager
     def _system(self) -> Iterator[LocalPath]:

@@ -20,7 +20,7 @@ from statefun.engine.transports import TransportCalls
 from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint import local_files as filesystem
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox

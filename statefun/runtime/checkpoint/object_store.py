@@ -17,9 +17,7 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from pyarrow import fs
-
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
 
 if TYPE_CHECKING:  # importing it takes a while, and most checkpoints are local
     from obstore.store import S3Store
@@ -80,16 +78,16 @@ class ObjectStoreFiles(CheckpointFiles):
         self.root = root
 
     @_translated
-    def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return the files and folders directly inside a folder, by name; empty if the folder does not exist."""
+    def list(self, folder: str) -> dict[str, FileFacts | None]:
+        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         found = obstore.list_with_delimiter(self.store, folder or None)
-        folders = [
-            fs.FileInfo(path, type=fs.FileType.Directory) for path in found["common_prefixes"]
-        ]
-        files = [_info(each) for each in found["objects"] if each["path"] != folder]
-        return {info.base_name: info for info in [*folders, *files]}
+        entries: dict[str, FileFacts | None] = dict.fromkeys(map(_name, found["common_prefixes"]))
+        for each in found["objects"]:
+            if each["path"] != folder:
+                entries[_name(each["path"])] = _facts(each)
+        return entries
 
     @_translated
     def sizes(self, folder: str) -> dict[str, int]:
@@ -100,14 +98,13 @@ class ObjectStoreFiles(CheckpointFiles):
         }
 
     @_translated
-    def info(self, path: str) -> fs.FileInfo:
-        """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
+    def facts(self, path: str) -> FileFacts | None:
+        """Return the facts of a file; None if no file has this path."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         with suppress(FileNotFoundError):
-            return _info(obstore.head(self.store, path))
-        kind = fs.FileType.Directory if self.list(path) else fs.FileType.NotFound
-        return fs.FileInfo(path, type=kind)
+            return _facts(obstore.head(self.store, path))
+        return None
 
     @_translated
     def has(self, path: str) -> bool:
@@ -118,6 +115,10 @@ class ObjectStoreFiles(CheckpointFiles):
             obstore.head(self.store, path)
             return True
         return False
+
+    def has_folder(self, path: str) -> bool:
+        """Return whether there are files in a folder or below it."""
+        return bool(self.list(path))
 
     @_translated
     def open(self, path: str) -> BinaryIO:
@@ -305,6 +306,9 @@ def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> ObjectStoreFiles
     return ObjectStoreFiles(store, f"s3://{name}")
 
 
-def _info(meta: Mapping[str, Any]) -> fs.FileInfo:
-    modified = int(meta["last_modified"].timestamp() * 1e9)
-    return fs.FileInfo(meta["path"], type=fs.FileType.File, size=meta["size"], mtime_ns=modified)
+def _facts(meta: Mapping[str, Any]) -> FileFacts:
+    return FileFacts(meta["size"], int(meta["last_modified"].timestamp() * 1e9))
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import heapq
 from datetime import datetime
-
-from pyspark.sql.conf import RuntimeConfig
+from typing import TYPE_CHECKING
 
 from statefun.engine.wheel import date_of, due_tick
 from statefun.protocol.runtime_pb2 import Manifest
@@ -17,6 +16,9 @@ from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:  # a command imports this module, and starts faster without Spark
+    from pyspark.sql.conf import RuntimeConfig
 
 BACKLOG = 16
 """The largest number of unpublished batches: with this many, staging waits until one is published."""

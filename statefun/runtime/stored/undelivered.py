@@ -14,7 +14,6 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.feedback_offset import feedback_offset
-from statefun.runtime.rows.effect_streams import read_batches
 from statefun.sdk.errors import CheckpointError
 
 
@@ -50,6 +49,9 @@ def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
 
 
 def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:
+    # It needs pyarrow, which takes long to import, and most applications have nothing under way.
+    from statefun.runtime.rows.effect_streams import read_batches  # noqa: PLC0415 - see above
+
     try:
         with outbox.open(batch, stream) as file:
             for rows in read_batches(file):

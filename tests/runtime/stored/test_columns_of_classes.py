@@ -14,7 +14,8 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from statefun.runtime.stored.columns_of_classes import MOMENT, column_of_annotation, plain_json
+from statefun.runtime.stored.columns_of_classes import MOMENT, column_of_annotation
+from statefun.runtime.stored.plain_json import plain_json
 
 Euros = NewType("Euros", int)
 TEXT = pa.string()
