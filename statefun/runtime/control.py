@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, take_order
+from statefun.runtime.checkpoint.orders import Order, Orders
 from statefun.runtime.checkpoint.pauses import Pauses
 
 logger = logging.getLogger("statefun")
@@ -61,10 +61,12 @@ class Control:
             CheckpointError: if a file with orders is damaged.
         """
         self._pauses = Pauses(checkpoint)
-        checkpoint.remove(ORDER_FILE)  # it was meant for an earlier run
         has_ended = threading.Event()
         thread = threading.Thread(
-            target=self._obey, args=(checkpoint, has_ended), name="statefun-orders", daemon=True
+            target=self._obey,
+            args=(Orders(checkpoint), has_ended),
+            name="statefun-orders",
+            daemon=True,
         )
         thread.start()
         try:
@@ -73,14 +75,14 @@ class Control:
             has_ended.set()
             thread.join()
 
-    def _obey(self, checkpoint: Folder, has_ended: threading.Event) -> None:
+    def _obey(self, orders: Orders, has_ended: threading.Event) -> None:
         problem = ""
         while not has_ended.wait(_LOOK_SECONDS):
             try:
                 if self.pauses.look():
                     parts = ", ".join(self.pauses.paused.parts())
                     logger.warning("paused now: %s", parts or "nothing")
-                order = take_order(checkpoint)
+                order = orders.next()
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the application goes on, and so do later looks
                 if str(error) != problem:
