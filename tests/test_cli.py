@@ -73,6 +73,20 @@ def test_a_command_ends_quietly_if_its_output_is_closed() -> None:
     assert process.returncode == 141
 
 
+def test_ctrl_c_is_no_error_while_a_command_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is that of Ctrl-C, and no traceback is printed."""
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+
+    assert main(["state", "ls"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 SLOW = {"pyspark", "pandas", "numpy", "pyarrow", "confluent_kafka", "obstore", "rocksdict"}
 """Packages that take longer to import than short commands run."""
 ARROW = {"numpy", "pyarrow"}

@@ -154,17 +154,27 @@ class Outbox:
 
     def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
         """Return a batch's manifest and its digest; None if it has no manifest."""
-        path = _path(batch, self._manifest_name(batch))
         try:
-            content = read_framed(self._checkpoint, path)
-            manifest = Manifest.FromString(content)
+            path, content = self._content(batch)
         except FileNotFoundError:
             return None
+        try:
+            manifest = Manifest.FromString(content)
         except DecodeError as error:
             raise damaged(self._checkpoint, path, error) from error
         if manifest.batch != batch:
             raise damaged(self._checkpoint, path, f"its content is that of batch {manifest.batch}")
         return manifest, hashlib.sha256(content).digest()[:16]
+
+    def _content(self, batch: int) -> tuple[str, bytes]:
+        """Return the path and the content of a batch's manifest; raises FileNotFoundError."""
+        if not self._checkpoint.is_object_store:
+            path = _path(batch, MANIFEST)
+            with suppress(FileNotFoundError):
+                return path, read_framed(self._checkpoint, path)
+        # On a local disk, only a checkpoint that was copied from an object store has manifests of runs.
+        path = _path(batch, self._manifest_name(batch))
+        return path, read_framed(self._checkpoint, path)
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
         """Open one of the effect streams of ``batch`` for reading.
