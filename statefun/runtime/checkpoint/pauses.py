@@ -123,6 +123,28 @@ def write_paused(checkpoint: Folder, parts: Parts, paused: Paused) -> None:
     write_framed(checkpoint, PAUSED_FILE, json.dumps(content).encode())
 
 
+def set_paused(
+    checkpoint: Folder, parts: Parts, part: Pausable, name: str = "", *, is_paused: bool
+) -> bool:
+    """Pause or resume a part; return whether that has changed anything.
+
+    Args:
+        checkpoint: the checkpoint.
+        parts: all parts of the application.
+        part: the kind of the part.
+        name: the id of the ingress or egress.
+        is_paused: whether the part is to be paused.
+
+    Raises:
+        CheckpointError: if the file is damaged.
+    """
+    _, before = read_paused(checkpoint) or (None, Paused())
+    after = before.changed(part, name, is_paused=is_paused)
+    if after != before:
+        write_paused(checkpoint, parts, after)
+    return after != before
+
+
 def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
     """Keep an ingress paused if it is, when it gets another id."""
     parts, paused = read_paused(checkpoint) or (Parts(), Paused())
