@@ -33,6 +33,7 @@ MODULES = (
     "statefun.engine.invoker",
     "statefun.engine.plain_states",
     "statefun.engine.sending",
+    "statefun.engine.tallies",
     "statefun.runtime.dispatch.arrow_path",
     "statefun.runtime.spark_internals.pickled_state",
     "statefun.runtime.spark_internals.state_batches",

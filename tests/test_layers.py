@@ -97,11 +97,12 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
+    *("http_server", "columns", "garbage", "spark_internals", "terminal", "rows", "kafka"),
+    "checkpoint",
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
-    *("query", "repairing"),
-    *("reporting", "playground", "application_run", "application", "run"),
+    *("query", "repairing", "posted_messages"),
+    *("reporting", "playground", "admin", "application_run", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

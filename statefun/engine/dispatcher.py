@@ -39,6 +39,7 @@ from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.renamed import PresentNames
 from statefun.engine.running_calls import CallRunner, Left, WaitingRunner
 from statefun.engine.sending import Sender
+from statefun.engine.tallies import Tallies
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
@@ -86,7 +87,6 @@ class Dispatcher:
         self._counts = counts or FailureCounts()
         failures = Failures(program.policies, clock, sequence, self._counts, self._names)
         self._failed = FailedMessages(program, failures, self._names)
-        self._invoker = invoker or Invoker()
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate, self._names)
         self._runner = runner or WaitingRunner()
@@ -96,7 +96,7 @@ class Dispatcher:
         )
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
-        self._invocations = 0
+        self._tallies = Tallies(invoker or Invoker(), self._sender.check)
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
@@ -175,7 +175,7 @@ class Dispatcher:
     def _invoke(
         self, function: StatefulFunction, batch: InvocationBatch
     ) -> Coroutine[Any, Any, InvocationResult]:
-        return self._invoker.invoke_async(function, batch, self._sender.check)
+        return self._tallies.invoke_async(function, batch)
 
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call as its function sees it."""
@@ -203,7 +203,7 @@ class Dispatcher:
         """
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
-            result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
+            result = self._tallies.invoke(call.function, self._batch_for(call))
             self._collect_result(call, result, effects)
             call = self._immediate_call(group)
         return call
@@ -324,7 +324,8 @@ class Dispatcher:
     def _collect_result(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Apply the result of a call: its effects, its changes of state, and its failed messages."""
         count = len(call.batch.invocations)
-        self._invocations += count if result.postponed is None else result.postponed.first
+        handled = count if result.postponed is None else result.postponed.first
+        self._tallies.count(call.function, call.batch.target, handled, result)
         self._collect(call, result, effects)
         for failed in result.failures:
             self._failed.handle(failed_message(failed, call), call.function, effects)
@@ -387,7 +388,7 @@ class Dispatcher:
     def summary(self) -> Outcome:
         """Return the counts of handled, failed and waiting messages, and reports of endpoints and calls."""
         counts = self._counts.summary()
-        counts.invocations = self._invocations
+        self._tallies.report(counts, self._names)
         self._transports.report(counts)
         self._left.report(counts)
         if self._has_times:

@@ -23,12 +23,7 @@ from statefun.inspect.state_listing import (
     parsed_address,
     unknown_address,
 )
-from statefun.inspect.state_texts import (
-    report_json,
-    sections,
-    values_json,
-    values_line,
-)
+from statefun.inspect.state_texts import sections, values_line
 from statefun.inspect.state_types import print_types
 from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -36,6 +31,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.state_json import report_json, values_json
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions

@@ -1156,6 +1156,119 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FunctionCounts(_message.Message):
+        """What the calls of one function have done."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class MessagesEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.int
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.int = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        @_typing.final
+        class RecordsEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.int
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.int = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        INVOCATIONS_FIELD_NUMBER: _builtins.int
+        MESSAGES_FIELD_NUMBER: _builtins.int
+        RECORDS_FIELD_NUMBER: _builtins.int
+        DURATIONS_FIELD_NUMBER: _builtins.int
+        SECONDS_FIELD_NUMBER: _builtins.int
+        typename: _builtins.str
+        invocations: _builtins.int
+        seconds: _builtins.float
+        """how long these calls have taken together"""
+        @_builtins.property
+        def messages(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+            """sent messages, by the typename of the target"""
+
+        @_builtins.property
+        def records(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+            """sent records, by the id of the egress"""
+
+        @_builtins.property
+        def durations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """How many calls have taken up to each bound of a histogram, each call in one of them; the last is without bound."""
+
+        def __init__(
+            self,
+            *,
+            typename: _builtins.str = ...,
+            invocations: _builtins.int = ...,
+            messages: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+            records: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+            durations: _abc.Iterable[_builtins.int] | None = ...,
+            seconds: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["durations", b"durations", "invocations", b"invocations", "messages", b"messages", "records", b"records", "seconds", b"seconds", "typename", b"typename"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Failed(_message.Message):
+        """Messages to one function that have failed with one error."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        RETRIED_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        typename: _builtins.str
+        code: _builtins.str
+        retried: _builtins.bool
+        """to be tried again"""
+        count: _builtins.int
+        def __init__(
+            self,
+            *,
+            typename: _builtins.str = ...,
+            code: _builtins.str = ...,
+            retried: _builtins.bool = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "count", b"count", "retried", b"retried", "typename", b"typename"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -1169,6 +1282,8 @@ class Outcome(_message.Message):
     EXAMPLES_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
     EVENT_TIMES_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1195,6 +1310,10 @@ class Outcome(_message.Message):
     def event_times(self) -> Global___EventTimes:
         """of what the task has handled and sent; missing: it has none"""
 
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.FunctionCounts]: ...
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Failed]: ...
     def __init__(
         self,
         *,
@@ -1211,10 +1330,12 @@ class Outcome(_message.Message):
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
         event_times: Global___EventTimes | None = ...,
+        functions: _abc.Iterable[Global___Outcome.FunctionCounts] | None = ...,
+        failed: _abc.Iterable[Global___Outcome.Failed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

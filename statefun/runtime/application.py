@@ -9,10 +9,12 @@ from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
+from statefun.runtime.admin.admin_server import serving_admin
 from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
+from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
 from statefun.runtime.terminal.status_line import StatusLine
@@ -58,12 +60,15 @@ class Application:
         lock = checkpoint_lock if settings.has_lock else unlocked
         with lock(settings.checkpoint) as checkpoint, self.control.obeying(checkpoint):
             locked = attrs.evolve(settings, checkpoint=checkpoint)
-            return self._run(attrs.evolve(self._definition, settings=locked))
+            definition = attrs.evolve(self._definition, settings=locked)
+            figures = Figures()
+            with serving_admin(definition, self.control, figures):
+                return self._run(definition, figures)
 
-    def _run(self, definition: Definition) -> Summary:
+    def _run(self, definition: Definition, figures: Figures) -> Summary:
         """Run, and run again each time that a restart is ordered."""
         while True:
-            run = Run(definition, self.control)
+            run = Run(definition, self.control, figures)
             try:
                 return run.complete()
             except KeyboardInterrupt:

@@ -43,6 +43,7 @@ from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting.explanation import explained
+from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import driver_address, open_session, use_checkpoint
@@ -63,16 +64,18 @@ class Run:
     Args:
         definition: the application.
         control: the orders to the application; its event ``stopping`` ends the run.
+        figures: gets the figures of the application, across its runs.
 
     Raises:
         StatefunError: if the run cannot begin.
     """
 
-    def __init__(self, definition: Definition, control: Control) -> None:
+    def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
         self._settings = settings
         self._control = control
+        self._figures = figures
         self._stopping = control.stopping
         self.summary = Summary()
         """The counts of the run until now."""
@@ -173,7 +176,9 @@ class Run:
             )
             ui = session.sparkContext.uiWebUrl
             register = self._register
-            reports = Reports(self._definition, prepared, publisher, self.summary, ui)
+            reports = Reports(
+                self._definition, prepared, publisher, self.summary, self._figures, ui
+            )
 
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
                 register.staged(batch, outcomes)

@@ -79,9 +79,7 @@ class Control:
         problem = ""
         while not has_ended.wait(_LOOK_SECONDS):
             try:
-                if self.pauses.look():
-                    parts = ", ".join(self.pauses.paused.parts())
-                    logger.warning("paused now: %s", parts or "nothing")
+                self.look()
                 order = orders.next()
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the application goes on, and so do later looks
@@ -92,6 +90,16 @@ class Control:
             if order is not None:
                 logger.info("ordered to %s", order.value)
                 self.obey(order)
+
+    def look(self) -> None:
+        """Read again what is paused, and log it if it has changed; it takes effect with the next micro-batch.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        if self.pauses.look():
+            parts = ", ".join(self.pauses.paused.parts())
+            logger.warning("paused now: %s", parts or "nothing")
 
     def obey(self, order: Order) -> None:
         """Obey an order."""

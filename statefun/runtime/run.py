@@ -50,6 +50,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     kafka_timeout: timedelta | None = None,
     on_unregistered: OnFailure | str | None = None,
     shutdown_grace: timedelta | None = None,
+    admin: str | int | None = None,
+    admin_tokens: str | Path | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
@@ -91,6 +93,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             ``skip`` make them dead letters or skip them.
         shutdown_grace: how long calls that have left their micro-batches may take to end when the run is
             stopped (default 5 seconds); the next start makes unfinished calls again.
+        admin: the port of the admin API and the live page, for clients on this machine, or a host and a port,
+            such as ``0.0.0.0:8083``; they are not served if not given.
+        admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
+            (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
+            environment variable ``STATEFUN_ADMIN_TOKEN``.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
@@ -131,6 +138,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         kafka_timeout=kafka_timeout,
         on_unregistered=on_unregistered,
         shutdown_grace=shutdown_grace,
+        admin=admin,
+        admin_tokens=admin_tokens,
         quiet=quiet,
         debug=debug,
     )

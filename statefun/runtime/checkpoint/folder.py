@@ -99,6 +99,10 @@ class Folder:
         """
         return Folder(self.location, guard)
 
+    def check_owner(self) -> None:
+        """Check that this process may change files; raise the error of the guard if it may not."""
+        self._may_change()
+
     def _may_change(self) -> None:
         if self._guard is not None:
             self._guard()

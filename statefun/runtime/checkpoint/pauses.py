@@ -148,9 +148,8 @@ def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
         if paused.has(Pausable.INGRESS, former):
             paused = paused.changed(Pausable.INGRESS, former, is_paused=False)
             paused = paused.changed(Pausable.INGRESS, name, is_paused=True)
-            ingresses = parts.ingresses - {former} | {
-                name
-            }  # it may be resumed before the next start
+            # It may be resumed before the next start.
+            ingresses = parts.ingresses - {former} | {name}
             write_paused(checkpoint, attrs.evolve(parts, ingresses=ingresses), paused)
 
 
@@ -182,6 +181,7 @@ class Pauses:
         self._checkpoint = checkpoint
         self._listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
         _, self.paused = read_paused(checkpoint) or (None, Paused())
         """What is paused at present."""
 
@@ -201,10 +201,11 @@ class Pauses:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        _, paused = read_paused(self._checkpoint) or (None, Paused())
-        if paused == self.paused:
-            return False
-        self.paused = paused
+        with self._looking:  # so that what another thread has read earlier does not replace it
+            _, paused = read_paused(self._checkpoint) or (None, Paused())
+            if paused == self.paused:
+                return False
+            self.paused = paused
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
