@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
-from statefun.runtime.stored.columns_of_classes import plain_json
+from statefun.runtime.stored.plain_json import plain_json
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.sdk.times import from_epoch_millis
 
