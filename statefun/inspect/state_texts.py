@@ -90,17 +90,19 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
         yield counted(len(report.timers), "pending timer"), rows
     if report.undelivered:
         count = counted(len(report.undelivered), "message")
-        yield f"{count} on the way", _messages(report.undelivered)
+        yield f"{count} on the way", _messages(report.undelivered, "statefun send")
 
 
-def _messages(messages: Sequence[PendingMessage]) -> Sequence[Sequence[str]]:
-    rows = [(*_head(each), str(each.attempts), shown(each.decoded)) for each in messages]
+def _messages(
+    messages: Sequence[PendingMessage], outside: str = "an ingress"
+) -> Sequence[Sequence[str]]:
+    rows = [(*_head(each, outside), str(each.attempts), shown(each.decoded)) for each in messages]
     return [("from", "type", "bytes", "attempts", "value"), *rows]
 
 
-def _head(message: PendingMessage) -> tuple[str, str, str]:
-    """Return the cells for the sender, the type and the size of a message."""
-    caller = "an ingress" if message.caller is None else printable(str(message.caller))
+def _head(message: PendingMessage, outside: str = "an ingress") -> tuple[str, str, str]:
+    """Return the cells for the sender, the type and the size of a message; ``outside`` is a sender that is no address."""
+    caller = outside if message.caller is None else printable(str(message.caller))
     return caller, printable(message.typename), _size(message.size)
 
 

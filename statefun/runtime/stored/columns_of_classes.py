@@ -137,9 +137,9 @@ def map_column(key: Column, value: Column) -> Column:
     value = optional(value)
     return Column(
         pa.map_(key.type, value.type),
-        lambda values: [
-            (key.convert(name), value.convert(each)) for name, each in dict(values).items()
-        ],
+        lambda values: {
+            key.convert(name): value.convert(each) for name, each in dict(values).items()
+        },
     )
 
 

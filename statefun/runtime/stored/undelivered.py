@@ -13,6 +13,7 @@ from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.sdk.errors import CheckpointError
 
@@ -32,6 +33,17 @@ def undelivered_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
         for segment in manifest.segments if manifest is not None else ():
             if segment.messages.records:
                 yield from _rows(outbox, each, segment.messages)
+
+
+def sent_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
+    """Yield each message of ``statefun send`` that no micro-batch up to ``batch`` has delivered, in order.
+
+    Raises:
+        CheckpointError: if a file with a message is damaged.
+    """
+    delivered = feedback_offset(CommitLog(checkpoint), batch).last_of(SENT_INBOX)
+    for each in undelivered_sent(checkpoint, delivered):
+        yield Row(each.target, b"", each.typename, each.value)
 
 
 def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
