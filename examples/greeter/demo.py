@@ -4,17 +4,27 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from collections import Counter
 from itertools import chain
 
-from running import DRAIN, consume, drained, fresh_checkpoint, produce, submitted
+from running import (
+    DRAIN,
+    consume,
+    drained,
+    fresh_checkpoint,
+    produce,
+    submitted,
+    wait_for_interrupt,
+)
 
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import Progress
 
+PAGE_PORT = int(os.environ.get("ADMIN_PORT", "8083"))
 USERS = ["Ada", "Grace", "Alan", "Ada", "Edsger", "Grace", "Ada", "Barbara", "Alan", "Ada"]
 
 
@@ -24,16 +34,22 @@ def create_topics(kafka: EmbeddedKafka) -> None:
         kafka.create_topic(topic, partitions=2)
 
 
-def greet_users(kafka: EmbeddedKafka) -> None:
-    """Send a few users and show their greetings as they come out."""
+def greet_users(kafka: EmbeddedKafka, *, has_page: bool = False) -> None:
+    """Send a few users and show their greetings as they come out.
+
+    Args:
+        kafka: the broker.
+        has_page: whether the greeter serves its live page; on a terminal, it then runs until Ctrl-C.
+    """
     create_topics(kafka)
     produce(kafka, "users", ((name, json.dumps({"name": name}).encode()) for name in USERS))
     visits: Counter[str] = Counter()
     print(f"Sent {len(USERS)} records to topic users. Launching the greeter:")
-    print("  $ spark-submit examples/greeter/app.py")
+    options = ("--conf", f"spark.statefun.admin={PAGE_PORT}") if has_page else ()
+    print(f"  $ {' '.join(['spark-submit', *options, 'examples/greeter/app.py'])}")
     with (
         fresh_checkpoint() as checkpoint,
-        submitted(kafka, "greeter", checkpoint, is_short=True) as process,
+        submitted(kafka, "greeter", checkpoint, *options, is_short=not has_page) as process,
     ):
         greetings = consume(kafka, process, "greetings", len(USERS))
         with Progress("Starting Spark"):
@@ -41,6 +57,11 @@ def greet_users(kafka: EmbeddedKafka) -> None:
         for key, text in chain([first], greetings):
             print(f"  {text}")
             visits[key] += 1
+        if has_page:
+            print(f"\nThe live page: http://127.0.0.1:{PAGE_PORT}/page/")
+            if sys.stdin.isatty():
+                print("The greeter answers until Ctrl-C.")
+                wait_for_interrupt(process)
         process.send_signal(signal.SIGTERM)
         process.wait()
     print(f"\n{len(USERS)} greetings for {len(visits)} users:")

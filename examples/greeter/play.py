@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from subprocess import Popen
 from urllib.parse import quote
 
-from running import HERE, LOG, PATIENCE_SECONDS, fresh_checkpoint, submitted
+from running import HERE, LOG, PATIENCE_SECONDS, fresh_checkpoint, submitted, wait_for_interrupt
 
 from statefun.dev.progress import Progress
 
@@ -86,11 +86,3 @@ def take() -> str:
     if not text:
         sys.exit(f"no greeting has come; what the program said:\n{LOG.read_text()}")
     return text
-
-
-def wait_for_interrupt(process: Popen[bytes]) -> None:
-    """Wait for Ctrl-C, or the end of the program."""
-    try:
-        process.wait()
-    except KeyboardInterrupt:
-        print()
