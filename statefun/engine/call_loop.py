@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from statefun.engine.call_limits import CallLimits
 from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
-from statefun.engine.running_calls import Begin, Left, RunningCall
+from statefun.engine.running_calls import AbandonedError, Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
 from statefun.sdk.invocation_batch import IsOver
 from statefun.sdk.stateful_function import StatefulFunction
@@ -46,6 +46,13 @@ class CallReporter(Protocol):
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Return a future that is done when the driver knows whether a micro-batch that the call has left is staged.
+
+        Its result is False if no such micro-batch is staged, or the driver cannot be asked: then the result of the
+        call does not count.
+        """
 
     def begun(self, attempt: str) -> Future[None]:
         """Report that a call that was lost before runs now; return a future that is done when that is sent."""
@@ -139,6 +146,8 @@ class LeavingCalls:
         """Wait until a call that was lost before may run; the driver must know that before it runs."""
         await running.departure(_PATIENCE)
         name = running.attempt
+        if name and not await asyncio.wrap_future(self._reports.left(name)):
+            raise AbandonedError
         accompanied = partial(self._reports.accompanied, name)
         async with self._limits.place_again(function, running.losses, accompanied) as counts:
             if counts and name:

@@ -32,6 +32,7 @@ class Reporter:
     is_open: bool = True
     results: list[object] = attrs.field(factory=list)
     again: list[str] = attrs.field(factory=list)
+    is_staged: bool = True
 
     def open(self) -> bool:
         """Return what was set."""
@@ -40,6 +41,12 @@ class Reporter:
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep a report, and the thread that it comes from."""
         self.results.append((key, attempt, result, threading.current_thread().name))
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Say what was set."""
+        answer = Future[bool]()
+        answer.set_result(self.is_staged)
+        return answer
 
     def begun(self, attempt: str) -> Future[None]:
         """Keep the name of a call that has begun again."""
