@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from statefun.engine.call_limits import CallLimits
+from statefun.engine.call_limits import CallLimits, Company
 from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
 from statefun.engine.running_calls import AbandonedError, Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
@@ -70,18 +70,24 @@ class LeavingCalls:
     Args:
         reports: sends the results of calls that have left; it may be used in any thread.
         most: how many calls at most may go on after they have left their micro-batches.
+        company: the calls that run in this process, if other objects run some of them; None for new ones.
     """
 
-    def __init__(self, reports: CallReporter, most: int) -> None:
+    def __init__(self, reports: CallReporter, most: int, company: Company | None = None) -> None:
         self.report = reports.report
         self._reports = reports
         self._paces = Paces()
-        self._limits = CallLimits()
+        self._limits = CallLimits(company)
         self._most = most
         self._numbers = count(1)
         self._ticks = _Ticks()
         self._left: set[asyncio.Task[Any]] = set()
         """The calls that have left their micro-batches and have not ended."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process is connected to the driver to which it reports."""
+        return bool(self._reports.worker)
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
         """Run calls until each has ended or has left the micro-batch; see :meth:`CallRunner.run`."""

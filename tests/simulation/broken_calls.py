@@ -42,7 +42,7 @@ def any_result_counts(
 
 def takes_any_report(register: CallRegister, report: CallReport) -> None:
     """Pass on reports about unknown calls."""
-    if not (report.begun or report.attempt in register._detached):
+    if not (report.begun or report.attempt in register._under_way):
         register._detached[report.attempt] = call_register._Detached("", 0)
         register._under_way[report.attempt] = report.address
     _report(register, report)

@@ -294,7 +294,7 @@ SABOTAGES = {
             Change(LeftCalls, "settle", broken_calls.any_result_counts),
             Change(CallRegister, "report", broken_calls.takes_any_report),
         ],
-        6,
+        25,
     ),
     "called-meanwhile": Sabotage(
         "messages wait while a call of their address is under way",
@@ -314,7 +314,7 @@ SABOTAGES = {
     "lost-unnoticed": Sabotage(
         "a call is made again if its process is lost",
         [Change(CallRegister, "disconnected", broken_calls.loses_nothing)],
-        162,
+        174,
     ),
     "calls-not-logged": Sabotage(
         "a call is in the log before the micro-batch that it has left is committed",

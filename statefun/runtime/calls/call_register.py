@@ -230,7 +230,7 @@ class CallRegister:
         with self._changed:
             for number in [number for number in self._messages if number <= last]:
                 self._bytes -= len(self._messages.pop(number).value)
-                del self._under_way[self._names.pop(number)]
+                self._under_way.pop(self._names.pop(number), None)
             self._changed.notify_all()
 
     def _answer(self, report: CallReport) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import attrs
 from google.protobuf.message import DecodeError
 
+from statefun.engine.call_limits import Company
 from statefun.engine.call_loop import LeavingCalls
 from statefun.protocol.runtime_pb2 import CallAnswer, CallReport
 from statefun.runtime.calls.call_server import HANDSHAKE, WORKER_READY, CallServerAddress
@@ -203,18 +204,28 @@ def _begin(run: Callable[[], None]) -> None:
     threading.Thread(target=run, name="statefun reports", daemon=True).start()
 
 
-@lru_cache(1)
 def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
     """Return the object that runs calls of this process and reports about them to the driver of a run."""
-    calls = LeavingCalls(CallReports(server), MOST_CALLS)
-    _runners[:] = [calls]  # nobody waits for reports of an earlier run
+    calls = _runners.get(server)
+    if calls is None:
+        for other in [each for each, its in _runners.items() if not its.is_connected]:
+            del _runners[other]  # that run has ended, and nobody waits for its reports
+        calls = LeavingCalls(CallReports(server), MOST_CALLS, _company())
+        _runners[server] = calls
     return calls
 
 
-_runners: list[LeavingCalls] = []
+_runners: dict[CallServerAddress, LeavingCalls] = {}
+"""Runs of one Spark session share its workers."""
+
+
+@cache
+def _company() -> Company:
+    """Return what decides which calls run side by side in this process, of whichever run."""
+    return Company()
 
 
 def wait_for_calls() -> None:
     """Wait until all calls of this process have ended and are reported, before the process ends."""
-    for calls in _runners:
+    for calls in _runners.values():
         calls.wait()

@@ -19,7 +19,7 @@ from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
 from statefun.runtime.calls import call_server
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.calls.call_reports import CallReports
+from statefun.runtime.calls.call_reports import CallReports, calls_of_worker
 from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.call_sockets import shut
 from statefun.runtime.checkpoint.call_log import CallLog
@@ -224,6 +224,25 @@ def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegist
         wait(lambda reports=reports: not reports.worker)  # type: ignore[misc]
 
     wait(lambda: threads() == before)
+
+
+def test_runs_that_share_a_worker_keep_their_connections(
+    register: CallRegister, server: CallServer
+) -> None:
+    """Micro-batches of two runs may come in turn; a run that has ended is forgotten."""
+    other = CallServer(register, "127.0.0.1")
+    calls = {}
+    for each in (server.address, other.address):
+        calls[each] = calls_of_worker(each)
+        wait(calls[each]._reports.open)  # noqa: SLF001 - as a call does that may leave
+
+    assert {each: calls_of_worker(each) for each in calls} == calls
+
+    other.close()
+    wait(lambda: not calls[other.address].is_connected)
+    assert calls_of_worker(attrs.evolve(server.address, port=1)) not in calls.values()
+    assert calls_of_worker(server.address) is calls[server.address]
+    assert calls_of_worker(other.address) is not calls[other.address]
 
 
 def test_a_stranger_that_says_nothing_is_sent_away(
