@@ -160,6 +160,10 @@ class Reports:
             raise AssertionError(attempt)
         self.results.append((key, result))
 
+    def left(self, attempt: str) -> Future[bool]:
+        """Refuse: a call was lost."""
+        raise AssertionError(attempt)
+
     def begun(self, attempt: str) -> Future[None]:
         """Refuse: a call was lost."""
         raise AssertionError(attempt)
@@ -196,7 +200,6 @@ class Worker:
             concurrency=1000,
             immediate=1000,
             runner=self._runner,
-            run="bench",
         )
         groups = (
             Group(key, columns, row, row + 1, AddressValues(self._states.get(key)))

@@ -72,7 +72,6 @@ class Dispatcher:
         invoker: Invoker | None = None,
         counts: FailureCounts | None = None,
         runner: CallRunner | None = None,
-        run: str = "",
         watermark: int | None = None,
     ) -> None:
         self._functions = program.functions
@@ -90,7 +89,7 @@ class Dispatcher:
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate, self._names)
         self._runner = runner or WaitingRunner()
-        self._left = LeftCalls(clock, run, self._runner, self._transports)
+        self._left = LeftCalls(clock, self._runner, self._transports)
         self._awaited = AwaitedCalls(
             self._left, self._transports, self._invoke, self._deserialized, self._batch_for
         )

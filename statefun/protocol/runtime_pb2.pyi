@@ -95,14 +95,11 @@ class AddressState(_message.Message):
 
         DESCRIPTOR: _descriptor.Descriptor
 
-        RUN_FIELD_NUMBER: _builtins.int
         ATTEMPT_FIELD_NUMBER: _builtins.int
         MESSAGES_FIELD_NUMBER: _builtins.int
         SINCE_FIELD_NUMBER: _builtins.int
-        run: _builtins.str
-        """of the application: calls of earlier runs are made again"""
         attempt: _builtins.str
-        """names the call in its result"""
+        """names the call in its result or its loss"""
         since: _builtins.int
         """milliseconds since the epoch"""
         @_builtins.property
@@ -112,14 +109,13 @@ class AddressState(_message.Message):
         def __init__(
             self,
             *,
-            run: _builtins.str = ...,
             attempt: _builtins.str = ...,
             messages: _abc.Iterable[_builtins.bytes] | None = ...,
             since: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "messages", b"messages", "run", b"run", "since", b"since"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "messages", b"messages", "since", b"since"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -485,17 +481,25 @@ class CallsUnderWay(_message.Message):
 
         ADDRESS_FIELD_NUMBER: _builtins.int
         ATTEMPT_FIELD_NUMBER: _builtins.int
+        ENDED_FIELD_NUMBER: _builtins.int
+        BEGUN_FIELD_NUMBER: _builtins.int
         address: _builtins.bytes
         attempt: _builtins.str
+        ended: _builtins.bool
+        """as in CallLoss"""
+        begun: _builtins.bool
+        """as in CallLoss"""
         def __init__(
             self,
             *,
             address: _builtins.bytes = ...,
             attempt: _builtins.str = ...,
+            ended: _builtins.bool = ...,
+            begun: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "begun", b"begun", "ended", b"ended"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -968,6 +972,7 @@ class CallReport(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     ACCOMPANIED_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     address: _builtins.bytes
     attempt: _builtins.str
     result: _builtins.bytes
@@ -976,6 +981,8 @@ class CallReport(_message.Message):
     """the call has begun, and its result follows; reported only of calls that were lost before"""
     accompanied: _builtins.bool
     """it goes on, but other calls run beside it now: if it is lost, that does not count"""
+    waits: _builtins.bool
+    """the call was lost before, and waits for the CallAnswer"""
     def __init__(
         self,
         *,
@@ -984,14 +991,41 @@ class CallReport(_message.Message):
         result: _builtins.bytes = ...,
         begun: _builtins.bool = ...,
         accompanied: _builtins.bool = ...,
+        waits: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
+
+@_typing.final
+class CallAnswer(_message.Message):
+    """The driver's answer to a report that a call waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.str
+    """of the call"""
+    left: _builtins.bool
+    """whether the call has left a micro-batch that is staged; else its result would not count"""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.str = ...,
+        left: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "left", b"left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallAnswer: _TypeAlias = CallAnswer  # noqa: Y015
 
 @_typing.final
 class CallLoss(_message.Message):
@@ -1001,19 +1035,23 @@ class CallLoss(_message.Message):
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.str
     """of the call"""
     begun: _builtins.bool
     """the worker has reported that the call has begun"""
+    ended: _builtins.bool
+    """the worker process has ended, or the call has without a result; else its run or its connection has"""
     def __init__(
         self,
         *,
         attempt: _builtins.str = ...,
         begun: _builtins.bool = ...,
+        ended: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun", b"begun"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun", b"begun", "ended", b"ended"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -185,7 +185,7 @@ class Run:
                 reports.staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
-            server = CallServer(register, uuid.uuid4().hex, *driver_address(session))
+            server, has_failed = CallServer(register, *driver_address(session)), False
             query = Query(
                 session, self._definition, prepared, inboxes, staging, server.address, self._control
             )
@@ -196,6 +196,7 @@ class Run:
                     if failure := staging.error or publisher.error:
                         logger.warning("the run has failed while it was ended: %s", failure)
                     raise KeyboardInterrupt from None
+                has_failed = True
                 cause = staging.error or publisher.error or error
                 reason = explained(cause, prepared.ingresses, settings)
                 raise reason from reason.__cause__ or (error if reason is cause else cause)
@@ -204,7 +205,7 @@ class Run:
                 query.stop()
                 raise
             finally:
-                server.close()
+                server.close(has_failed=has_failed)
                 reports.close()
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:

@@ -31,8 +31,6 @@ from statefun.testing.message_rows import MessageRow, columns_of
 from statefun.testing.remote_calls import call_until_answered
 from statefun.testing.twice import check_same
 
-RUN = "test"
-"""The name of the run in tests."""
 _SIDE_BY_SIDE = 1000
 """How many calls of coroutine functions run at a time, as by default in a worker."""
 
@@ -186,7 +184,6 @@ class MicroBatches:
             invoker=self._invoker,
             counts=counts,
             runner=self._runner,
-            run=RUN,
             watermark=watermark,
         )
         waiting_addresses = []

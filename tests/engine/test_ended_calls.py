@@ -68,6 +68,12 @@ class Reporter:
         """Keep a report."""
         self.results.append(result)
 
+    def left(self, _attempt: str) -> Future[bool]:
+        """Say that the micro-batch is staged."""
+        answer = Future[bool]()
+        answer.set_result(True)
+        return answer
+
     def begun(self, _attempt: str) -> Future[None]:
         """Return a future that is done: no call was lost before."""
         sent = Future[None]()
@@ -116,7 +122,6 @@ def dispatch(
         immediate=10,
         turn=turn,
         runner=runner,
-        run="run",
     )
     group = Group(KEY, columns, 0, len(rows), AddressValues(state))
     [_] = dispatcher.dispatch([group], Effects() if effects is None else effects)
@@ -218,6 +223,26 @@ def test_a_message_whose_call_ends_its_process_again_and_again_fails() -> None:
     assert counts == [(1, 0), (2, 0), (2, 0), (2, 0), (3, 0), (0, 1)]
     assert values.under_way is not None
     assert len(values.under_way.messages) == 2  # the others, without losses
+
+
+def test_a_call_that_is_lost_with_its_run_is_made_again_without_blame() -> None:
+    """It waits until the new run says so: other messages do not make it forget how it was lost."""
+
+    async def called(_ctx: Context, _message: Message) -> None:
+        pass
+
+    runner, functions = choosing(leaves=lambda: True), registry(called)
+    values, _ = dispatch(functions, runner, [MESSAGE])
+    runner.take()  # the run ends
+    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded())
+    under_way, calls = values.under_way, runner.take()
+    assert under_way is not None
+    loss = encoded_loss(under_way.attempt, has_begun=True, has_ended=False)
+    values, _ = dispatch(functions, runner, [(LOST, loss)], values.encoded())
+
+    assert not calls
+    assert runner.take()
+    assert values.lost == 0
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -48,7 +48,7 @@ from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import MessageRow, columns_of
 from statefun.testing.micro_batch import StoppedClock
 
-RUN, NOW = "run", 1_000_000
+NOW = 1_000_000
 ADA, FAR = b"Ada\0t/f", b"Ada\0t/far"
 _STRING = StringType.serializer()
 
@@ -149,7 +149,6 @@ class Task:
             concurrency=10,
             immediate=self.immediate,
             runner=self._runner,
-            run=RUN,
         )
         effects = Effects()
         targets = dict.fromkeys(row.target for row in rows)

@@ -165,7 +165,6 @@ class Runtime:
         self.leaves = 0.5
         """How often a call leaves."""
         self.stored = _Stored()
-        self.run_number = 1
         self.first_batch = 0
         self.reports: list[Report] = []
         self.log: dict[str, bytes] = {}
@@ -191,7 +190,6 @@ class Runtime:
 
     def restart(self) -> None:
         """Begin a new run: the calls in the log are lost."""
-        self.run_number += 1
         self.first_batch = self.stored.batch
         self.runner.take()
         self.reports = [Report(key, attempt, None) for attempt, key in self.log.items()]
@@ -228,7 +226,6 @@ class Runtime:
             immediate=self.immediate,
             counts=counts,
             runner=self.runner,
-            run=str(self.run_number),
         )
         for wave in self._waves():
             for group in dispatcher.dispatch(wave, effects):

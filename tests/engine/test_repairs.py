@@ -113,7 +113,7 @@ def test_what_an_address_waits_for_stays() -> None:
     stored = AddressState(waiting_until=START + 5, lost=1, wake=START + 9)
     stored.values.add(name="a", typename=INT, value=number(1), expires=START + 99)
     stored.waiting.append(Retry(typename=INT, value=number(5)).SerializeToString())
-    stored.under_way.run, stored.under_way.attempt, stored.under_way.since = "run", "1", START
+    stored.under_way.attempt, stored.under_way.since = "1", START
     stored.under_way.messages.append(Retry(typename=INT, value=number(4)).SerializeToString())
     expected = AddressState.FromString(stored.SerializeToString())
     expected.values.add(name="b", typename=INT, value=number(2))

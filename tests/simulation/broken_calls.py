@@ -17,12 +17,17 @@ from statefun.engine.under_way import UnderWay
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, CallResult
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.checkpoint.call_log import Addresses, CallLog
+from statefun.runtime.checkpoint.call_log import Addresses, CallLog, Losses
 from statefun.sdk.address import Address
 from statefun.sdk.stateful_function import StatefulFunction
 
 _settle, _settled, _has_to_wait = LeftCalls.settle, Dispatcher._settled, Dispatcher._has_to_wait
-_report, _lose, _add = CallRegister.report, LeftCalls._lose, CallLog.add
+_report, _close, _lose, _add = (
+    CallRegister.report,
+    CallRegister.close,
+    LeftCalls._lose,
+    CallLog.add,
+)
 
 
 def any_result_counts(
@@ -35,19 +40,9 @@ def any_result_counts(
     return _settle(calls, group, address, *arguments)
 
 
-def any_run_counts(
-    calls: LeftCalls, group: Group, address: Address, *arguments: Any
-) -> Sequence[int]:
-    """Wait for the results of calls that earlier runs have made."""
-    values = group.values
-    if values.under_way is not None:
-        values.under_way = attrs.evolve(values.under_way, run=calls._run)
-    return _settle(calls, group, address, *arguments)
-
-
 def takes_any_report(register: CallRegister, report: CallReport) -> None:
     """Pass on reports about unknown calls."""
-    if not (report.begun or report.attempt in register._detached):
+    if not (report.begun or report.attempt in register._under_way):
         register._detached[report.attempt] = call_register._Detached("", 0)
         register._under_way[report.attempt] = report.address
     _report(register, report)
@@ -81,6 +76,16 @@ def logs_new_ones(log: CallLog, batch: int, calls: Addresses, under_way: Address
     _add(log, batch, calls, calls)
 
 
+def forgets_losses(log: CallLog, losses: Losses, under_way: Addresses) -> None:
+    """Let the next run begin without the losses of this one."""
+
+
+def blames_all_ends(register: CallRegister, *, has_failed: bool = False) -> None:
+    """Keep the losses of all workers that have ended."""
+    register._ends = [{name: loss for losses in register._ends for name, loss in losses.items()}]
+    _close(register, has_failed=has_failed)
+
+
 def loses_nothing(register: CallRegister, worker: str) -> None:
     """Wait for the reports of a worker that has ended."""
 
@@ -112,7 +117,7 @@ def result_put_off(
     """Call the function first with the messages that wait for a result."""
     values, call = group.values, group.values.under_way
     function, rows, reactions = arguments
-    if call is not None and function is not None and call.run == calls._run and values.waiting:
+    if call is not None and function is not None and values.waiting:
         for result in _results(group, rows):
             if result.attempt == call.attempt:
                 _late[id(values)] = _Late(calls, call, address, function, result, reactions)

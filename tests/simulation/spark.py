@@ -78,7 +78,7 @@ class Engine:
     """The JVM of a driver, and the workers that it starts."""
 
     def __init__(
-        self, world: World, history: History, immediate: int, register: CallRegister, run: str
+        self, world: World, history: History, immediate: int, register: CallRegister
     ) -> None:
         self._world = world
         self._chaos = world.chaos
@@ -86,8 +86,8 @@ class Engine:
         self._checkpoint = history.folder(world.chaos)
         self._log = CommitLog(self._checkpoint)
         self._immediate = immediate
-        self._server = CallServerAddress("nowhere", 0, run, b"")
-        self._processes = Processes(world, register) if world.has_calls else None
+        self._server = CallServerAddress("nowhere", 0, b"")
+        self._processes = Processes(world, history, register) if world.has_calls else None
         inboxes = {CALLS_INBOX: register}
         self._reader = FeedbackReader(self._checkpoint, world.chaos.clock, inboxes)
         if not self._log.query_id():
@@ -115,6 +115,11 @@ class Engine:
     def deliver_reports(self) -> bool:
         """Deliver all reports about calls; return whether there were any."""
         return self._processes is not None and self._processes.deliver_all()
+
+    def close(self) -> None:
+        """Close the driver's register of calls, after a process has ended the query."""
+        if self._processes is not None:
+            self._processes.close()
 
     def _go_on(self) -> None:
         if self._processes is not None:
@@ -270,8 +275,7 @@ class Engine:
         )
         runner = None
         if self._processes is not None:
-            attempts, run = self._history.attempts, self._server.run
-            settled = self._processes.settled(rows, state, run, actor, attempts)
+            settled = self._processes.settled(rows, state, actor, self._history.attempts)
             actor.journal.add(settled)
             runner = self._processes.runner(partition, actor)
         properties = {**told, "streaming.sql.batchId": str(batch)}

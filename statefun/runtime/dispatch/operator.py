@@ -145,7 +145,6 @@ class Evaluation:
                 immediate=operator.immediate,
                 turn=announcement.turn,
                 runner=runner,
-                run=operator.calls.run if operator.calls else "",
                 watermark=announcement.watermark,
             )
         except PlatformError as error:
