@@ -22,6 +22,7 @@ from statefun.runtime.checkpoint.file_systems import (
     files_of,
     temporary_name,
 )
+from statefun.runtime.checkpoint.kept_files import KeptFiles
 from statefun.runtime.checkpoint.object_store import SCHEMES, ObjectStoreFiles, object_store_at
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
@@ -52,6 +53,8 @@ class Folder:
     pyarrow's."""
     _guard: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)
     """Called before each change of a file; it raises an error if this process may not change files any more."""
+    kept: KeptFiles | None = attrs.field(default=None, eq=False, repr=False)
+    """The permanent files that this process knows, if it owns the checkpoint in an object store."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -106,15 +109,15 @@ class Folder:
         if self.is_local:
             return Folder(f"{self.location}/{name}", self._guard)
         path, mark, query = self.location.partition("?")
-        return Folder(f"{path}/{name}{mark}{query}", self._guard)
+        return Folder(f"{path}/{name}{mark}{query}", self._guard, self.kept)
 
     def guarded(self, guard: Callable[[], None]) -> Folder:
-        """Return the same folder, which calls ``guard`` before each change of a file in it or below it.
+        """Return the same folder of an object store, as its owner uses it, which keeps permanent files.
 
-        ``guard`` raises an error if this process may not change files any more. Other processes, to which the folder
-        is sent, do not call it.
+        It calls ``guard`` before each change of a file in it or below it. ``guard`` raises an error if this process may
+        not change files any more. Other processes, to which the folder is sent, neither call it nor keep files.
         """
-        return Folder(self.location, guard)
+        return Folder(self.location, guard, KeptFiles())
 
     def _may_change(self) -> None:
         if self._guard is not None:
@@ -135,6 +138,7 @@ class Folder:
     def __setstate__(self, location: str) -> None:
         object.__setattr__(self, "location", location)
         object.__setattr__(self, "_guard", None)
+        object.__setattr__(self, "kept", None)
 
     def names(self) -> list[str]:
         """Return the names of the files and folders directly inside; empty if the folder does not exist."""
@@ -171,6 +175,8 @@ class Folder:
     def has(self, name: str) -> bool:
         """Return whether a file or folder with this name exists in the folder; in an object store, a file."""
         files, path = self._files
+        if self.kept is not None and self.kept.has(f"{path}/{name}"):
+            return True
         return files.has(f"{path}/{name}")
 
     def open(self, name: str) -> BinaryIO:
@@ -181,6 +187,8 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return a file's content; raises FileNotFoundError."""
         files, path = self._files
+        if self.kept is not None:
+            return self.kept.read(f"{path}/{name}", files.read)
         return files.read(f"{path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
@@ -195,6 +203,8 @@ class Folder:
             _write_locally(Path(path), name, content)
         else:
             files.write(f"{path}/{name}", content)
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file in an object store if no file has this name; return whether it has this content now.
@@ -246,12 +256,16 @@ class Folder:
         """Delete a file, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", None)
         files.remove(f"{path}/{name}")
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.drop(path)
         files.remove_folder(path)
 
 

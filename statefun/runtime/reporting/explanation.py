@@ -14,7 +14,11 @@ from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
-from statefun.runtime.spark_internals.error_texts import first_words, is_concurrent_update
+from statefun.runtime.spark_internals.error_texts import (
+    first_words,
+    is_concurrent_update,
+    storage_failure,
+)
 from statefun.sdk.errors import (
     CheckpointError,
     EngineError,
@@ -46,6 +50,11 @@ def explained(
         return platform_error
     if task_error := error_of_task(str(cause)):
         return task_error
+    if storage := storage_failure(str(cause)):
+        return CheckpointError(
+            f"Spark could not read or write checkpoint {settings.checkpoint.shown}, or its own files: {storage}; correct that, "
+            "and start again to continue from the last committed batch"
+        )
     try:
         _check_ingresses(ingresses, settings)
     except KafkaError as likeliest:

@@ -14,6 +14,10 @@ from pyspark.errors import PySparkException
 from statefun.sdk.raised import line_of
 
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+_STORAGE = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|ERROR_WRITING_TO_DISK"
+    r"|(?:java\.nio\.file\.AccessDeniedException|org\.apache\.hadoop\.fs\.s3a\.\w+Exception): [^\n]{1,200}"
+)
 _DAEMON = re.compile(r"Error from python worker:(.*?)(?:PYTHONPATH was:|\Z)", re.DOTALL)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
@@ -21,6 +25,18 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 def is_concurrent_update(error: BaseException) -> bool:
     """Return whether an error of Spark says that a log already has the batch that Spark was about to write."""
     return _CONCURRENT in str(error)
+
+
+def storage_failure(text: str) -> str | None:
+    """Return what Spark's text says about the storage of a checkpoint that is full, read-only or does not answer.
+
+    >>> storage_failure("terminated with exception: /c/offsets/.7.tmp: No space left on device SQLSTATE: XXKST")
+    'No space left on device'
+    >>> storage_failure("java.nio.file.AccessDeniedException: s3a://b/c/commits/7: 403")
+    'AccessDeniedException: s3a://b/c/commits/7: 403'
+    """
+    found = _STORAGE.search(text)
+    return None if found is None else re.sub(r"^[a-z0-9.]+\.", "", found[0]).strip()
 
 
 def lacking_module(text: str) -> str | None:
