@@ -46,10 +46,8 @@ def explained(
         )
     if isinstance(cause, StatefunError):
         return cause
-    if platform_error := lacks_statefun(str(cause)):
-        return platform_error
-    if task_error := error_of_task(str(cause)):
-        return task_error
+    if known := lacks_statefun(str(cause)) or error_of_task(str(cause)):
+        return known
     if storage := storage_failure(str(cause)):
         return CheckpointError(
             f"Spark could not read or write checkpoint {settings.checkpoint.shown}, or its own files: {storage}; correct that, "
