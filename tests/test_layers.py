@@ -101,7 +101,7 @@ ROOMS = [
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
     *("query", "repairing"),
-    *("reporting", "playground", "application_run", "application", "run"),
+    *("reporting", "playground", "application_run", "supervision", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

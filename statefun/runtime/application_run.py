@@ -78,7 +78,7 @@ class Run:
         self._settings = settings
         self._control = control
         self._stopping = control.stopping
-        self.summary = Summary()
+        self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
