@@ -101,8 +101,8 @@ ROOMS = [
     "checkpoint",
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
-    *("query", "repairing", "posted_messages"),
-    *("reporting", "playground", "admin", "application_run", "application", "run"),
+    *("query", "repairing", "posted_messages", "reporting", "playground", "admin"),
+    *("application_run", "supervision", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

@@ -1579,20 +1579,28 @@ class FeedbackTask(_message.Message):
 
         BATCH_FIELD_NUMBER: _builtins.int
         SEGMENT_FIELD_NUMBER: _builtins.int
+        STREAM_FIELD_NUMBER: _builtins.int
         batch: _builtins.int
         segment: _builtins.int
         """its index in the batch's manifest"""
+        @_builtins.property
+        def stream(self) -> Global___EffectStream:
+            """the messages, if they are few or in a file"""
+
         def __init__(
             self,
             *,
             batch: _builtins.int = ...,
             segment: _builtins.int = ...,
+            stream: Global___EffectStream | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "stream", b"stream"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "segment", b"segment"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "batch", b"batch", "segment", b"segment", "stream", b"stream"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
+        _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
 
     @_typing.final
     class Ticks(_message.Message):

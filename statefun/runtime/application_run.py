@@ -20,6 +20,7 @@ from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
+from statefun.runtime.checkpoint.kept_files import OwnCommits
 from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
@@ -48,6 +49,7 @@ from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import driver_address, open_session, use_checkpoint
 from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.object_store_files import commits_of
 from statefun.runtime.staging import Staging
 
 logger = logging.getLogger("statefun")
@@ -73,11 +75,13 @@ class Run:
     def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
+        if checkpoint.kept is not None:
+            checkpoint.kept.own_commits = None  # of an earlier run
         self._settings = settings
         self._control = control
         self._figures = figures
         self._stopping = control.stopping
-        self.summary = Summary()
+        self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
@@ -166,6 +170,10 @@ class Run:
             publisher.run_as_tasks(session.sparkContext)
         with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():
             prepared.succession.check_start(self._commit_log.newest())
+            if settings.checkpoint.kept is not None:
+                settings.checkpoint.kept.own_commits = OwnCommits(
+                    publisher.run_id, prepared.newest, commits_of(publisher.run_id)
+                )
             functions = check_functions(
                 session, settings.checkpoint, self._definition.functions, settings.on_unregistered
             )

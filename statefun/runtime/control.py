@@ -41,7 +41,7 @@ class Control:
         self.is_draining = False
         """Whether the run reads no more records, and ends when everything is delivered and published."""
         self.restarts = 0
-        """How often a restart was ordered, and another run has begun."""
+        """How often another run has begun, since a restart was ordered or a worker was lost."""
         self._pauses: Pauses | None = None
         self._is_signalled = False
         self._lock = threading.Lock()

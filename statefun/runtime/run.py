@@ -21,17 +21,20 @@ from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import SETTINGS_PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
-from statefun.runtime.spark.signals import signals_interrupt
+from statefun.runtime.spark.signals import exit_code_of_interrupt, signals_interrupt
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
 from statefun.runtime.spark_internals.logs import silent_connections
 from statefun.runtime.spark_internals.versions import check_release
 from statefun.runtime.terminal.status_line import LogHandler, StatusLine
-from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.errors import ConfigurationError, DefinitionError, EngineError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions
 
 logger = logging.getLogger("statefun")
+
+_EX_CONFIG = 78
+"""The exit code for an error of the program or its settings, as in ``sysexits.h``: another start would meet it again."""
 
 
 def run(  # noqa: PLR0913 - every setting has a keyword
@@ -192,15 +195,22 @@ def _show(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
+    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``.
+
+    Raises:
+        SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
+    """
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
+        if isinstance(error, (ConfigurationError, DefinitionError)):
+            raise SystemExit(_EX_CONFIG)
     elif isinstance(error, KeyboardInterrupt):
         print(  # noqa: T201 - the program's last words
             "statefun: stopped; start again to continue from the last committed batch",
             file=sys.stderr,
         )
+        raise SystemExit(exit_code_of_interrupt())
     else:
         other_hook(kind, error, trace)
 

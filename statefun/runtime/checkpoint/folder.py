@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import attrs
 
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
+from statefun.runtime.checkpoint.kept_files import KeptFiles
 from statefun.runtime.checkpoint.local_files import LocalFiles, sync_path
 from statefun.runtime.checkpoint.object_store import SCHEMES, ObjectStoreFiles, object_store_at
 from statefun.sdk.errors import ConfigurationError
@@ -35,6 +36,8 @@ class Folder:
     pyarrow's."""
     _guard: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)
     """Called before each change of a file; it raises an error if this process may not change files any more."""
+    kept: KeptFiles | None = attrs.field(default=None, eq=False, repr=False)
+    """The permanent files that this process knows, if it owns the checkpoint in an object store."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -89,15 +92,15 @@ class Folder:
         if self.is_local:
             return Folder(f"{self.location}/{name}", self._guard)
         path, mark, query = self.location.partition("?")
-        return Folder(f"{path}/{name}{mark}{query}", self._guard)
+        return Folder(f"{path}/{name}{mark}{query}", self._guard, self.kept)
 
     def guarded(self, guard: Callable[[], None]) -> Folder:
-        """Return the same folder, which calls ``guard`` before each change of a file in it or below it.
+        """Return the same folder of an object store, as its owner uses it, which keeps permanent files.
 
-        ``guard`` raises an error if this process may not change files any more. Other processes, to which the folder
-        is sent, do not call it.
+        It calls ``guard`` before each change of a file in it or below it. ``guard`` raises an error if this process may
+        not change files any more. Other processes, to which the folder is sent, neither call it nor keep files.
         """
-        return Folder(self.location, guard)
+        return Folder(self.location, guard, KeptFiles())
 
     def check_owner(self) -> None:
         """Check that this process may change files; raise the error of the guard if it may not."""
@@ -125,6 +128,7 @@ class Folder:
     def __setstate__(self, location: str) -> None:
         object.__setattr__(self, "location", location)
         object.__setattr__(self, "_guard", None)
+        object.__setattr__(self, "kept", None)
 
     def names(self) -> list[str]:
         """Return the names of the files and folders directly inside; empty if the folder does not exist."""
@@ -154,6 +158,8 @@ class Folder:
     def has(self, name: str) -> bool:
         """Return whether a file or folder with this name exists in the folder; in an object store, a file."""
         files, path = self._files
+        if self.kept is not None and self.kept.has(f"{path}/{name}"):
+            return True
         return files.has(f"{path}/{name}")
 
     def open(self, name: str) -> BinaryIO:
@@ -164,6 +170,8 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return a file's content; raises FileNotFoundError."""
         files, path = self._files
+        if self.kept is not None:
+            return self.kept.read(f"{path}/{name}", files.read)
         return files.read(f"{path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
@@ -175,6 +183,8 @@ class Folder:
         self._may_change()
         files, path = self._files
         files.write(f"{path}/{name}", content)
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file in an object store if no file has this name; return whether it has this content now.
@@ -223,10 +233,14 @@ class Folder:
         """Delete a file, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", None)
         files.remove(f"{path}/{name}")
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.drop(path)
         files.remove_folder(path)

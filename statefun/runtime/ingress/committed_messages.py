@@ -11,7 +11,7 @@ from statefun.engine.wheel import PendingBuckets, due_tick
 from statefun.protocol.runtime_pb2 import EventTimes
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages, waits_for_delivery
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 
@@ -29,6 +29,8 @@ class CommittedMessages:
         self._newest_commit: int | None = None
         """The newest committed batch whose messages are tracked; None before the first call of :meth:`look`."""
         self._timers = PendingBuckets()
+        self._senders: set[int] = set()
+        """The batches that have sent messages; delivered batches are removed."""
         self._arriving: dict[int, set[int]] = {}
         """The buckets to which batches have sent messages, by batch; delivered batches are removed."""
         self._event_times: dict[int, EventTimes] = {}
@@ -84,6 +86,15 @@ class CommittedMessages:
                 self._timers.add(buckets)
         return self._timers.next_tick()
 
+    def senders(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
+        """Return the batches whose messages the micro-batch from ``start`` to ``end`` delivers, in order.
+
+        Afterwards, this object no longer tracks batches up to ``start``.
+        """
+        self.look()
+        self._senders = {batch for batch in self._senders if batch > start.batch}
+        return sorted(batch for batch in self._senders if batch <= end.batch)
+
     def due(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
         """Return the numbers of the buckets to which the micro-batch from ``start`` to ``end`` sends a tick.
 
@@ -105,8 +116,10 @@ class CommittedMessages:
         manifest = self._outbox.manifest(batch)
         if manifest is None:
             return
-        if has_messages(manifest) or manifest.HasField("event_times"):
+        if waits_for_delivery(manifest):
             self.newest = batch
+        if has_messages(manifest):
+            self._senders.add(batch)
         if manifest.HasField("event_times"):
             self._event_times[batch] = manifest.event_times
         buckets = timer_buckets(manifest)

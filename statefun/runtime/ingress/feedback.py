@@ -164,9 +164,9 @@ class FeedbackReader:
                 "restore the checkpoint from a copy"
             )
         tasks = FeedbackTasks()
-        for batch in [batch for batch in self._outbox.batches() if first <= batch <= last]:
+        for batch in self._committed.senders(before, latest):
             for segment, stream in message_streams(self._outbox, batch).items():
-                tasks.add_sent(batch, segment, stream.records)
+                tasks.add_sent(batch, segment, stream)
         for name, number in latest.inboxes.items():
             tasks.add_accepted(self._accepted(name, before.last_of(name), number))
         tasks.add_ticks(self._committed.due(before, latest), latest.tick)

@@ -83,7 +83,8 @@ class Publisher:
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._pauses = pauses
-        self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
+        is_known = checkpoint.is_local or checkpoint.kept is not None
+        self._poll = (_POLL_LOCAL if is_known else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1

@@ -11,7 +11,7 @@ from statefun.engine.wheel import date_of, due_tick
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, has_messages
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, is_marked, waits_for_delivery
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.spark_internals.configuration import RETAINED
@@ -58,10 +58,10 @@ class Retention:
 
     def published(self, manifest: Manifest) -> None:
         """Register a batch whose egress records are all published; delete it if it has nothing to deliver."""
-        if not (has_messages(manifest) or manifest.HasField("event_times")):
+        if not waits_for_delivery(manifest):
             self._outbox.remove(manifest.batch)
             return
-        if any(segment.egress for segment in manifest.segments):
+        if is_marked(manifest):
             self._outbox.mark_published(manifest.batch)
         heapq.heappush(self._undelivered, manifest.batch)
 

@@ -354,6 +354,7 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     files = Checkpoint(checkpoint)
     files.send(3, 2, 0, 60_000)
     files.send(4, 5)
+    files.commit(4)
     reader = FeedbackReader(files.folder, SystemClock())
 
     tasks = reader.tasks(offset(2), offset(4))
