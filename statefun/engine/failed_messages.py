@@ -12,9 +12,9 @@ from statefun.engine.program import Program
 from statefun.engine.rejections import rejected
 from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
-from statefun.sdk.context import token_in_use
 from statefun.sdk.errors import RecordError, ValueDecodeError
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.sent import token_in_use
 from statefun.sdk.stateful_function import StatefulFunction
 
 
