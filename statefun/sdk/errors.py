@@ -184,6 +184,12 @@ class UnexpectedValueError(InvocationError, RecordError):
     code = "SF307"
 
 
+class LateMessageError(InvocationError):
+    """A message has come after its window was closed."""
+
+    code = "SF309"
+
+
 class EndpointError(InvocationError):
     """A function behind an endpoint has failed, or has not answered."""
 
