@@ -35,6 +35,7 @@ ALLOWED = {
     },
     "serving.asgi": {"statefun.serving", "statefun.sdk"},
     "published": {"statefun"},
+    "windows": {"statefun.windows", "statefun.sdk", "attrs"},
     "remote": {
         "statefun.remote",
         "statefun.module",

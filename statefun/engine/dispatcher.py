@@ -82,7 +82,7 @@ class Dispatcher:
         self._has_times = bool(program.routes.event_times)
         self._clock = clock
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
-        self._sender = Sender(program, clock, sequence)
+        self._sender = Sender(program, clock, sequence, watermark)
         self._counts = counts or FailureCounts()
         failures = Failures(program.policies, clock, sequence, self._counts, self._names)
         self._failed = FailedMessages(program, failures, self._names)

@@ -11,8 +11,9 @@ from statefun.engine.invoker import Invoker
 from statefun.engine.renamed import PresentNames
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
-from statefun.sdk.context import DelayedMessage, PrepareMessage
+from statefun.sdk.context import PrepareMessage
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
+from statefun.sdk.sent import DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)

@@ -357,6 +357,7 @@ class DelayedMessage(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
+    IN_EVENT_TIME_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     target: _builtins.bytes
@@ -369,6 +370,8 @@ class DelayedMessage(_message.Message):
     """larger than those of what the same address sent before; or 0"""
     event_time: _builtins.int
     """that of the message's cause, in milliseconds since the epoch"""
+    in_event_time: _builtins.bool
+    """it is due when the watermark has come to its due time"""
     def __init__(
         self,
         *,
@@ -380,10 +383,11 @@ class DelayedMessage(_message.Message):
         trace: _builtins.str | None = ...,
         sequence: _builtins.int = ...,
         event_time: _builtins.int | None = ...,
+        in_event_time: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "event_time", b"event_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "caller", b"caller", "due", b"due", "event_time", b"event_time", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "caller", b"caller", "due", b"due", "event_time", b"event_time", "in_event_time", b"in_event_time", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__event_time: _TypeAlias = _typing.Literal["event_time"]  # noqa: Y015
     _WhichOneofArgType__event_time: _TypeAlias = _typing.Literal["_event_time", b"_event_time"]  # noqa: Y015
@@ -767,9 +771,12 @@ class CallResult(_message.Message):
         DELAY_FIELD_NUMBER: _builtins.int
         MESSAGE_FIELD_NUMBER: _builtins.int
         TOKEN_FIELD_NUMBER: _builtins.int
+        DUE_FIELD_NUMBER: _builtins.int
         delay: _builtins.int
         """microseconds"""
         token: _builtins.str
+        due: _builtins.int
+        """milliseconds of event time; missing: the delay counts"""
         @_builtins.property
         def message(self) -> Global___CallResult.Sent:
             """missing: a cancellation"""
@@ -780,12 +787,15 @@ class CallResult(_message.Message):
             delay: _builtins.int = ...,
             message: Global___CallResult.Sent | None = ...,
             token: _builtins.str = ...,
+            due: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_due", b"_due", "due", b"due", "message", b"message"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "message", b"message", "token", b"token"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_due", b"_due", "delay", b"delay", "due", b"due", "message", b"message", "token", b"token"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__due: _TypeAlias = _typing.Literal["due"]  # noqa: Y015
+        _WhichOneofArgType__due: _TypeAlias = _typing.Literal["_due", b"_due"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__due) -> _WhichOneofReturnType__due | None: ...
 
     @_typing.final
     class Record(_message.Message):

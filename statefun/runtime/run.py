@@ -44,6 +44,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     checkpoint_lock: str | None = None,
     trigger: timedelta | None = None,
     available_now: bool | None = None,
+    final_watermark: bool | None = None,
     records_per_batch: int | None = None,
     state_partitions: int | None = None,
     async_concurrency: int | None = None,
@@ -75,6 +76,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             driver: of two drivers on a checkpoint, each may lose or repeat effects of the other one.
         trigger: time between the starts of micro-batches; by default, each starts when the last one has ended.
         available_now: process the records that exist at the start, and return.
+        final_watermark: whether a run with ``available_now`` delivers all messages of ``send_at`` before it returns, as
+            no record of an earlier event time will come.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided from a checkpoint's first start on; as many
@@ -132,6 +135,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         checkpoint_lock=checkpoint_lock,
         trigger=trigger,
         available_now=available_now,
+        final_watermark=final_watermark,
         records_per_batch=records_per_batch,
         state_partitions=state_partitions,
         async_concurrency=async_concurrency,

@@ -115,6 +115,8 @@ class Settings:
     """The time between the starts of micro-batches; zero: each starts as soon as the last one has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to process the records that exist at the start, and then end."""
+    final_watermark: bool = attrs.field(metadata=_setting(_flag, default=False))
+    """Whether a run that ends by itself first delivers all messages of ``send_at``, and so closes all windows."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
     """The largest number of records that a micro-batch reads from each ingress."""
     state_partitions: int | None = attrs.field(metadata=_setting(_positive))

@@ -13,12 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from statefun.sdk.call_failures import failed_invocation, timeout_error
-from statefun.sdk.context import (
-    Context,
-    PrepareMessage,
-    Sent,
-    begin_message,
-)
+from statefun.sdk.context import Context, PrepareMessage, begin_message
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.failure import OnFailure
@@ -32,6 +27,7 @@ from statefun.sdk.invocation_batch import (
     Postponed,
 )
 from statefun.sdk.message import Message, ReceivedMessage
+from statefun.sdk.sent import Sent
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
@@ -183,7 +179,14 @@ class _Run:
 
     def _new_context(self) -> Context:
         batch = self._batch
-        return Context(batch.target, self._values, self._sent, self._prepare, batch.watermark)
+        return Context(
+            batch.target,
+            self._values,
+            self._sent,
+            self._prepare,
+            batch.watermark,
+            has_event_times=batch.times is not None,
+        )
 
     def leave_context(self) -> None:
         """Continue with a copy of the context, as a call that has timed out may still use the old context."""

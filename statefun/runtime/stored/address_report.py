@@ -14,7 +14,7 @@ from statefun.engine.buckets import RELEASED
 from statefun.engine.chunks import KEPT, chunk_key, is_own
 from statefun.engine.delays import delayed_messages, is_wake_up, released_tokens, token_of
 from statefun.engine.row import Row
-from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, tick_of
+from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, event_tick_of, tick_of
 from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -216,7 +216,8 @@ def _kept(state: CommittedState, keys: Iterable[bytes]) -> Iterator[bytes]:
 
 def _scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
     """Return the delayed messages in the buckets that the log of timers names, each with its token."""
-    buckets = TimerLog(state.checkpoint).load().due(tick_of(LATEST) + 1)
+    pending = TimerLog(state.checkpoint).load()
+    buckets = pending.due(tick_of(LATEST) + 1) + pending.due(event_tick_of(LATEST) + 1)
     found: list[tuple[Entry, str]] = []
     tokens: set[bytes] = set()
     for bucket in buckets:
