@@ -68,7 +68,9 @@ class CallRegister:
         self._asked: dict[str, Callable[[bool], None]] = {}
         """The answers to calls that wait until the micro-batch that they have left is staged, by their names."""
         self._ends: list[dict[str, CallLoss]] = []
-        """For each worker that has ended with calls, in order: the losses of these calls."""
+        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls."""
+        self._survived: dict[str, CallLoss] = {}
+        """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
@@ -104,7 +106,7 @@ class CallRegister:
             losses = {name: self._loss(name, has_ended=has_ended) for name in lost}
             for loss in losses.values():
                 self._lose(loss)
-            if losses and has_ended and not self._is_closed:
+            if has_ended and not self._is_closed:
                 self._ends.append(losses)
 
     def report(self, report: CallReport) -> None:
@@ -153,6 +155,14 @@ class CallRegister:
                 elif call.worker not in self._workers:
                     self._lose(self._loss(call.attempt, has_ended=True))
             self._begun &= self._detached.keys()
+            survived = [self._survived, *self._ends]
+            self._survived = {
+                name: loss
+                for losses in survived
+                for name, loss in losses.items()
+                if name in self._under_way
+            }
+            self._ends = []
             asked, self._asked = self._asked, {}
             for name, answer in asked.items():
                 answer(name in self._detached)
@@ -162,8 +172,8 @@ class CallRegister:
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
-                task. Then the losses of the first worker that has ended count in the next run: the other workers
-                may have ended because the query did.
+                task. Then losses count in the next run, but not those of workers that have ended after another one
+                in the last micro-batch: they may have ended because the query did.
         """
         with self._changed:
             self._is_closed = True
@@ -171,9 +181,9 @@ class CallRegister:
             if not self._under_way:
                 self._log.clear()
             elif has_failed:
-                unread = [losses for losses in self._ends if losses.keys() & self._under_way.keys()]
-                if unread:
-                    self._log.lose(unread[0], self._under_way)
+                losses = self._survived | (self._ends[0] if self._ends else {})
+                if losses:
+                    self._log.lose(losses, self._under_way)
 
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
