@@ -65,8 +65,8 @@ class CallRegister:
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
-        self._asked: dict[str, Callable[[bool], None]] = {}
-        """The answers to calls that wait until the micro-batch that they have left is staged, by their names."""
+        self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
+        """For each call that waits until the micro-batch that it has left is staged: its worker, and the answer."""
         self._ends: list[dict[str, CallLoss]] = []
         """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls."""
         self._survived: dict[str, CallLoss] = {}
@@ -102,6 +102,7 @@ class CallRegister:
         """
         with self._changed:
             self._workers.discard(worker)
+            self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
             losses = {name: self._loss(name, has_ended=has_ended) for name in lost}
             for loss in losses.values():
@@ -124,18 +125,19 @@ class CallRegister:
             else:
                 self._early[report.attempt] = report
 
-    def ask(self, attempt: str, answer: Callable[[bool], None]) -> None:
+    def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
         """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
 
         Args:
+            worker: the name of the worker that asks.
             attempt: the name of the call.
-            answer: is called once, maybe in another thread, unless the run ends before.
+            answer: is called once, maybe in another thread, unless the worker is disconnected or the run ends before.
         """
         with self._changed:
             if attempt in self._detached:
                 answer(True)
             else:
-                self._asked[attempt] = answer
+                self._asked[attempt] = worker, answer
 
     def staged(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Register the calls that go on after a micro-batch, once the micro-batch is staged and before its commit."""
@@ -164,7 +166,7 @@ class CallRegister:
             }
             self._ends = []
             asked, self._asked = self._asked, {}
-            for name, answer in asked.items():
+            for name, (_, answer) in asked.items():
                 answer(name in self._detached)
 
     def close(self, *, has_failed: bool = False) -> None:

@@ -326,13 +326,16 @@ def test_losses_stay_in_the_log_until_they_are_read(register: CallRegister, tmp_
 
 
 def test_a_call_that_asks_hears_whether_it_has_left_a_staged_batch(register: CallRegister) -> None:
-    """It may ask before and after; a call of a task that does not count is refused."""
+    """It may ask before and after; a call of a task that does not count is refused, and a lost worker hears nothing."""
     answers: dict[str, bool] = {}
-    register.ask("early", partial(answers.__setitem__, "early"))
-    register.ask("of a failed attempt", partial(answers.__setitem__, "of a failed attempt"))
+    register.ask("w", "early", partial(answers.__setitem__, "early"))
+    register.ask("w", "of a failed attempt", partial(answers.__setitem__, "of a failed attempt"))
+    register.connected("other")
+    register.ask("other", "gone", partial(answers.__setitem__, "gone"))
+    register.disconnected("other")
     before = dict(answers)
     register.staged(1, [outcome("early", "late")])
-    register.ask("late", partial(answers.__setitem__, "late"))
+    register.ask("w", "late", partial(answers.__setitem__, "late"))
 
     assert before == {}
     assert answers == {"early": True, "of a failed attempt": False, "late": True}
