@@ -64,7 +64,13 @@ def blames_anyway(
     calls: LeftCalls, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
 ) -> None:
     """Count each loss of a call, also if the call has only waited for its place."""
-    _lose(calls, group, function, CallLoss(attempt=loss.attempt, begun=True), reactions)
+    _lose(
+        calls,
+        group,
+        function,
+        CallLoss(attempt=loss.attempt, begun=True, ended=loss.ended),
+        reactions,
+    )
 
 
 def logs_nothing(log: CallLog, batch: int, calls: Addresses, under_way: Addresses) -> None:

@@ -65,10 +65,12 @@ class CallRegister:
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
-        self._asked: dict[str, Callable[[bool], None]] = {}
-        """The answers to calls that wait until the micro-batch that they have left is staged, by their names."""
+        self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
+        """For each call that waits until the micro-batch that it has left is staged: its worker, and the answer."""
         self._ends: list[dict[str, CallLoss]] = []
-        """For each worker that has ended with calls, in order: the losses of these calls."""
+        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls."""
+        self._survived: dict[str, CallLoss] = {}
+        """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
@@ -100,11 +102,12 @@ class CallRegister:
         """
         with self._changed:
             self._workers.discard(worker)
+            self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
             losses = {name: self._loss(name, has_ended=has_ended) for name in lost}
             for loss in losses.values():
                 self._lose(loss)
-            if losses and has_ended and not self._is_closed:
+            if has_ended and not self._is_closed:
                 self._ends.append(losses)
 
     def report(self, report: CallReport) -> None:
@@ -122,18 +125,19 @@ class CallRegister:
             else:
                 self._early[report.attempt] = report
 
-    def ask(self, attempt: str, answer: Callable[[bool], None]) -> None:
+    def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
         """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
 
         Args:
+            worker: the name of the worker that asks.
             attempt: the name of the call.
-            answer: is called once, maybe in another thread, unless the run ends before.
+            answer: is called once, maybe in another thread, unless the worker is disconnected or the run ends before.
         """
         with self._changed:
             if attempt in self._detached:
                 answer(True)
             else:
-                self._asked[attempt] = answer
+                self._asked[attempt] = worker, answer
 
     def staged(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Register the calls that go on after a micro-batch, once the micro-batch is staged and before its commit."""
@@ -153,8 +157,16 @@ class CallRegister:
                 elif call.worker not in self._workers:
                     self._lose(self._loss(call.attempt, has_ended=True))
             self._begun &= self._detached.keys()
+            survived = [self._survived, *self._ends]
+            self._survived = {
+                name: loss
+                for losses in survived
+                for name, loss in losses.items()
+                if name in self._under_way
+            }
+            self._ends = []
             asked, self._asked = self._asked, {}
-            for name, answer in asked.items():
+            for name, (_, answer) in asked.items():
                 answer(name in self._detached)
 
     def close(self, *, has_failed: bool = False) -> None:
@@ -162,8 +174,8 @@ class CallRegister:
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
-                task. Then the losses of the first worker that has ended count in the next run: the other workers
-                may have ended because the query did.
+                task. Then losses count in the next run, but not those of workers that have ended after another one
+                in the last micro-batch: they may have ended because the query did.
         """
         with self._changed:
             self._is_closed = True
@@ -171,9 +183,9 @@ class CallRegister:
             if not self._under_way:
                 self._log.clear()
             elif has_failed:
-                unread = [losses for losses in self._ends if losses.keys() & self._under_way.keys()]
-                if unread:
-                    self._log.lose(unread[0], self._under_way)
+                losses = self._survived | (self._ends[0] if self._ends else {})
+                if losses:
+                    self._log.lose(losses, self._under_way)
 
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""

@@ -89,15 +89,15 @@ class CallServer:
         """
         with self._lock:
             self._closed.set()
-            connections = [*self._connections.items()]
+            ended = [thread for each, thread in self._connections.items() if has_ended(each)]
         if has_failed:
             end = time.monotonic() + _LAST_REPORTS
-            for connection, thread in connections:
-                if has_ended(connection):
-                    thread.join(max(0.0, end - time.monotonic()))
+            for thread in ended:
+                thread.join(max(0.0, end - time.monotonic()))
         self._register.close(has_failed=has_failed)
-        for connection, _ in connections:
-            shut(connection)
+        with self._lock:
+            for connection in self._connections:
+                shut(connection)
 
     def _begin(self, run: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=run, name="statefun call reports", daemon=True)
@@ -137,7 +137,8 @@ class CallServer:
             while True:
                 report = CallReport.FromString(connection.recv_bytes(_MOST_REPORT_BYTES))
                 if report.waits:
-                    self._register.ask(report.attempt, partial(_answer, connection, report.attempt))
+                    answer = partial(_answer, connection, report.attempt)
+                    self._register.ask(worker, report.attempt, answer)
                 else:
                     self._register.report(report)
         except (EOFError, ConnectionResetError):
@@ -151,7 +152,7 @@ class CallServer:
                 error,
             )
         finally:
-            if worker:
+            if worker:  # after that, the register answers no more over this connection
                 self._register.disconnected(worker, has_ended=is_known_to_end)
             with self._lock:
                 del self._connections[connection]

@@ -269,6 +269,25 @@ def test_losses_count_over_runs_if_a_worker_has_ended_the_query(
     assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
 
 
+def test_nobody_is_blamed_for_a_worker_without_calls_that_ends_the_query(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """A plain function may be the reason; workers that end in earlier micro-batches are not."""
+    register.connected("idle")
+    register.connected("other")
+    register.staged(1, [outcome("a", worker="other"), outcome("b")])
+    register.disconnected("other")
+    register.staged(2, [])
+    register.disconnected("idle")
+    register.disconnected("w")
+    register.close(has_failed=True)
+
+    assert {each.attempt: each.ended for each in losses_of_next_run(tmp_path)} == {
+        "a": True,
+        "b": False,
+    }
+
+
 def test_losses_of_a_run_that_is_stopped_do_not_count_in_the_next_one(
     register: CallRegister, tmp_path: Path
 ) -> None:
@@ -285,6 +304,7 @@ def test_a_loss_that_was_read_is_not_reported_again(register: CallRegister, tmp_
     register.connected("other")
     register.staged(1, [outcome("a"), outcome("b", worker="other")])
     register.disconnected("w")
+    register.staged(2, [])
     register.forget(1)
     register.disconnected("other")
     register.close(has_failed=True)
@@ -306,13 +326,16 @@ def test_losses_stay_in_the_log_until_they_are_read(register: CallRegister, tmp_
 
 
 def test_a_call_that_asks_hears_whether_it_has_left_a_staged_batch(register: CallRegister) -> None:
-    """It may ask before and after; a call of a task that does not count is refused."""
+    """It may ask before and after; a call of a task that does not count is refused, and a lost worker hears nothing."""
     answers: dict[str, bool] = {}
-    register.ask("early", partial(answers.__setitem__, "early"))
-    register.ask("of a failed attempt", partial(answers.__setitem__, "of a failed attempt"))
+    register.ask("w", "early", partial(answers.__setitem__, "early"))
+    register.ask("w", "of a failed attempt", partial(answers.__setitem__, "of a failed attempt"))
+    register.connected("other")
+    register.ask("other", "gone", partial(answers.__setitem__, "gone"))
+    register.disconnected("other")
     before = dict(answers)
     register.staged(1, [outcome("early", "late")])
-    register.ask("late", partial(answers.__setitem__, "late"))
+    register.ask("w", "late", partial(answers.__setitem__, "late"))
 
     assert before == {}
     assert answers == {"early": True, "of a failed attempt": False, "late": True}
