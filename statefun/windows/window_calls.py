@@ -20,7 +20,7 @@ from statefun.sdk.message import Message
 from statefun.sdk.times import from_epoch_millis, in_milliseconds, to_epoch_millis
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
-from statefun.windows.window_context import WindowContext, in_window
+from statefun.windows.window_context import WindowContext, WindowContexts, move_to
 from statefun.windows.window_kinds import Session, WindowKind
 from statefun.windows.window_state import OpenWindow, OpenWindows, WindowValues
 
@@ -43,11 +43,12 @@ class WindowCalls:
             raise AssertionError("a handler of windows has a state")
         functools.update_wrapper(self, handler.fun, updated=())
         self._decoder = Decoder((handler,))
-        self._kind = kind
+        self._windows = kind.assigner()
         self._grace = in_milliseconds(kind.grace)
         self._is_session = isinstance(kind, Session)
         self._time = time
         self._open = OpenWindows()
+        self._contexts = WindowContexts()
         self._states = WindowValues(handler.state)
         self.close: Callable[[Any, Any], Any] | None = None
         """Called with the context and the window when a window closes."""
@@ -63,25 +64,29 @@ class WindowCalls:
             self._wake_up(context, values)
             return
         handler, value = self._decoder.decoded(message)
-        time = self._time_of(context, value)
+        time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
+        if time is None:
+            time = self._time_of(context, value)
         closed = []
-        windows = self._kind.windows(time)
+        windows = self._windows(time)
+        call = self._contexts.of(context)
         for start, end in windows:
             window = self._opened(context, values, start, end)
             if window is None:
-                closed.append(in_window(context, start, end, end + self._grace))
+                closed.append((start, end))
                 continue
-            state = self._states.read(values, window.key)
-            call = in_window(context, window.start, window.end, window.end + self._grace)
+            key, start_, end_, _ = window
+            state = self._states.read(values, key)
+            move_to(call, start_, end_, end_ + self._grace)
             handler.fun(call, value, state)
             if self.update is not None:
                 self.update(call, state)
-            self._states.store(state, values, window.key)
+            self._states.store(state, values, key)
         if closed:
-            self._is_late(closed, value, is_lost=len(closed) == len(windows))
+            self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
 
     def _time_of(self, context: Context, value: Any) -> int:
-        time = context.event_time if self._time is None else self._time(value)
+        time = None if self._time is None else self._time(value)
         if time is None:
             raise FunctionError(
                 f"function {context.address.typename} at address {context.address}: the message has no event time, so it "
@@ -100,10 +105,11 @@ class WindowCalls:
         opened = self._open.read(values)
         if self._is_session:
             return self._session(context, values, opened, OpenWindow(start, start, end, 0))
-        if self._is_closed(context, end):
+        watermark = context._watermark  # noqa: SLF001 - as above
+        if watermark is not None and watermark >= end + self._grace:
             return None
         for each in opened:
-            if each.key == start:
+            if each[0] == start:  # its key
                 return each
         window = self._scheduled(context, opened, OpenWindow(start, start, end, 0))
         self._open.write(values, (*opened, window))
@@ -146,16 +152,18 @@ class WindowCalls:
         watermark = context._watermark  # noqa: SLF001 - a datetime takes long to make
         return watermark is not None and watermark >= end + self._grace
 
-    def _is_late(self, closed: Sequence[WindowContext], value: Any, *, is_lost: bool) -> None:
+    def _is_late(
+        self, call: WindowContext, closed: Sequence[tuple[int, int]], value: Any, *, is_lost: bool
+    ) -> None:
         """Call the handler for late messages, or raise an error for one that no window counts."""
-        if self.late is not None:
-            for each in closed:
-                self.late(each, value)
-        elif is_lost:
-            last = closed[-1]
-            window, address = last.window, last.address
+        for start, end in closed:
+            move_to(call, start, end, end + self._grace)
+            if self.late is not None:
+                self.late(call, value)
+        if self.late is None and is_lost:
+            window, address = call.window, call.address
             raise LateMessageError(
-                f"function {address.typename} at address {address}: a message is late by {last.lateness}: "
+                f"function {address.typename} at address {address}: a message is late by {call.lateness}: "
                 f"its window from {window.start.isoformat()} to {window.end.isoformat()} is closed"
             )
 
@@ -169,7 +177,9 @@ class WindowCalls:
             if closes <= now:
                 state = self._states.read(values, window.key)
                 if self.close is not None:
-                    self.close(in_window(context, window.start, window.end, closes), state)
+                    call = self._contexts.of(context)
+                    move_to(call, window.start, window.end, closes)
+                    self.close(call, state)
                 self._states.delete(values, window.key)
             else:
                 rest.append(window)
@@ -195,6 +205,4 @@ class WindowCalls:
 class Decoder(Handlers):
     """Decodes the messages of a function with windows."""
 
-    def decoded(self, message: Message) -> tuple[Handler, Any]:
-        """Return the handler of a message, and its decoded value."""
-        return self._decoded(message)
+    decoded = Handlers._decoded  # noqa: SLF001 - its class is the base

@@ -49,17 +49,42 @@ class WindowContext(Context):
 _SLOTS = tuple(Context.__slots__)
 
 
-def in_window(context: Context, start: int, end: int, closes: int) -> WindowContext:
-    """Return the context of a call for a window.
+class WindowContexts:
+    """Makes the contexts of calls for windows; the messages of one invocation batch share one, as usual."""
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._made: WindowContext | None = None
+
+    def __reduce__(self) -> tuple[type[WindowContexts], tuple[()]]:
+        return WindowContexts, ()
+
+    def of(self, context: Context) -> WindowContext:
+        """Return the context of a function's call as one that can be moved to windows by :func:`move_to`."""
+        made = self._made
+        if made is None or context is not self._context:
+            made = self._made = object.__new__(WindowContext)
+            self._context = context
+            for name in _SLOTS:
+                setattr(made, name, getattr(context, name))
+        else:
+            # What differs between the messages of a batch.
+            made._event_time = context._event_time  # noqa: SLF001 - no part of the API
+            made._message = context._message  # noqa: SLF001 - as above
+            made._trace = context._trace  # noqa: SLF001 - as above
+            made.caller = context.caller
+        return made
+
+
+def move_to(context: WindowContext, start: int, end: int, closes: int) -> None:
+    """Move a context to a window.
 
     Args:
-        context: the context of the call of the function.
+        context: the context.
         start: the start of the window, in milliseconds since the epoch.
         end: its end.
         closes: the watermark at which it closes.
     """
-    made = object.__new__(WindowContext)
-    for name in _SLOTS:
-        setattr(made, name, getattr(context, name))
-    made._start, made._end, made._closes = start, end, closes
-    return made
+    context._start = start  # noqa: SLF001 - no part of the API
+    context._end = end  # noqa: SLF001 - as above
+    context._closes = closes  # noqa: SLF001 - as above

@@ -6,7 +6,7 @@ A window includes its start, and excludes its end. Times are in milliseconds sin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,9 @@ import attrs
 
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.times import in_milliseconds
+
+Assign = Callable[[int], Sequence[tuple[int, int]]]
+"""Returns the start and end of each window that an event time belongs to."""
 
 _NOTHING = timedelta(0)
 _MOST_PANES = 1000
@@ -55,11 +58,15 @@ class Tumbling:
     offset: timedelta = attrs.field(default=_NOTHING, validator=_not_negative, kw_only=True)
     """By how much the starts of windows are after multiples of the size since 1970 in UTC, such as for time zones."""
 
-    def windows(self, time: int) -> Sequence[tuple[int, int]]:
-        """Return the start and end of each window that an event time belongs to."""
-        size = in_milliseconds(self.size)
-        start = time - (time - in_milliseconds(self.offset)) % size
-        return ((start, start + size),)
+    def assigner(self) -> Assign:
+        """Return a function that finds the window of an event time."""
+        size, offset = in_milliseconds(self.size), in_milliseconds(self.offset)
+
+        def windows(time: int) -> Sequence[tuple[int, int]]:
+            start = time - (time - offset) % size
+            return ((start, start + size),)
+
+        return windows
 
 
 @attrs.frozen
@@ -69,7 +76,7 @@ class Hopping:
     A record belongs to ``size / every`` windows, and changes the state of each of them.
 
     >>> hopping = Hopping(timedelta(hours=1), every=timedelta(minutes=5))
-    >>> len(hopping.windows(0))
+    >>> len(hopping.assigner()(0))
     12
 
     Raises:
@@ -93,13 +100,18 @@ class Hopping:
                 f"long: its size is {self.size}, and every is {self.every}"
             )
 
-    def windows(self, time: int) -> Sequence[tuple[int, int]]:
-        """Return the start and end of each window that an event time belongs to, in order."""
+    def assigner(self) -> Assign:
+        """Return a function that finds the windows of an event time, in order."""
         size, every = in_milliseconds(self.size), in_milliseconds(self.every)
-        last = time - (time - in_milliseconds(self.offset)) % every
-        count = -(-(size - (time - last)) // every)
-        starts = range(last - (count - 1) * every, last + 1, every)
-        return tuple((start, start + size) for start in starts)
+        offset = in_milliseconds(self.offset)
+
+        def windows(time: int) -> Sequence[tuple[int, int]]:
+            last = time - (time - offset) % every
+            count = -(-(size - (time - last)) // every)
+            starts = range(last - (count - 1) * every, last + 1, every)
+            return [(start, start + size) for start in starts]
+
+        return windows
 
 
 @attrs.frozen
@@ -109,7 +121,7 @@ class Session:
     Records of one key belong together if the time between two of them is less than ``gap``. A record between two
     sessions joins them: the method ``merge`` of the window's class adds the later session to the earlier one.
 
-    >>> Session(gap=timedelta(minutes=30)).windows(0)
+    >>> Session(gap=timedelta(minutes=30)).assigner()(0)
     ((0, 1800000),)
 
     Raises:
@@ -121,9 +133,10 @@ class Session:
     grace: timedelta = attrs.field(default=_NOTHING, validator=_not_negative, kw_only=True)
     """How far the watermark passes the end of a session before the session closes."""
 
-    def windows(self, time: int) -> Sequence[tuple[int, int]]:
-        """Return the session that an event time makes alone."""
-        return ((time, time + in_milliseconds(self.gap)),)
+    def assigner(self) -> Assign:
+        """Return a function that makes a session of an event time alone."""
+        gap = in_milliseconds(self.gap)
+        return lambda time: ((time, time + gap),)
 
 
 WindowKind = Tumbling | Hopping | Session

@@ -8,7 +8,7 @@ Each value of a window is a value of the address; its name is that of the value 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from statefun.sdk.state import State, attached, state_specs, write_changes
@@ -17,6 +17,8 @@ from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import UNSET, Values
 
 _ENTRY = struct.Struct("<4q")
+_MOST_NAMES = 1000
+"""Of how many windows the names of values are kept in memory."""
 
 
 class Window(State):
@@ -100,29 +102,37 @@ class WindowValues:
     def __init__(self, class_: type[State]) -> None:
         self._class = class_
         self._specs = {spec.name: spec for spec in state_specs(class_)}
+        self._names: dict[int, dict[str, str]] = {}
+        """By key of some windows: the names under which their values are stored, by the names of the values."""
 
     def read(self, values: Values, key: int) -> State:
         """Return the state of a window, given the values of its address; changes must be stored with :meth:`store`."""
+        changed, before = values.changed, values.stored
         stored: dict[str, TypedValue] = {}
-        for name in self._specs:
-            current = values.current(f"{name}@{key}")
-            if current is not None and current is not UNSET:
+        for name, full in self._stored_names(key).items():
+            current = changed[full] if full in changed else before.get(full)
+            if current is not None:
                 stored[name] = current
         return attached(self._class, Values(self._specs, stored))
 
-    @staticmethod
-    def store(window: State, values: Values, key: int) -> None:
+    def store(self, window: State, values: Values, key: int) -> None:
         """Store the changes of a window in the values of its address."""
         write_changes(window)
+        changed, names = values.changed, self._stored_names(key)
         for name, change in window.__statefun_values__.changed.items():
-            values.changed[f"{name}@{key}"] = change
+            changed[names[name]] = change
 
     def delete(self, values: Values, key: int) -> None:
         """Delete the values of a window."""
-        for name in self._names(key):
+        for name in self._stored_names(key).values():
             current = values.current(name)
             if current is not None and current is not UNSET:
                 values.changed[name] = None
 
-    def _names(self, key: int) -> Iterator[str]:
-        return (f"{name}@{key}" for name in self._specs)
+    def _stored_names(self, key: int) -> dict[str, str]:
+        names = self._names.get(key)
+        if names is None:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            names = self._names[key] = {name: f"{name}@{key}" for name in self._specs}
+        return names

@@ -71,10 +71,11 @@ class EventWatch:
         if self._first is None:
             self._first = newest
         if newest > self._batch:
-            self._batch, self._read = newest, self._positions(newest)
+            read = self._positions(newest)
             # Spark gives a bounded run all records that it has found at the start, as fast as it may: a micro-batch
             # without any comes after the last one.
-            self._is_over = newest > self._first and self._read == self._positions(newest - 1)
+            self._is_over = newest > self._first and bool(read) and read == self._read
+            self._batch, self._read = newest, read
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
