@@ -35,6 +35,7 @@ MODULES = (
     "statefun.engine.sending",
     "statefun.engine.sinks",
     "statefun.runtime.dispatch.arrow_path",
+    "statefun.runtime.dispatch.evaluation",
     "statefun.runtime.spark_internals.pickled_state",
     "statefun.runtime.spark_internals.state_batches",
     "statefun.sdk.context",
