@@ -37,10 +37,11 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
     """
     try:
         if type(type_) is SimpleType:  # it saves a call in Python
-            content: Any = type_.serialize_fn(value)
+            serialize: Any = type_.serialize_fn  # the user's, which may return anything
         else:
-            serializer: Any = type_.serializer()  # the user's, which may return anything
-            content = serializer.serialize(value)
+            serializer: Any = type_.serializer()  # the user's as well
+            serialize = serializer.serialize
+        content = serialize(value)
         if not isinstance(content, bytes):
             raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
     except Exception as error:  # noqa: BLE001 - as below, it may be left out
