@@ -67,6 +67,8 @@ class ImmediateMessages:
             return False
         if stays:
             values.immediate_count += 1
+            if values.immediate is None:
+                values.immediate = deque()
             values.immediate.append(row)
         return stays
 
@@ -76,9 +78,10 @@ class ImmediateMessages:
         None: there are no immediate messages, or the address gets further rows, which come first.
         """
         values = group.values
-        messages, sender = values.immediate, address_of(group.key)
+        messages = values.immediate
         if not (group.last and messages):
             return None
+        sender = address_of(group.key)
         key = messages[0].target
         invocations = []
         times: list[int | None] = []

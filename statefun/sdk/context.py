@@ -8,10 +8,18 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+from mypy_extensions import mypyc_attr
+
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.encoding import check_value
-from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
+from statefun.sdk.errors import (
+    DefinitionError,
+    FunctionError,
+    InvocationError,
+    StatefunError,
+    caused,
+)
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
@@ -33,6 +41,7 @@ function or the egress does not exist.
 """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Context:
     """The first argument of a function: its address, its values, and ways to send messages.
 
@@ -114,12 +123,7 @@ class Context:
     @overload
     def send(self, message: Address, value: Any, value_type: Type[Any] | None = None) -> None: ...
 
-    def send(
-        self,
-        message: Message | EgressMessage | Address,
-        value: Any = None,
-        value_type: Type[Any] | None = None,
-    ) -> None:
+    def send(self, message: Any, value: Any = None, value_type: Any = None) -> None:
         """Send a message to a function, or a record to an egress.
 
         Args:
@@ -184,11 +188,11 @@ class Context:
 
     def send_after(
         self,
-        duration: timedelta,
-        message: Message | Address,
+        duration: Any,
+        message: Any,
         value: Any = None,
-        cancellation_token: str | None = "",
-        value_type: Type[Any] | None = None,
+        cancellation_token: Any = "",
+        value_type: Any = None,
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
@@ -317,7 +321,13 @@ class Context:
         check_value(message.typed_value)
         return self._ready(message), token
 
-    def cancel_delayed_message(self, cancellation_token: str) -> None:
+    @overload
+    def cancel_delayed_message(self, cancellation_token: str, /) -> None: ...
+
+    @overload
+    def cancel_delayed_message(self, *, cancellation_token: str) -> None: ...
+
+    def cancel_delayed_message(self, cancellation_token: Any) -> None:
         """Cancel the delayed message that an address with this id sent with ``cancellation_token``.
 
         The message is never delivered if it is cancelled before it is due. A message that is already
@@ -342,9 +352,8 @@ class Context:
             except StatefunError as error:
                 kind = type(error) if isinstance(error, InvocationError) else FunctionError
                 address = self.address
-                raise kind(
-                    f"function {address.typename} at address {address}: {error.message}"
-                ) from error
+                text = f"function {address.typename} at address {address}: {error.message}"
+                raise caused(kind(text), error) from error
         if message is None:
             return None
         if self._trace is not None:

@@ -75,7 +75,7 @@ class BatchEffects:
     def take(self, effects: Effects) -> None:
         """Move the effects that the engine has collected to this object."""
         released = []
-        for row in (row for piece in effects.messages.take() for row in piece):
+        for row in (row for piece in effects.messages.take() for row in zip(*piece, strict=True)):
             message = MessageRow(*row)
             if message.typename == RELEASED:
                 entry = DelayedMessage.FromString(message.value or b"")
@@ -89,7 +89,11 @@ class BatchEffects:
             self.messages.append(message)
         self.released += [message for _, message in sorted(released, key=lambda each: each[0])]
         for egress, rows in effects.egress.items():
-            self.records += [(egress, EgressRecord(*row)) for piece in rows.take() for row in piece]
+            self.records += [
+                (egress, EgressRecord(*row))
+                for piece in rows.take()
+                for row in zip(*piece, strict=True)
+            ]
 
 
 class _Invoker(Invoker):

@@ -261,8 +261,8 @@ def test_a_dead_letter_says_since_when_its_call_went_on(*, is_lost: bool) -> Non
         row = lost if is_lost else (RESULT, report.result or b"")
         values, _ = dispatch(functions, runner, [row], values.encoded(), effects=effects)
 
-    [[letter]] = effects.egress[str(OUT.id)].take()
-    headers = dict(letter[3])
+    [(_, _, _, [headers_of_letter], *_)] = effects.egress[str(OUT.id)].take()
+    headers = dict(headers_of_letter)
     assert headers["statefun-long-call-since"] == b"%d" % since
 
 

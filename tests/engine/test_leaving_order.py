@@ -159,7 +159,7 @@ class Task:
                 state = group.values.encoded() if group.values.changed else self.states.get(key)
                 self.states[key] = state or b""
         self.skipped += dispatcher.summary().skipped
-        return [Row(*row) for piece in effects.messages.take() for row in piece]
+        return [Row(*row) for piece in effects.messages.take() for row in zip(*piece, strict=True)]
 
     def run_all(self, *rows: MessageRow) -> None:
         """Run micro-batches until there are no messages and reports any more."""

@@ -309,7 +309,9 @@ class Runtime:
     def _collect(self, effects: Effects) -> None:
         stored = self.stored
         stored.buckets |= effects.buckets
-        for row in (Row(*row) for piece in effects.messages.take() for row in piece):
+        for row in (
+            Row(*row) for piece in effects.messages.take() for row in zip(*piece, strict=True)
+        ):
             if row.typename == RELEASED:
                 entry = DelayedMessage.FromString(row.value)
                 inner = Row(row.target, row.caller, entry.typename, entry.value)
@@ -317,7 +319,7 @@ class Runtime:
             else:
                 stored.rows.append((row, None, 0))
         for rows in effects.egress.values():
-            for record in (record for piece in rows.take() for record in piece):
+            for record in (record for piece in rows.take() for record in zip(*piece, strict=True)):
                 target, caller, number, actions = json.loads(record[2])
                 stored.handled.append(Handled(target, caller, number, tuple(actions)))
 

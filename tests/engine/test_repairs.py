@@ -132,7 +132,7 @@ def test_a_value_that_expires_gets_a_wake_up() -> None:
 
     assert [each.expires for each in state.values] == [expires]
     assert state.wake >= expires
-    assert [row[2] for piece in effects.messages.take() for row in piece] == [DELAYED]
+    assert [typename for piece in effects.messages.take() for typename in piece[2]] == [DELAYED]
 
 
 def test_setting_a_value_again_keeps_or_removes_its_expiry() -> None:

@@ -31,7 +31,8 @@ from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.operator import Evaluation, Operator
+from statefun.runtime.dispatch.evaluation import Evaluation
+from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import FeedbackReader

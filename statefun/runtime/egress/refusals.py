@@ -29,9 +29,9 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import RecordCounter
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
-from statefun.sdk.egress import topic_problem
 from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.kafka_parts import topic_problem
 
 _ANSWER = timedelta(seconds=10)
 """How long a cluster may take to list its topics."""

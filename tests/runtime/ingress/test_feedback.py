@@ -304,7 +304,7 @@ def test_messages_of_an_earlier_version_have_no_event_time(checkpoint: Path) -> 
     """A checkpoint may hold messages that were written before there was event time."""
     files = Checkpoint(checkpoint)
     earlier = pa.schema([field for field in MESSAGE_SCHEMA if field.name != "event_time"])
-    content = arrow_stream([[(b"x\0t/to", b"y\0t/from", "t/v", b"0", None)]], earlier)
+    content = arrow_stream([[[b"x\0t/to"], [b"y\0t/from"], ["t/v"], [b"0"], [None]]], earlier)
     segment = Segment(messages=effect_stream(content, 1))
     files.outbox.stage(Manifest(batch=0, segments=[segment]))
     files.commit(0)
