@@ -36,21 +36,21 @@ class AllClicks(State):
 
 
 @functions.bind("benchmark/plain")
-def plain(_: Context, text: str, clicks: AllClicks) -> None:
+def plain(ctx: Context, text: str, clicks: AllClicks) -> None:  # noqa: ARG001 - as handlers are
     """Count and sum."""
     clicks.count += 1
     clicks.characters += len(text)
 
 
 @windowed("benchmark/tumbling", Tumbling(MINUTE), functions=functions)
-def tumbling(_: WindowContext, text: str, clicks: Clicks) -> None:
+def tumbling(ctx: WindowContext, text: str, clicks: Clicks) -> None:  # noqa: ARG001 - as handlers are
     """Count and sum by minute."""
     clicks.count += 1
     clicks.characters += len(text)
 
 
 @windowed("benchmark/hopping", Hopping(3 * MINUTE, every=MINUTE), functions=functions)
-def hopping(_: WindowContext, text: str, clicks: Clicks) -> None:
+def hopping(ctx: WindowContext, text: str, clicks: Clicks) -> None:  # noqa: ARG001 - as handlers are
     """Count and sum by three minutes, each minute."""
     clicks.count += 1
     clicks.characters += len(text)

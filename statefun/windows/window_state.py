@@ -61,7 +61,7 @@ def _decoded(content: bytes) -> tuple[OpenWindow, ...]:
 _TYPE: SimpleType[tuple[OpenWindow, ...]] = SimpleType.simple_immutable_type_from(
     "io.statefun.python/windows", _encoded, _decoded
 )
-OPEN = ValueSpec("windows", _TYPE)
+OPEN_WINDOWS = ValueSpec("windows", _TYPE)
 """The value of an address that lists its open windows."""
 
 
@@ -77,7 +77,7 @@ class OpenWindows:
 
     def read(self, values: Values) -> tuple[OpenWindow, ...]:
         """Return the open windows of an address, in the order in which they were opened."""
-        current = values.current(OPEN.name)
+        current = values.current(OPEN_WINDOWS.name)
         if current is not self._value:
             self._windows = () if current is None or current is UNSET else _decoded(current.value)
             self._value = current
@@ -87,9 +87,9 @@ class OpenWindows:
         """Store the open windows of an address."""
         rest = tuple(windows)
         if rest:
-            values.write(OPEN.name, rest)
+            values.write(OPEN_WINDOWS.name, rest)
         else:
-            values.delete(OPEN.name)
+            values.delete(OPEN_WINDOWS.name)
 
 
 class WindowValues:

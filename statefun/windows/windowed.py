@@ -18,7 +18,7 @@ from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext
 from statefun.windows.window_kinds import Session, WindowKind
-from statefun.windows.window_state import OPEN, Window
+from statefun.windows.window_state import OPEN_WINDOWS, Window
 
 V = TypeVar("V")
 W = TypeVar("W", bound=Window)
@@ -104,7 +104,11 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
                 raise placed from None
         else:
             functions.bind(
-                typename, [OPEN], on_failure=on_failure, timeout=timeout, renamed_from=renamed_from
+                typename,
+                [OPEN_WINDOWS],
+                on_failure=on_failure,
+                timeout=timeout,
+                renamed_from=renamed_from,
             )(cast("Any", calls))
             registered = functions.find(typename.strip())
             if registered is not None and registered.fun is calls:

@@ -96,7 +96,10 @@ def test_windows_equal_pandas(kafka: KafkaHarness, tmp_path: Path) -> None:
     module = kafka.module({topic: ["test/sums"]}, semantic="exactly-once").replace(
         "valueType: io.statefun.types/string", "valueFormat: {type: text}"
     )
-    settings: dict[str, object] = {"checkpoint": str(tmp_path / "checkpoint")}
+    settings: dict[str, object] = {
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "kafka_timeout": "60s",
+    }
 
     def write(event_time: str, **further: object) -> None:
         text = module.replace("  topics:\n", f"  eventTime: {event_time}\n  topics:\n", 1)
