@@ -171,7 +171,7 @@ class Chart:
         """Return the documents of a release, with other values than the chart's."""
         given = yaml.safe_load((CHART / "values.yaml").read_text()) | values
         files = sorted((CHART / "templates").iterdir())
-        command = [self.renderer, json.dumps(given), "greeter", *files]
+        command = [str(self.renderer), json.dumps(given), "greeter", *map(str, files)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return documents(done.stdout)

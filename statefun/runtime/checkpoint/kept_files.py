@@ -19,6 +19,8 @@ import attrs
 
 _PERMANENT = re.compile(r"(?:^|/)(?:metadata|(?:offsets|commits)/\d+|outbox/\d+/manifest-\w+)$")
 """The paths of files that never change once they exist."""
+_SPARKS = re.compile(r"(?:^|/)(?:metadata|(?:offsets|commits)/\d+)$")
+"""The paths of those that Spark writes, and may write again after this process has deleted them."""
 _MOST_BYTES = 32 * 1024 * 1024
 _MOST_FILES = 1000
 _ASK = timedelta(seconds=1)
@@ -104,6 +106,8 @@ class KeptFiles:
             return
         with self._lock:
             self._forget(path)
+            if content is None and _SPARKS.search(path) is not None:
+                return
             self._contents[path] = content
             self._size += len(content or b"")
             while self._size > self._most or len(self._contents) > _MOST_FILES:

@@ -33,20 +33,24 @@ def test_permanent_files_are_read_once() -> None:
 
 
 def test_deleted_files_are_missing_until_they_are_written_again() -> None:
-    """Nobody else deletes them or writes them again; a folder's files are asked for again."""
-    kept = KeptFiles()
+    """Nobody else writes a manifest again, but Spark its logs; a folder's files are asked for again."""
+    kept, manifest = KeptFiles(), "c/outbox/7/manifest-ab"
+    kept.keep(manifest, b"7")
+    kept.keep(manifest, None)
+    with pytest.raises(FileNotFoundError):
+        kept.read(manifest, lambda _: b"of the store")
+    assert not kept.has(manifest)
+    kept.keep(manifest, b"8")
+    assert kept.read(manifest, lambda _: b"of the store") == b"8"
+
     kept.keep("c/offsets/7", b"7")
     kept.keep("c/offsets/7", None)
-    with pytest.raises(FileNotFoundError):
-        kept.read("c/offsets/7", lambda _: b"of the store")
-    assert not kept.has("c/offsets/7")
-    kept.keep("c/offsets/7", b"8")
-    assert kept.read("c/offsets/7", lambda _: b"of the store") == b"8"
+    assert kept.read("c/offsets/7", lambda _: b"of Spark") == b"of Spark"
 
-    kept.drop("c/offset")
-    assert kept.has("c/offsets/7")
+    kept.drop("c/out")
+    assert kept.has(manifest)
     kept.drop("c")
-    assert kept.read("c/offsets/7", lambda _: b"of the store") == b"of the store"
+    assert kept.read(manifest, lambda _: b"of the store") == b"of the store"
 
 
 def test_only_so_much_is_kept() -> None:
