@@ -2,8 +2,9 @@
 """The parts of the driver, through as many micro-batches, without Spark, Kafka, and waits.
 
 One process runs the real feedback source, dispatcher, outbox, publisher, retention, wheel, playground
-store and file egress, in memory where there is a file system for it. It counts the blocks of Python's
-heap exactly, so that an object that is kept in every hundredth micro-batch shows.
+store, file egress, sources of files and of Kinesis, and client of an endpoint, in memory where there is a
+file system for it. It counts the blocks of Python's heap exactly, so that an object that is kept in every
+hundredth micro-batch shows.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, cast
 from local_servers import free_port
 
 from endurance.sampling import folder_figures, process_figures
+from endurance.sources import Outside
 from endurance.verdict import LIMITS, Series, Verdict, verdict
 from statefun import (
     Context,
@@ -51,6 +53,7 @@ from statefun.engine.sinks import sinks_of
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
@@ -139,15 +142,19 @@ class Driver:
         folder: for everything.
         module: with the egresses.
         store: of the playground.
+        outside: what is read, and an endpoint.
     """
 
-    def __init__(self, folder: Path, module: Module, store: PlaygroundStore) -> None:
+    def __init__(
+        self, folder: Path, module: Module, store: PlaygroundStore, outside: Outside
+    ) -> None:
         self._checkpoint = Folder.at(folder / "checkpoint")
         self._checkpoint.write("metadata", b'{"id":"parts"}')
         self._out = folder / "out"
         self._store = store
+        self._outside = outside
         self._clock = _Clock()
-        self._program = Program(functions(), sinks_of(module))
+        self._program = Program(with_endpoints(functions(), module), sinks_of(module))
         self._outbox = Outbox(self._checkpoint)
         self._reader = FeedbackReader(
             self._checkpoint, self._clock, {PLAYGROUND_INBOX: PlaygroundInbox(store)}
@@ -174,6 +181,9 @@ class Driver:
         self._clock.time += in_milliseconds(STEP)
         self._succession.check(batch)
         self._store.post(b"%d\0parts/f" % batch, StringType.typename, _encoded(str(batch)))
+        for text in self._outside.look(batch):
+            target = f"{text[-1]}\0served.parts/f".encode()
+            self._store.post(target, StringType.typename, _encoded(text))
         end = self._reader.latest_offset(self._start)
         self._log("offsets", batch, f"v1\n{{}}\n{json.dumps(end)}")
         effects = Effects()
@@ -190,6 +200,7 @@ class Driver:
             self._states.pop(group.key, None)
             if stored is not None:
                 self._states[group.key] = stored
+        dispatcher.summary()
         segments = [_segment(effects)] if effects else []
         self._outbox.stage(
             Manifest(batch=batch, query_id="parts", run_id="run", segments=segments, lanes=1)
@@ -209,6 +220,7 @@ class Driver:
             "driver blocks": sys.getallocatedblocks(),
             "state addresses": len(self._states),
             **{f"driver {what}": value for what, value in process_figures("self").items()},
+            **self._outside.figures(),
             **{
                 f"checkpoint {what}": value
                 for what, value in folder_figures(Path(self._checkpoint.location)).items()
@@ -278,13 +290,14 @@ def drive(batches: int, show: Callable[[str], None] = lambda _: None) -> Sequenc
         folder = Path(name)
         (folder / "checkpoint").mkdir()
         (folder / "out").mkdir()
-        module = parse_module(
-            MODULE.format(folder=folder, port=free_port()), str(folder / "module.yaml")
-        )
+        outside = Outside(folder / "outside")
+        text = MODULE.format(folder=folder, port=free_port()) + outside.endpoint
+        module = parse_module(text, str(folder / "module.yaml"))
         with (
+            closing(outside),
             closing(PlaygroundStore(Folder.at(folder / "checkpoint"))) as store,
             Playground(module, functions(), store),
-            closing(Driver(folder, module, store)) as driver,
+            closing(Driver(folder, module, store, outside)) as driver,
         ):
             gc.freeze()  # what is there already need not be looked at for each sample
             for batch in range(batches):

@@ -6,8 +6,10 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
 from statefun.runtime.checkpoint.local_files import LocalFiles
 from statefun.sdk.errors import ConnectorError
+
+CALLS_FOR_A_NAME = 20
+"""How many calls a listing takes for each file that it returns, at most."""
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
@@ -709,3 +714,47 @@ def test_losses_before_reading_are_logged(
         "cut off": "before all of it was read; the lost part is not read",
     }
     assert record.message == f"ingress test/in: file {file} was {change} {what[change]}"
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Return how many functions of Python and of C an action calls."""
+    count = 0
+
+    def look(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_the_work_for_a_micro_batch_does_not_follow_the_number_of_known_files(
+    tmp_path: Path,
+) -> None:
+    """Only a listing compares each name that it returns, in a few calls; between two listings, no file is looked at."""
+    known_files = (50, 550)
+    between, listing = list[int](), list[int]()
+    for known in known_files:
+        folder = tmp_path / str(known)
+        folder.mkdir()
+        reader = Reader(folder, "{type: lines}")
+        for number in range(known):
+            reader.write(f"{number:04}", "one\n", age=60)
+        reader.start(most=10_000)
+        assert len(reader.read()) == known
+        assert reader.read() == []  # once, all known files are looked for
+        reader.write("new", "two\n")
+        reader.clock.seconds += 30
+        start = reader.offset
+        listing.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+        reader.offset = {"log": start["log"] + 1, "records": start["records"] + 1}
+        reader.read()  # lists the folder once more, and then waits until it does so again
+        between.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+
+    assert between[0] == between[1]
+    assert listing[1] - listing[0] <= CALLS_FOR_A_NAME * (known_files[1] - known_files[0])

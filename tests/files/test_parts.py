@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statefun.files.file_log import FileState
+from statefun.files.parts import rows_of
+from statefun.files.scanning import MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(MOST_LINES, 1), (3 * MOST_LINES, 3), (40 * MOST_LINES + 1, 4)]
+)
+def test_few_tasks_decode_a_row_group(rows: int, expected: int) -> None:
+    """Each task decodes the row group from its beginning: as many tasks as it has lines would take their square."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"n": range(rows)}), file, row_group_size=rows)
+
+    pieces = [
+        *rows_of(file, FileState(0, 0, 0, is_all=False, size=0, digest=""), file.tell(), most=rows)
+    ]
+
+    assert len(pieces) == expected
+    assert [piece.end for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
+    assert (pieces[0].start, pieces[-1].end, pieces[-1].is_last) == (0, rows, True)
