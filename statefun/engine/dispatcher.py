@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 from statefun.engine import chunks, delays, repairs
@@ -13,7 +13,6 @@ from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.alarms import on_standby
 from statefun.engine.awaited_calls import AwaitedCalls
-from statefun.engine.buckets import send
 from statefun.engine.calls import (
     Call,
     call_for,
@@ -46,8 +45,6 @@ from statefun.sdk.address import Address
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult, Postponed, Turn
-from statefun.sdk.message import Message
-from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 
 _SEQUENCE_BITS = 32
@@ -98,7 +95,7 @@ class Dispatcher:
         self._awaited = AwaitedCalls(
             self._left, self._transports, self._invoke, self._deserialized, self._batch_for
         )
-        self._found: dict[str, StatefulFunction | None] = {}
+        self._find = cache(program.functions.find)  # functions do not change during a task
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
         self._tallies = Tallies(invoker or Invoker(), self._sender.check)
@@ -229,7 +226,7 @@ class Dispatcher:
         if len(special) == group.end - group.start and repairs.CHANGES.issuperset(special):
             return None  # a repair alone must not call a function
         values = group.values
-        function = self._function(typename)
+        function = self._find(typename)
         if function is not None and function.stored_as:
             address = function.address(address.id)
         if values.under_way is not None or special:
@@ -250,12 +247,6 @@ class Dispatcher:
         if not (rows or values.waiting or is_asked):
             return None
         return self._new_call(group, address, function, rows, special, effects)
-
-    def _function(self, typename: str) -> StatefulFunction | None:
-        """Return the function of a typename, or None; functions do not change during a task."""
-        if typename not in self._found:
-            self._found[typename] = self._functions.find(typename)
-        return self._found[typename]
 
     def _new_call(  # noqa: PLR0913, PLR0917 - the parts of a call
         self,
@@ -301,7 +292,7 @@ class Dispatcher:
         if call.function.transport is not None and call.batch.times is not None:
             self._transports.give_times(call, result)
         if messages or delayed:
-            self._collect_messages(call, messages, delayed, effects)
+            self._immediate.collect(call, messages, delayed, self._sender, effects)
         for record in cast("Sequence[KafkaEgressMessage]", records):
             effects.egress[record.typename].append(egress_row(record))
         for failed in failures:
@@ -347,22 +338,6 @@ class Dispatcher:
             lambda call, result: self._collect_result(call, result, effects),
             lambda failed, function: self._failed.handle(failed, function, effects),
         )
-
-    def _collect_messages(
-        self,
-        call: Call,
-        messages: Sequence[Message],
-        delayed: Sequence[DelayedMessage | Cancellation],
-        effects: Effects,
-    ) -> None:
-        """Collect the messages of a call, in the order of Apache Flink Stateful Functions."""
-        for message in messages:
-            row = self._sender.row(call.key, message)
-            runs_anywhere = self._sender.runs_anywhere(message.target_typename)
-            if not self._immediate.take(call, row, runs_anywhere=runs_anywhere):
-                send(row, effects)
-        if delayed:
-            self._sender.delay(call.key, delayed, effects)
 
     def summary(self) -> Outcome:
         """Return the counts of handled, failed and waiting messages, and reports of endpoints and calls."""

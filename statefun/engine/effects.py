@@ -42,7 +42,7 @@ def row_size(row: tuple[Any, ...]) -> int:
     return size
 
 
-Piece = list[list[Any]]
+EffectColumns = list[list[Any]]
 """Effects as columns: for each field of a message or record, the cells of all."""
 
 
@@ -53,7 +53,7 @@ class EffectRows:
     """
 
     def __init__(self) -> None:
-        self._columns: Piece = []
+        self._columns: EffectColumns = []
         self._count = 0
         self._ends: list[int] = []
         """The index after the last row of each complete piece; a piece has ``PIECE_BYTES`` or little more."""
@@ -78,7 +78,7 @@ class EffectRows:
             self._ends.append(self._count)
             self._full = self.size + PIECE_BYTES
 
-    def take(self) -> list[Piece]:
+    def take(self) -> list[EffectColumns]:
         """Return the collected effects, in pieces of a bounded size, and remove them."""
         columns, ends = self._columns, [*self._ends, self._count]
         self._columns, self._ends, self._full = [], [], PIECE_BYTES

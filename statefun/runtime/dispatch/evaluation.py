@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
@@ -16,14 +16,16 @@ from statefun.runtime.dispatch.announcement import current_announcement
 from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
-if TYPE_CHECKING:
-    from statefun.runtime.dispatch.operator import Operator
-
 
 class Evaluation:
-    """Calls functions with the rows of groups in one task, and collects the outcomes."""
+    """Calls functions with the rows of groups in one task, and collects the outcomes.
 
-    def __init__(self, operator: Operator, runner: CallRunner | None) -> None:
+    Args:
+        operator: the :class:`~statefun.runtime.dispatch.operator.Operator`, which starts the evaluation.
+        runner: runs calls that may leave their micro-batch; None if each micro-batch waits for its calls.
+    """
+
+    def __init__(self, operator: Any, runner: CallRunner | None) -> None:
         self._segments = operator.segments
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from statefun.engine.effects import Piece
+from statefun.engine.effects import EffectColumns
 from statefun.engine.sinks import EgressRecord
 from statefun.runtime.columns import values_of
 
@@ -36,7 +36,7 @@ MESSAGE_SCHEMA = pa.schema(
 _make_record = partial(tuple.__new__, EgressRecord)
 
 
-def arrow_stream(pieces: Iterable[Piece], schema: pa.Schema) -> bytes:
+def arrow_stream(pieces: Iterable[EffectColumns], schema: pa.Schema) -> bytes:
     """Encode effects as one Arrow IPC stream, with a record batch for each item of ``pieces``."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
