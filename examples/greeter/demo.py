@@ -13,7 +13,7 @@ from itertools import chain
 from running import DRAIN, consume, drained, fresh_checkpoint, produce, submitted
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 USERS = ["Ada", "Grace", "Alan", "Ada", "Edsger", "Grace", "Ada", "Barbara", "Alan", "Ada"]
 
@@ -36,7 +36,7 @@ def greet_users(kafka: EmbeddedKafka) -> None:
         submitted(kafka, "greeter", checkpoint, is_short=True) as process,
     ):
         greetings = consume(kafka, process, "greetings", len(USERS))
-        with Progress("Starting Spark"):
+        with ProgressLine("Starting Spark"):
             first = next(greetings)
         for key, text in chain([first], greetings):
             print(f"  {text}")
@@ -53,7 +53,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     from greeter import flights  # noqa: PLC0415 - loads pandas, which the plain demo does not need
 
     create_topics(kafka)
-    with Progress("Sending flights"):
+    with ProgressLine("Sending flights"):
         tail_numbers, without = flights.greeted_flights(limit)
         produce(kafka, "users", flights.records(tail_numbers))
     print(
@@ -67,7 +67,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
         submitted(kafka, "greeter", checkpoint, *DRAIN) as process,
     ):
         greetings = []
-        with Progress("Greeting flights") as progress:
+        with ProgressLine("Greeting flights") as progress:
             for greeting in consume(kafka, process, "greetings", len(tail_numbers)):
                 greetings.append(greeting)
                 if len(greetings) % 1000 == 0:
