@@ -12,7 +12,7 @@ import sys
 import time
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 def run_with_kafka(arguments: argparse.Namespace) -> None:
     """Run a demo on a broker of its own."""
-    with Progress("Starting Kafka") as progress:
+    with ProgressLine("Starting Kafka") as progress:
         kafka = EmbeddedKafka(progress=progress.update)
         kafka.start()
     # An example's modules are loaded while its broker is up already.

@@ -22,7 +22,7 @@ from running import (
 )
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 PAGE_PORT = int(os.environ.get("ADMIN_PORT", "8083"))
 USERS = ["Ada", "Grace", "Alan", "Ada", "Edsger", "Grace", "Ada", "Barbara", "Alan", "Ada"]
@@ -52,7 +52,7 @@ def greet_users(kafka: EmbeddedKafka, *, has_page: bool = False) -> None:
         submitted(kafka, "greeter", checkpoint, *options, is_short=not has_page) as process,
     ):
         greetings = consume(kafka, process, "greetings", len(USERS))
-        with Progress("Starting Spark"):
+        with ProgressLine("Starting Spark"):
             first = next(greetings)
         for key, text in chain([first], greetings):
             print(f"  {text}")
@@ -74,7 +74,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     from greeter import flights  # noqa: PLC0415 - loads pandas, which the plain demo does not need
 
     create_topics(kafka)
-    with Progress("Sending flights"):
+    with ProgressLine("Sending flights"):
         tail_numbers, without = flights.greeted_flights(limit)
         produce(kafka, "users", flights.records(tail_numbers))
     print(
@@ -88,7 +88,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
         submitted(kafka, "greeter", checkpoint, *DRAIN) as process,
     ):
         greetings = []
-        with Progress("Greeting flights") as progress:
+        with ProgressLine("Greeting flights") as progress:
             for greeting in consume(kafka, process, "greetings", len(tail_numbers)):
                 greetings.append(greeting)
                 if len(greetings) % 1000 == 0:

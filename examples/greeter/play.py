@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from running import HERE, LOG, PATIENCE_SECONDS, fresh_checkpoint, submitted, wait_for_interrupt
 
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 USERS = ["Ada", "Grace", "Alan", "Ada", "Grace", "Ada"]
 INGRESS = int(os.environ.get("PLAYGROUND_PORT", "8090"))
@@ -37,7 +37,7 @@ def greet_by_http() -> None:
         fresh_checkpoint() as checkpoint,
         submitted(None, "greeter", checkpoint, *options, is_short=True) as process,
     ):
-        with Progress("Starting Spark"):
+        with ProgressLine("Starting Spark"):
             send_until_accepted(process, USERS[0])
             first = take()
         print(f"  {first}")

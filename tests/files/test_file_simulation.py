@@ -18,7 +18,7 @@ from simulation.disk import Disk, MemoryFolder
 
 from statefun.components.running import EgressRecord, Marker, UncertainError, Writing
 from statefun.files import file_writing, gathered
-from statefun.files.file_records import FOLDER
+from statefun.files.file_records import OWN_FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint import checkpoint_files
@@ -85,7 +85,7 @@ class World:
                 records = [
                     EgressRecord(topic, None, json.dumps({"name": name}).encode(), None)
                     for name in names
-                    for topic in (FOLDER, "t")
+                    for topic in (OWN_FOLDER, "t")
                 ]
                 cluster.write(records, Marker(batch, count, b"", owner, owner))
                 yield

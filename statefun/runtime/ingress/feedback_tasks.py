@@ -128,8 +128,7 @@ def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and the driver does not need it
 
     count = len(messages)
-    # Messages that an earlier version has sent have no event times.
-    columns = dict(zip(messages.schema.names, messages.columns, strict=True))
+    columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(first, first + count), pa.int64())
     if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
         columns |= _unwrapped(messages, first)

@@ -67,9 +67,7 @@ def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:
     try:
         with outbox.open(batch, stream) as file:
             for rows in read_batches(file):
-                # An earlier version has sent messages without event times.
-                names = [name for name in Row._fields if name in rows.schema.names]
-                yield from map(Row, *(rows.column(name).to_pylist() for name in names))
+                yield from map(Row, *(rows.column(name).to_pylist() for name in Row._fields))
     except CheckpointError:
         if outbox.manifest(batch) is not None:
             raise
