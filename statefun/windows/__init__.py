@@ -7,9 +7,9 @@ The public names are here; the package stands on state and timers in event time 
 from __future__ import annotations
 
 from statefun.windows.window_context import TimeWindow, WindowContext
+from statefun.windows.window_functions import WindowedFunction, windowed
 from statefun.windows.window_kinds import Hopping, Session, Tumbling
 from statefun.windows.window_state import Window
-from statefun.windows.windowed import WindowedFunction, windowed
 
 __all__ = [
     "Hopping",

@@ -12,7 +12,7 @@ import attrs
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
 from statefun.sdk.flaws import collect
-from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.functions import StatefulFunctions, default_functions, place_of_definition
 from statefun.sdk.handlers import handler_of
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.windows.window_calls import WindowCalls
@@ -99,7 +99,7 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
             if policy is None or isinstance(policy, Retry):
                 raise DefinitionError(f"the policy for late messages must not be {late!r}")
         except DefinitionError as error:
-            placed = DefinitionError(f"{_place(fun)}: {error.message}")
+            placed = DefinitionError(f"{place_of_definition(fun)}: {error.message}")
             if not collect(fun, placed):
                 raise placed from None
         else:
@@ -155,9 +155,3 @@ def _with_handlers(
     for name in ("close", "update", "late"):
         setattr(fun, f"on_{name}", adds(name))
     return cast("WindowedFunction[V, W]", fun)
-
-
-def _place(fun: Any) -> str:
-    code = getattr(fun, "__code__", None)
-    name = getattr(fun, "__qualname__", repr(fun))
-    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
