@@ -10,6 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -751,10 +752,10 @@ def test_the_work_for_a_micro_batch_does_not_follow_the_number_of_known_files(
         reader.write("new", "two\n")
         reader.clock.seconds += 30
         start = reader.offset
-        listing.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+        listing.append(calls_of(partial(reader.source.latest_offset, reader.offset)))
         reader.offset = {"log": start["log"] + 1, "records": start["records"] + 1}
         reader.read()  # lists the folder once more, and then waits until it does so again
-        between.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+        between.append(calls_of(partial(reader.source.latest_offset, reader.offset)))
 
     assert between[0] == between[1]
     assert listing[1] - listing[0] <= CALLS_FOR_A_NAME * (known_files[1] - known_files[0])
