@@ -22,6 +22,7 @@ import attrs
 from pyspark import SparkContext
 
 from statefun.runtime.checkpoint.commit_log import CommitLog, overtaken
+from statefun.runtime.checkpoint.former_queries import forget_former_queries, former_queries
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.checkpoint.pauses import Pausable, Pauses
@@ -228,11 +229,22 @@ class Publisher:
         if not query_id:  # no earlier run has published from the checkpoint
             runs.add()
             return
+        self._end_transactions(exactly_once)
         for thread in exactly_once:
             thread.open(query_id, self._settings.egress_lanes, runs.earlier)
         publishers = set().union(*(thread.claim() for thread in exactly_once))
         runs.add()
         runs.forget_all_but(publishers)
+
+    def _end_transactions(self, exactly_once: Iterable[EgressThread]) -> None:
+        """If the checkpoint is restored from a snapshot, end the transactions of the lost application."""
+        checkpoint = self._settings.checkpoint
+        if former := former_queries(checkpoint):
+            for thread in exactly_once:
+                if isinstance(thread.factory, KafkaLaneFactory):
+                    for query_id in former:
+                        thread.factory.end_transactions(query_id, thread.turn)
+            forget_former_queries(checkpoint)
 
     def _backlog(self) -> int:
         return len(self._uncommitted) + len(self._released)
