@@ -291,7 +291,12 @@ class Publisher:
         return author is not None
 
     def _release(self, batch: int) -> None:
-        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses."""
+        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses.
+
+        Raises:
+            CheckpointError: if another driver has taken over the checkpoint: it publishes the batch.
+        """
+        self._settings.checkpoint.check_owner()
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()
