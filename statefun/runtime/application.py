@@ -79,13 +79,18 @@ class Application:
             run = Run(definition, self.control, figures)
             try:
                 return run.complete()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, LostWorkerError) as end:
                 if self.control.ending is RunEnding.STOP:
                     return run.summary
-                if not self.control.is_restarted():
+                if self.control.is_restarted():
+                    continue
+                if isinstance(end, KeyboardInterrupt):
                     raise
-            except LostWorkerError:
-                if self.control.stopping.is_set() or not supervision.may_restart():
+                if (
+                    self.control.stopping.is_set()
+                ):  # by a signal, which may have ended the worker, too
+                    raise KeyboardInterrupt from end
+                if not supervision.may_restart():
                     raise
                 logger.warning(
                     "a Python worker has ended in the middle of a micro-batch; another run repeats the micro-batch"
