@@ -17,10 +17,10 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
-from statefun.runtime.reporting.explanation import LostWorkerError
 from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
 from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
@@ -93,7 +93,7 @@ class Application:
                 if not supervision.may_restart():
                     raise
                 logger.warning(
-                    "a Python worker has ended in the middle of a micro-batch; another run repeats the micro-batch"
+                    "a Python worker has ended during its work; another run goes on after the last committed micro-batch"
                 )
                 self.control.restarts += 1
 

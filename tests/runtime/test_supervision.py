@@ -16,9 +16,9 @@ from statefun.module.loader import parse_module
 from statefun.runtime import application as application_module
 from statefun.runtime.application import Application
 from statefun.runtime.control import Control, RunEnding
-from statefun.runtime.reporting.explanation import LostWorkerError
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
 from statefun.sdk.errors import EngineError
 
@@ -77,7 +77,7 @@ class LosingRun:
         if LosingRun.begun == 1:
             if self.ending is not None:
                 self._control.end(self.ending)
-            raise LostWorkerError("a Python worker has ended")
+            raise LostWorkerError("before its end")
         return self.summary
 
 
@@ -138,7 +138,7 @@ def test_a_dead_worker_does_not_end_an_application(
         summary = run(module, dying(out, deaths, most=1), checkpoint)
 
     assert summary.restarts == 1
-    assert "a Python worker has ended in the middle of a micro-batch" in caplog.text
+    assert "a Python worker has ended during its work" in caplog.text
     assert [record.value for record in kafka.receive(out)] == ["1", "2", "3"]
 
     kafka.send(users, [("ada", "die")])
