@@ -9,6 +9,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.kept_files import KeptFiles, OwnCommits
+from statefun.runtime.checkpoint.object_store import ObjectStoreFiles
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 
 
@@ -51,6 +52,51 @@ def test_deleted_files_are_missing_until_they_are_written_again() -> None:
     assert kept.has(manifest)
     kept.drop("c")
     assert kept.read(manifest, lambda _: b"of the store") == b"of the store"
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_deleted_while_it_is_read_is_not_kept(*, is_folder: bool) -> None:
+    """What the reader has got is older than the deletion by another thread."""
+    kept, path = KeptFiles(), "c/offsets/7"
+
+    def read(_: str) -> bytes:
+        if is_folder:
+            kept.drop("c")
+        else:
+            kept.keep(path, None)
+        return b"before the deletion"
+
+    assert kept.read(path, read) == b"before the deletion"
+
+    assert not kept.has(path)
+    assert kept.read(path, lambda _: b"of Spark") == b"of Spark"
+    assert kept.has(path)
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_read_while_it_is_deleted_is_not_kept(
+    store: Folder, monkeypatch: pytest.MonkeyPatch, *, is_folder: bool
+) -> None:
+    """The folder of an owner says that it is missing, as the store does."""
+    checkpoint = store.guarded(lambda: None)
+    offsets = checkpoint.child("offsets")
+    offsets.write("7", b"plan")
+    name = "remove_folder" if is_folder else "remove"
+    delete = getattr(ObjectStoreFiles, name)
+
+    def delete_after_read(files: ObjectStoreFiles, path: str) -> None:
+        assert offsets.read("7") == b"plan"
+        delete(files, path)
+
+    monkeypatch.setattr(ObjectStoreFiles, name, delete_after_read)
+    if is_folder:
+        offsets.remove_all()
+    else:
+        offsets.remove("7")
+
+    assert not offsets.has("7")
+    with pytest.raises(FileNotFoundError):
+        offsets.read("7")
 
 
 def test_only_so_much_is_kept() -> None:
