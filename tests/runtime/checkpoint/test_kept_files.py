@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from object_store import ObjectStore
 from store_proxy import store_proxy
@@ -127,6 +129,24 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
 
         assert [each.method for each in proxy.requests] == ["PUT", "POST"]
     assert store.sizes() == {}
+
+
+def test_a_run_may_end_while_its_commits_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of the run that ends get an answer of that run."""
+    own = OwnCommits("run", 4, lambda: 5)
+    answers: list[OwnCommits | None] = []
+    known = property(lambda _: answers.pop(0), lambda *_: None)
+    monkeypatch.setattr(KeptFiles, "own_commits", known, raising=False)
+    log = CommitLog(Folder.at(tmp_path).guarded(lambda: None))
+
+    found = []
+    for ask in (log.newest, lambda: log.has(5), lambda: log.is_own(5), lambda: log.author(5)):
+        answers[:] = [own, None, None]
+        found.append(ask())
+
+    assert found == [5, True, True, "run"]
 
 
 def test_the_files_of_a_batch_are_deleted_with_it(store: Folder) -> None:
