@@ -50,6 +50,11 @@ class CommitLog:
         own = self._own
         return own is not None and own.has(batch)
 
+    def is_only_own(self, batch: int) -> bool:
+        """Return whether the present run is known to have committed ``batch``, and no earlier run has planned it."""
+        own = self._own
+        return own is not None and batch != own.earlier + 1 and own.has(batch)
+
     def newest(self) -> int:
         """Return the number of the newest committed batch; -1 if no batch is committed."""
         own = self._own

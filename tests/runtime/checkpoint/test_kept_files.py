@@ -116,11 +116,11 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
         checkpoint = Folder.at(location).guarded(lambda: None)
         committed = [-1]
         assert checkpoint.kept is not None
-        checkpoint.kept.own_commits = OwnCommits("run", 4, lambda: committed[0])
+        checkpoint.kept.own_commits = OwnCommits("run", 3, lambda: committed[0])
         outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
 
         outbox.stage(Manifest(batch=5, run_id="run", segments=[Segment(partition=0)]))
-        assert (log.newest(), log.has(5), log.author(5)) == (4, False, None)
+        assert (log.newest(), log.has(5), log.author(5)) == (3, False, None)
         committed[0] = 5
         assert (log.newest(), log.has(5), log.author(5)) == (5, True, "run")
         assert outbox.staged(5) is not None
@@ -128,6 +128,22 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
         assert outbox.manifest(5) is None
 
         assert [each.method for each in proxy.requests] == ["PUT", "POST"]
+    assert store.sizes() == {}
+
+
+def test_what_an_earlier_run_has_staged_is_deleted_with_the_batch(store: Folder) -> None:
+    """The present run has repeated the batch that the earlier one has not committed."""
+    earlier = Outbox(store)
+    earlier.stage(Manifest(batch=5, run_id="earlier", segments=[Segment(partition=0)]))
+    earlier.batch_folder(5).write("large", b"effects")
+    checkpoint = store.guarded(lambda: None)
+    assert checkpoint.kept is not None
+    checkpoint.kept.own_commits = OwnCommits("run", 4, lambda: 5)
+    outbox = Outbox(checkpoint)
+    outbox.stage(Manifest(batch=5, run_id="run", segments=[Segment(partition=0)]))
+
+    outbox.remove(5)
+
     assert store.sizes() == {}
 
 
