@@ -37,6 +37,8 @@ from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
+_POLL_OWN = timedelta(milliseconds=20)
+"""The time between two questions to the own JVM; each costs more than a look at a local file, and no request to a store."""
 _POLL_REMOTE = timedelta(milliseconds=100)
 _CHECK_INTERVAL = timedelta(milliseconds=500)
 """The time between two checks of :meth:`Publisher.drain` whether the application is to stop."""
@@ -83,8 +85,8 @@ class Publisher:
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._pauses = pauses
-        is_known = checkpoint.is_local or checkpoint.kept is not None
-        self._poll = (_POLL_LOCAL if is_known else _POLL_REMOTE).total_seconds()
+        others = _POLL_REMOTE if checkpoint.kept is None else _POLL_OWN
+        self._poll = (_POLL_LOCAL if checkpoint.is_local else others).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
