@@ -9,6 +9,7 @@ accepted and no timer is due: an idle application runs no batches.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -36,6 +37,9 @@ from statefun.runtime.ingress.feedback_tasks import (
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark_internals.driver_source import Offset, Source, planned_tasks
 from statefun.sdk.errors import CheckpointError
+from statefun.sdk.times import from_epoch_millis
+
+logger = logging.getLogger("statefun")
 
 _NAME = "statefun-feedback"
 _LOOK = timedelta(milliseconds=20)
@@ -101,6 +105,8 @@ class FeedbackReader:
         self._forgotten = dict.fromkeys(self._durable, 0)
         """By inbox: the number of the last message that the inbox was asked to delete."""
         self._is_bounded = False
+        self._has_warned = False
+        """Whether the log has a line about messages that wait for an event time that does not come."""
         self._is_stopped = threading.Event()
 
     def initial_offset(self) -> Offset:
@@ -148,6 +154,13 @@ class FeedbackReader:
         is_due = next_tick is not None and next_tick <= tick
         if next_event_time is not None and self._watch is not None:
             is_due |= time_of(latest.event_tick) >= next_event_time or self._watch.ends_soon
+        elif next_event_time is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "messages of send_at wait, the first one for %s, and no ingress declares eventTime any more: they are "
+                "delivered when one does again",
+                from_epoch_millis(next_event_time).isoformat(),
+            )
         is_needed = is_due or not is_idle
         try:
             self._checkpoint.check_owner()  # also for the other sources of the micro-batch
