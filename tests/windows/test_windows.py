@@ -356,6 +356,30 @@ def test_a_renamed_value_keeps_what_is_stored() -> None:
     assert values.changed == {"count@7": None, "number@7": None, "former@7": None}
 
 
+def test_windows_of_a_former_size_close_as_they_are() -> None:
+    """After a change of the size, no record is counted in a window that does not have its time."""
+    functions = StatefulFunctions()
+
+    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, clicks: Clicks) -> None:
+        out(ctx, "closed", clicks.count)
+
+    app = of_functions(functions)
+    click(app, 30)
+    function = functions.find(TYPENAME)
+    assert function is not None
+    calls: Any = function.fun
+    calls._windows = Tumbling(2 * MINUTE).assigner()  # noqa: SLF001 - as a changed program has it
+    for seconds in (50, 90, 150):
+        click(app, seconds)
+
+    assert published(app) == [["Ada", 0, 60, 1], ["Ada", 0, 120, 2]]
+
+
 def test_windows_need_event_time() -> None:
     """Otherwise the application does not start."""
     with pytest.raises(BindingError, match="clicks has windows, but no ingress declares eventTime"):
