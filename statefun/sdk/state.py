@@ -106,6 +106,9 @@ class State(metaclass=_StateClass):
     # Two underscores at both ends: names that users neither give to values nor to methods.
     __slots__ = ("__statefun_values__", "__statefun_watched__")
 
+    __statefun_is_window__: ClassVar[bool] = False
+    """Whether there is a state for each window of an address, and not only one."""
+
     __statefun_values__: Values
     __statefun_watched__: dict[str, Watched]
     """The values that this object has read or written, and that can be changed in place."""

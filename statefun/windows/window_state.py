@@ -36,6 +36,8 @@ class Window(State):
 
     __slots__ = ()
 
+    __statefun_is_window__ = True
+
 
 class OpenWindow(NamedTuple):
     """A window of an address that has had a record, and is not closed."""
