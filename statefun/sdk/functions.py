@@ -22,7 +22,7 @@ from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.limits import RateLimit, check_limits
-from statefun.sdk.state import state_specs
+from statefun.sdk.state import plain_state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
 from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names, value_specs
 
@@ -359,14 +359,7 @@ def function(  # noqa: PLR0913 - each is a property of a function
 
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
-    if handler.state is None:
-        return ()
-    if handler.state.__statefun_is_window__:
-        raise DefinitionError(
-            f"{handler.state.__name__} is a Window, of which there is one for each stretch of time: decorate the function "
-            "with windowed, or make the class a State"
-        )
-    return state_specs(handler.state)
+    return () if handler.state is None else plain_state_specs(handler.state)
 
 
 def _former_typenames(name: TypeName, renamed_from: str | Iterable[str] | None) -> tuple[str, ...]:

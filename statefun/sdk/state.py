@@ -149,6 +149,20 @@ def state_specs(class_: type[State]) -> list[ValueSpec]:
     return [field.spec for field in class_.__statefun_fields__.values()]
 
 
+def plain_state_specs(class_: type[State]) -> list[ValueSpec]:
+    """Return the specs of the values that a state class declares, for a function without windows.
+
+    Raises:
+        DefinitionError: if it is a class of windows.
+    """
+    if class_.__statefun_is_window__:
+        raise DefinitionError(
+            f"{class_.__name__} is a Window, of which there is one for each stretch of time: decorate the function "
+            "with windowed, or make the class a State"
+        )
+    return state_specs(class_)
+
+
 def state_values(state: State) -> dict[str, Any]:
     """Return the values that were assigned or changed in a state that a test has made, by name."""
     write_changes(state)
