@@ -15,7 +15,7 @@ import attrs
 
 from statefun import Address, Context, KafkaIngress, StatefulFunctions
 from statefun.engine.address_values import AddressValues
-from statefun.engine.clock import BatchClock, SystemClock
+from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
@@ -42,6 +42,8 @@ _PLACE = Partition("test/in", "in", 0)
 _END = 10_000
 """The seconds of the last record, which lets all timers come before it."""
 _MOST_BATCHES = 3000
+_OF_CLOCK, _WITH_TOKEN = "cd", "tc"
+"""The first characters of the names of timers of the clock, and of those that can be cancelled."""
 
 
 class StoppedError(Exception):
@@ -53,11 +55,11 @@ class Journal:
     """What functions have done in committed micro-batches; times are in seconds."""
 
     asked: dict[str, tuple[float, float]] = attrs.field(factory=dict)
-    """When each timer is due, and the watermark when it was asked for."""
+    """When each timer is due, and the watermark when it was asked for; for one of the clock, the times."""
     cancelled: dict[str, float] = attrs.field(factory=dict)
-    """The watermark when each timer was cancelled."""
+    """The watermark, or for a timer of the clock the time, when each timer was cancelled."""
     fired: list[tuple[str, float]] = attrs.field(factory=list)
-    """The timers that have come, and the watermark then."""
+    """The timers that have come, and the watermark or time then."""
     counted: list[tuple[str, float]] = attrs.field(factory=list)
     """The address and the start of the window of each record that a window has counted."""
     late: list[tuple[str, float]] = attrs.field(factory=list)
@@ -84,25 +86,51 @@ class Sums(Window):
     count: int = 0
 
 
-def program(journal: Callable[[], Journal]) -> StatefulFunctions:
+class MovingClock:
+    """A clock that moves while no micro-batch runs."""
+
+    def __init__(self) -> None:
+        self.time = round(START.timestamp() * 1000)
+        """The time that it shows, in milliseconds since the epoch."""
+
+    def now(self) -> int:
+        """Return the time."""
+        return self.time
+
+    monotonic = now
+
+
+def program(journal: Callable[[], Journal], clock: MovingClock) -> StatefulFunctions:
     """Return functions that write what they do into the journal of the present attempt."""
     functions = StatefulFunctions()
+
+    def present(ctx: Context, name: str) -> float:
+        """Return the watermark, or the time for a timer of the clock; in seconds since the start."""
+        return (
+            clock.time / 1000 - START.timestamp()
+            if name[0] in _OF_CLOCK
+            else seconds(ctx.watermark)
+        )
 
     @functions.bind("test/ask")
     def ask(ctx: Context, text: str) -> None:
         for name, time in json.loads(text)["timers"]:
+            now = present(ctx, name)
+            target = Address("test/fire", f"{len(name)} {(time or 0) % 7}")
+            token = name if name[0] in _WITH_TOKEN else ""
             if time is None:
-                journal().cancelled[name] = seconds(ctx.watermark)
+                journal().cancelled[name] = now
                 ctx.cancel_delayed_message(name)
+            elif name[0] in _OF_CLOCK:
+                journal().asked[name] = now + time, now
+                ctx.send_after(time * SECOND, target, name, token)
             else:
-                journal().asked[name] = time, seconds(ctx.watermark)
-                target = Address("test/fire", f"{len(name)} {time % 7}")
-                token = name if name.startswith("t") else ""
+                journal().asked[name] = time, now
                 ctx.send_at(START + time * SECOND, target, name, token)
 
     @functions.bind("test/fire")
     def fire(ctx: Context, name: str) -> None:
-        journal().fired.append((name, seconds(ctx.watermark)))
+        journal().fired.append((name, present(ctx, name)))
 
     @windowed("test/sums", Tumbling(5 * SECOND, grace=SECOND), functions=functions)
     def add(ctx: WindowContext, text: str, sums: Sums) -> None:
@@ -161,7 +189,8 @@ class Run:
         )
         self._module = Module(ingresses=(ingress,))
         self._route = ingress.topics[0]
-        self._functions = program(lambda: self._attempt)
+        self._clock = MovingClock()
+        self._functions = program(lambda: self._attempt, self._clock)
         self._program = Program.of(self._functions, self._module)
         self._records = list(self._script())
         self._states: Mapping[bytes, bytes] = {}
@@ -172,7 +201,7 @@ class Run:
     def _begin(self) -> None:
         """Start a driver."""
         watch: Any = Watch(self._module)
-        self._reader = FeedbackReader(self._checkpoint, SystemClock(), watch=watch)
+        self._reader = FeedbackReader(self._checkpoint, self._clock, watch=watch)
         leftovers = self._outbox.recover(self._newest)
         self._retention = Retention(self._checkpoint)
         self._retention.start(leftovers)
@@ -185,9 +214,9 @@ class Run:
             timers: list[tuple[str, float | None]] = []
             for _ in range(chance.choice([0, 1, 3, 30])):
                 time = chance.choice([*common, *common, chance.randrange(80), 7200 + number])
-                asked.append(f"{chance.choice('tx')}{next(names)}")
+                asked.append(f"{chance.choice('ttxxcd')}{next(names)}")
                 timers.append((asked[-1], time))
-            tokens = [name for name in asked if name.startswith("t")]
+            tokens = [name for name in asked if name[0] in _WITH_TOKEN]
             if tokens and chance.random() < 0.5:
                 timers.append((chance.choice(tokens), None))
             yield self._record(number, number * 5 - chance.choice([0, 0, 1, 9]), timers)
@@ -200,10 +229,17 @@ class Run:
 
     def to_the_end(self) -> None:
         """Run micro-batches, with crashes, until nothing is left to do."""
+        was_idle = False
         for _ in range(_MOST_BATCHES):
-            if not self._step():
+            self._clock.time += self._chance.choice([0, 100, 3000])
+            if self._step():
+                was_idle = False
+            elif was_idle:
                 self._publish(everything=True)
                 return
+            else:
+                self._clock.time += 3 * 3_600_000
+                was_idle = True
         raise StoppedError
 
     def _crashes(self) -> bool:
@@ -279,10 +315,9 @@ class Run:
         for row in rows:
             groups.setdefault(row.target, []).append(row)
         effects, states = Effects(), dict(self._states)
-        clock = SystemClock()
         dispatcher = Dispatcher(
             self._program,
-            BatchClock(clock, clock.now()),
+            BatchClock(self._clock, self._clock.now()),
             batch=batch,
             delivered_up_to=offset.batch,
             concurrency=1,
@@ -333,7 +368,8 @@ class Run:
                 yield f"{name} came {fired.count(name)} times, and not {allowed}"
         for name, watermark in journal.fired:
             due, asked_at = journal.asked[name]
-            if watermark < due or (watermark > due and asked_at < due):
+            is_late = watermark > due and asked_at < due and name[0] not in _OF_CLOCK
+            if watermark < due - 0.001 or is_late:
                 yield f"{name} was due at {due}, and came at {watermark}"
 
     def _windows(self) -> Iterator[str]:
