@@ -41,7 +41,7 @@ coverage: ready coverage-tools ## Run all tests, and print which lines and branc
 	@$(VENV)/python -m coverage combine -q
 	@$(VENV)/python -m coverage html -q
 	@$(VENV)/python -m coverage json -q
-	@$(VENV)/python scripts/coverage_table.py build/coverage/report.json
+	@$(VENV)/python scripts/coverage_table.py build/coverage/report.json $(if $(ARGS),--partial)
 
 coverage-tools:
 	@$(PYTHON) scripts/bootstrap.py coverage

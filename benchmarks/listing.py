@@ -19,10 +19,10 @@ from report import Case, alternate, report
 from statefun.components.running import Folder
 from statefun.files.file_settings import FileFormat, Files, IngressFiles
 from statefun.files.file_source import FileSource
-from statefun.files.folder_watch import Clock
+from statefun.files.folder_watch import WaitingClock
 
 
-class Time(Clock):
+class Time(WaitingClock):
     """A clock on which it is time for a look."""
 
     def __init__(self) -> None:

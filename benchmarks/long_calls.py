@@ -7,6 +7,9 @@ whose calls are in flight all the time, of which none end, or 1,000 a second. Th
 as many calls a second that end at once, as beginning and ending is work in any case. CPU is measured in the
 engine alone: of calls that answer at once, with and without the possibility to leave, and of calls that leave,
 with their results.
+
+``--cases ending --runs 1 --seconds 25`` measures one case, in a few minutes. Each figure is printed as soon as it is
+measured.
 """
 
 from __future__ import annotations
@@ -139,7 +142,9 @@ def latency(
     beside = nullcontext() if others is None else messages(kafka, f"{name}-slow", others)
     with beside:
         counted = latencies(kafka, app, name, Load(RATE, seconds, WARM_UP_SECONDS, KEYS))
-    return float(np.quantile(counted, quantile))
+    result = float(np.quantile(counted, quantile))
+    print(f"  {1000 * result:.0f} ms, {'alone' if others is None else others}", flush=True)
+    return result
 
 
 class Reports:
@@ -159,6 +164,10 @@ class Reports:
         if result is None:
             raise AssertionError(attempt)
         self.results.append((key, result))
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Refuse: a call was lost."""
+        raise AssertionError(attempt)
 
     def begun(self, attempt: str) -> Future[None]:
         """Refuse: a call was lost."""
@@ -196,7 +205,6 @@ class Worker:
             concurrency=1000,
             immediate=1000,
             runner=self._runner,
-            run="bench",
         )
         groups = (
             Group(key, columns, row, row + 1, AddressValues(self._states.get(key)))
@@ -235,6 +243,19 @@ ONE_SLOW = Others(1, timedelta(seconds=30), rate=1)
 IN_FLIGHT = Others(10_000, timedelta(minutes=10), rate=2000, again=False)
 ENDING = Others(10_000, timedelta(seconds=10), rate=1000)
 AT_ONCE = ENDING._replace(takes=timedelta(0))
+CPU = "cpu"
+END_TO_END = {
+    "slow": ("p99, one address takes 30 s a message", 0.99, ONE_SLOW, None),
+    "in-flight": ("p50, 10,000 calls of 10 min in flight", 0.5, IN_FLIGHT, None),
+    "ending": ("p50, 10,000 calls of 10 s in flight, 1,000 end a second", 0.5, ENDING, None),
+    "at-once": (
+        "p50, as before, vs. 1,000 calls a second that end at once",
+        0.5,
+        ENDING,
+        AT_ONCE,
+    ),
+}
+"""The end-to-end cases: their titles, the quantile of latencies, and the other addresses of both sides."""
 
 
 async def at_once(ctx: Context, _message: Message) -> None:
@@ -243,41 +264,50 @@ async def at_once(ctx: Context, _message: Message) -> None:
     await asyncio.sleep(0)
 
 
+def cpu_cases(runs: int) -> list[Case]:
+    """Measure the CPU of calls in the engine alone."""
+    at_once = partial(cpu_of_call, LeavingCalls(Reports(), 0))
+    cpu = alternate(runs * 5, at_once, partial(cpu_of_call, None))
+    long = alternate(runs, cpu_of_long_call, at_once)
+    return [
+        Case("a call that answers at once, with and without leaving", "s", *cpu),
+        Case("a call that leaves, and one that answers at once", "s", *long),
+    ]
+
+
+def end_to_end_cases(
+    chosen: Sequence[tuple[str, float, Others, Others | None]], runs: int, seconds: int
+) -> list[Case]:
+    """Measure latencies beside other addresses, and without them or beside others."""
+    cases = []
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
+    ):
+        measure = partial(latency, kafka, Path(name), seconds)
+        for title, quantile, others, compared in chosen:
+            print(title, flush=True)
+            figures = alternate(
+                runs,
+                partial(measure, quantile, others),
+                partial(measure, quantile, compared),
+            )
+            cases.append(Case(title, "s", *figures))
+    return cases
+
+
 def main() -> None:
     """Measure in turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cpu", action="store_true", help="measure the CPU alone")
+    names = [CPU, *END_TO_END]
+    parser.add_argument("--cases", nargs="+", choices=names, default=names, help="what to measure")
     arguments = parser.parse_args()
-    calls = LeavingCalls(Reports(), 0)
-    at_once = partial(cpu_of_call, calls)
-    cpu = alternate(arguments.runs * 5, at_once, partial(cpu_of_call, None))
-    long = alternate(arguments.runs, cpu_of_long_call, at_once)
-    cases = [
-        Case("a call that answers at once, with and without leaving", "s", *cpu),
-        Case("a call that leaves, and one that answers at once", "s", *long),
-    ]
-    if arguments.cpu:
-        report("long_calls", cases)
-        return
-    with (
-        EmbeddedKafka() as kafka,
-        tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
-    ):
-        measure = partial(latency, kafka, Path(name), arguments.seconds)
-        for title, quantile, others, compared in (
-            ("p99, one address takes 30 s a message", 0.99, ONE_SLOW, None),
-            ("p50, 10,000 calls of 10 min in flight", 0.5, IN_FLIGHT, None),
-            ("p50, 10,000 calls of 10 s in flight, 1,000 end a second", 0.5, ENDING, None),
-            ("p50, as before, vs. 1,000 calls a second that end at once", 0.5, ENDING, AT_ONCE),
-        ):
-            figures = alternate(
-                arguments.runs,
-                partial(measure, quantile, others),
-                partial(measure, quantile, compared),
-            )
-            cases.append(Case(title, "s", *figures))
+    cases = cpu_cases(arguments.runs) if CPU in arguments.cases else []
+    chosen = [case for name, case in END_TO_END.items() if name in arguments.cases]
+    if chosen:
+        cases += end_to_end_cases(chosen, arguments.runs, arguments.seconds)
     report("long_calls", cases)
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 
 def main() -> None:
@@ -21,6 +21,11 @@ def main() -> None:
     parser.add_argument("--example", choices=["greeter", "flights"], default="greeter")
     parser.add_argument("--flights", action="store_true", help="greet 334,264 real flights")
     parser.add_argument("--playground", action="store_true", help="without Kafka, over HTTP")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="with the live page; on a terminal, it stays until Ctrl-C",
+    )
     parser.add_argument("--limit", type=int, help="only the first so many flights")
     arguments = parser.parse_args()
     began = time.monotonic()
@@ -35,7 +40,7 @@ def main() -> None:
 
 def run_with_kafka(arguments: argparse.Namespace) -> None:
     """Run a demo on a broker of its own."""
-    with Progress("Starting Kafka") as progress:
+    with ProgressLine("Starting Kafka") as progress:
         kafka = EmbeddedKafka(progress=progress.update)
         kafka.start()
     # An example's modules are loaded while its broker is up already.
@@ -48,7 +53,7 @@ def run_with_kafka(arguments: argparse.Namespace) -> None:
         elif arguments.flights:
             greet_flights(kafka, arguments.limit)
         else:
-            greet_users(kafka)
+            greet_users(kafka, has_page=arguments.page)
     finally:
         kafka.stop()
 

@@ -124,3 +124,11 @@ def drained(process: subprocess.Popen[bytes]) -> None:
     """Wait for a program that ends by itself; end the demo if it has failed."""
     if process.wait() != 0:
         sys.exit(f"the program has failed; what it said:\n{LOG.read_text()}")
+
+
+def wait_for_interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Wait for Ctrl-C, or the end of the program."""
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        print()

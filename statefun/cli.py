@@ -165,18 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 for success, 1 for an error, 130 after Ctrl-C. Wrong arguments end the program with 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    line = completed_line()
-    if line is not None:
-        complete(parser(_command_in(line.split()[1:])))
-    program = parser(_command_in(given))
-    if not given:
-        program.print_help(sys.stderr)
-        return _USAGE
-    options, unknown = program.parse_known_args(given)
-    if unknown:
-        options.parser.refuse_unknown(unknown)
     try:
-        status: int | None = _module(options.command).run_command(options)
+        status = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         # Python would write the rest of the buffer at its end, and fail again.
@@ -194,6 +184,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"statefun: {EngineError(f'Spark has failed: {words}')}", file=sys.stderr)
         return _FAILED
     return status or 0
+
+
+def _run(given: Sequence[str]) -> int | None:
+    """Run a command; return its exit code, or None for success."""
+    line = completed_line()
+    if line is not None:
+        complete(parser(_command_in(line.split()[1:])))
+    program = parser(_command_in(given))
+    if not given:
+        program.print_help(sys.stderr)
+        return _USAGE
+    options, unknown = program.parse_known_args(given)
+    if unknown:
+        options.parser.refuse_unknown(unknown)
+    status: int | None = _module(options.command).run_command(options)
+    return status
 
 
 def parser(names: Sequence[str] = tuple(_COMMANDS)) -> CommandParser:

@@ -11,17 +11,17 @@ import attrs
 from hypothesis import strategies as st
 
 from statefun.transforms.data import (
-    DATE,
-    DECIMAL,
+    CONNECT_DATE,
+    CONNECT_DECIMAL,
+    CONNECT_TIME,
+    CONNECT_TIMESTAMP,
     INTEGERS,
     MILLIS_PER_DAY,
-    TIME,
-    TIMESTAMP,
     Data,
     Field,
-    Kind,
     Moment,
     Schema,
+    SchemaKind,
 )
 from statefun.transforms.java_numbers import single
 from statefun.transforms.transform import Record
@@ -51,26 +51,32 @@ floats = st.floats(-1e18, 1e18).map(lambda number: float(f"{number:.9g}") + 0.0)
 singles = st.integers(-10000, 10000).map(lambda number: single(number / 64))
 millis = st.integers(0, 4_000_000_000_000) | st.sampled_from((0, 1, MILLIS_PER_DAY))
 
-_PLAIN: Mapping[Kind, st.SearchStrategy[Any]] = {
+_PLAIN: Mapping[SchemaKind, st.SearchStrategy[Any]] = {
     **{
         kind: st.integers(-(1 << (bits - 1)), (1 << (bits - 1)) - 1) | st.integers(-3, 3)
         for kind, bits in INTEGERS.items()
     },
-    Kind.FLOAT32: singles,
-    Kind.FLOAT64: floats,
-    Kind.BOOLEAN: st.booleans(),
-    Kind.STRING: texts,
-    Kind.BYTES: st.binary(max_size=4),
+    SchemaKind.FLOAT32: singles,
+    SchemaKind.FLOAT64: floats,
+    SchemaKind.BOOLEAN: st.booleans(),
+    SchemaKind.STRING: texts,
+    SchemaKind.BYTES: st.binary(max_size=4),
 }
 _LOGICAL: Mapping[str, tuple[Schema, st.SearchStrategy[Any]]] = {
-    DATE: (
-        Schema(Kind.INT32, name=DATE, version=1),
+    CONNECT_DATE: (
+        Schema(SchemaKind.INT32, name=CONNECT_DATE, version=1),
         st.integers(-1000, 40000).map(lambda days: Moment(days * MILLIS_PER_DAY)),
     ),
-    TIME: (Schema(Kind.INT32, name=TIME, version=1), st.integers(0, 86_399_999).map(Moment)),
-    TIMESTAMP: (Schema(Kind.INT64, name=TIMESTAMP, version=1), millis.map(Moment)),
-    DECIMAL: (
-        Schema(Kind.BYTES, name=DECIMAL, version=1, parameters=(("scale", "2"),)),
+    CONNECT_TIME: (
+        Schema(SchemaKind.INT32, name=CONNECT_TIME, version=1),
+        st.integers(0, 86_399_999).map(Moment),
+    ),
+    CONNECT_TIMESTAMP: (
+        Schema(SchemaKind.INT64, name=CONNECT_TIMESTAMP, version=1),
+        millis.map(Moment),
+    ),
+    CONNECT_DECIMAL: (
+        Schema(SchemaKind.BYTES, name=CONNECT_DECIMAL, version=1, parameters=(("scale", "2"),)),
         st.integers(-(10**6), 10**6).map(lambda number: Decimal(number).scaleb(-2)),
     ),
 }
@@ -79,21 +85,21 @@ _LOGICAL: Mapping[str, tuple[Schema, st.SearchStrategy[Any]]] = {
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 2) -> Schema:
     """Draw any schema."""
-    plain: list[Kind | str] = [*_PLAIN, *_LOGICAL]
-    nested = [*(Kind.STRUCT,) * 4, Kind.ARRAY, Kind.MAP] if depth else []
+    plain: list[SchemaKind | str] = [*_PLAIN, *_LOGICAL]
+    nested = [*(SchemaKind.STRUCT,) * 4, SchemaKind.ARRAY, SchemaKind.MAP] if depth else []
     made = draw(st.sampled_from([*plain, *nested]))
-    if made is Kind.STRUCT:
+    if made is SchemaKind.STRUCT:
         schema = draw(structs(depth))
     elif isinstance(made, str):
         schema = _LOGICAL[made][0]
     else:
-        assert isinstance(made, Kind)
+        assert isinstance(made, SchemaKind)
         schema = Schema(made)
-        if made in {Kind.ARRAY, Kind.MAP}:
+        if made in {SchemaKind.ARRAY, SchemaKind.MAP}:
             schema = attrs.evolve(schema, items=draw(schemas(depth - 1)))
-        if made is Kind.MAP:
+        if made is SchemaKind.MAP:
             schema = attrs.evolve(
-                schema, keys=Schema(draw(st.sampled_from((Kind.STRING, Kind.INT32))))
+                schema, keys=Schema(draw(st.sampled_from((SchemaKind.STRING, SchemaKind.INT32))))
             )
     if draw(st.booleans()):
         schema = attrs.evolve(schema, is_optional=True)
@@ -111,18 +117,18 @@ def structs(draw: st.DrawFn, depth: int = 2) -> Schema:
     named = draw(st.sampled_from((None, "com.example.User")))
     documented = draw(st.sampled_from((None, "users")))
     version = draw(st.sampled_from((None, 3)))
-    return Schema(Kind.STRUCT, name=named, version=version, doc=documented, fields=fields)
+    return Schema(SchemaKind.STRUCT, name=named, version=version, doc=documented, fields=fields)
 
 
 def values(schema: Schema) -> st.SearchStrategy[Any]:
     """Return a strategy of values of a schema."""
     if schema.name is not None and schema.name in _LOGICAL:
         made = _LOGICAL[schema.name][1]
-    elif schema.kind is Kind.STRUCT:
+    elif schema.kind is SchemaKind.STRUCT:
         made = st.fixed_dictionaries({name: values(each) for name, each in schema.fields})
-    elif schema.kind is Kind.ARRAY and schema.items is not None:
+    elif schema.kind is SchemaKind.ARRAY and schema.items is not None:
         made = st.lists(values(schema.items), max_size=2)
-    elif schema.kind is Kind.MAP and schema.items is not None and schema.keys is not None:
+    elif schema.kind is SchemaKind.MAP and schema.items is not None and schema.keys is not None:
         made = st.dictionaries(values(schema.keys), values(schema.items), max_size=2)
     else:
         made = _PLAIN[schema.kind]
@@ -131,7 +137,7 @@ def values(schema: Schema) -> st.SearchStrategy[Any]:
 
 def json_values(depth: int = 2) -> st.SearchStrategy[Any]:
     """Return a strategy of values without a schema, as JSON has them."""
-    plain = st.none() | st.booleans() | _PLAIN[Kind.INT64] | millis | floats | texts
+    plain = st.none() | st.booleans() | _PLAIN[SchemaKind.INT64] | millis | floats | texts
     if depth == 0:
         return plain
     inner = json_values(depth - 1)

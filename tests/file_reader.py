@@ -12,7 +12,7 @@ from typing import Any
 from statefun.components.running import Folder, Offset
 from statefun.files.file_settings import IngressFiles
 from statefun.files.file_source import FileSource
-from statefun.files.folder_watch import Clock
+from statefun.files.folder_watch import WaitingClock
 from statefun.files.parsing import read_task
 from statefun.module.loader import parse_module
 
@@ -26,7 +26,7 @@ spec:
 """
 
 
-class Time(Clock):
+class Time(WaitingClock):
     """A clock that a test sets; who waits finds that the time is over."""
 
     def __init__(self) -> None:

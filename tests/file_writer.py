@@ -9,7 +9,7 @@ from pathlib import Path
 
 from statefun.components import ConnectorEgress
 from statefun.components.running import EgressRecord, Marker, Writing
-from statefun.files.file_records import FOLDER
+from statefun.files.file_records import OWN_FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
 
@@ -45,7 +45,7 @@ def marker(batch: int, records: int, owner: str = "run") -> Marker:
     return Marker(batch, records, b"\x01\x02", "run", owner)
 
 
-def rows(*names: str, topic: str = FOLDER) -> list[EgressRecord]:
+def rows(*names: str, topic: str = OWN_FOLDER) -> list[EgressRecord]:
     """Return a record for each name."""
     values = (json.dumps({"name": name}).encode() for name in names)
     return [EgressRecord(topic, None, value, None) for value in values]

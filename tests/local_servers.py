@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
+import attrs
 from patience import SECONDS
 
 _POLL_SECONDS = 0.02
@@ -37,16 +39,65 @@ def connected(port: int, server: subprocess.Popen[str]) -> HTTPConnection:
         return client
 
 
+@attrs.define
+class ServedProgram:
+    """``statefun serve`` with a program's functions, on one port over all its starts."""
+
+    program: Path
+    log: Path
+    """The file that gets what all the processes print."""
+    port: int = attrs.field(factory=free_port)
+    options: Sequence[str] = ()
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+    """What the process has besides the variables of the tests' process."""
+    folder: Path | None = None
+    """The working directory; None: that of the tests' process."""
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the functions are."""
+        return f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        """Start the process, and wait until it listens."""
+        command = [sys.executable, "-m", "statefun.cli", "serve", str(self.program)]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, "--port", str(self.port), *self.options],
+                cwd=self.folder,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
+        connected(self.port, self.process).close()
+
+    def kill(self) -> None:
+        """End the process at once, if there is one."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
 @contextmanager
-def served(folder: Path, port: int, program: str) -> Iterator[subprocess.Popen[str]]:
-    """Serve the functions of a program with ``statefun serve``; yield the process, which listens."""
-    (folder / "served.py").write_text(program)
-    command = [sys.executable, "-m", "statefun.cli", "serve", "served.py", "--port", str(port)]
-    with (folder / "served.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
+def running(server: ServedProgram) -> Iterator[subprocess.Popen[str]]:
+    """Start a server, and end it after the block; yield the process of its first start."""
     try:
-        connected(port, process).close()
-        yield process
+        server.start()
+        assert server.process is not None
+        yield server.process
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
+
+
+@contextmanager
+def served(folder: Path, port: int, program: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Serve the functions of a program with ``statefun serve``; yield the process, which listens."""
+    file = folder / "served.py"
+    file.write_text(program)
+    server = ServedProgram(file, folder / "served.log", port, options, folder=folder)
+    with running(server) as process:
+        yield process

@@ -32,7 +32,7 @@ from soak_run import Soak
 from soak_troubles import harass, toggle_server
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 LANES = 2
 BYTES_PER_SECOND = 300_000
@@ -116,7 +116,7 @@ def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Re
     with broker(slow=slow) as (kafka, address):
         soak = Soak(kafka, address, folder, random.Random(seed), f"seed-{seed}-")
         soak.lanes, soak.java_options = LANES if slow else 1, java_options
-        with Progress(f"seed {seed}, in {folder}"), closing(soak):
+        with ProgressLine(f"seed {seed}, in {folder}"), closing(soak):
             try:
                 soak.create_topics()
                 harass(soak, arguments.kills, share * arguments.kills)

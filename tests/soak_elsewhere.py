@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
-from local_servers import connected, free_port
+from local_servers import ServedProgram
 
 _PROGRAM = Path(__file__).resolve().with_name("soak_served.py")
 
@@ -23,36 +20,21 @@ class Elsewhere:
     """
 
     def __init__(self, prefix: str, log_file: Path) -> None:
-        self.port = free_port()
-        self._prefix = prefix
-        self._log_file = log_file
-        self._process: subprocess.Popen[str] | None = None
+        self._server = ServedProgram(_PROGRAM, log_file, environment={"SOAK_PREFIX": prefix})
+        self.port = self._server.port
 
     def start(self) -> None:
         """Let the server answer: start it, or let it go on if it is frozen."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            return
-        command = [sys.executable, "-m", "statefun.cli", "serve", str(_PROGRAM)]
-        with self._log_file.open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, "--port", str(self.port)],
-                env={**os.environ, "SOAK_PREFIX": self._prefix},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                text=True,
-            )
-        connected(self.port, self._process).close()
+        if self._server.process is None:
+            self._server.start()
+        else:
+            self._server.process.send_signal(signal.SIGCONT)
 
     def freeze(self) -> None:
         """Let the server take connections, and answer nothing."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+        if self._server.process is not None:
+            self._server.process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """End the server in the midst of anything."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._server.kill()

@@ -7,7 +7,8 @@ version that reads the format has to go on from it. A version with another ``CHE
 
     PYTHONPATH=.:tests python tests/stored_checkpoint.py
 
-The present one is not made again: it shows that this version reads what earlier ones have written.
+From the first release on, a stored one is not made again: it shows that a version reads what earlier ones have
+written. Until then, a change of what is written removes the folder, and runs the script.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from command_line import commands
 from harness import KafkaHarness, run
 from stored_checkpoint import CHECKPOINTS
 
@@ -72,18 +73,37 @@ def test_a_command_ends_quietly_if_its_output_is_closed() -> None:
     assert process.returncode == 141
 
 
-SLOW = {"pyspark", "pandas", "confluent_kafka"}
+def test_ctrl_c_is_no_error_while_a_command_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is that of Ctrl-C, and no traceback is printed."""
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+
+    assert main(["state", "ls"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+SLOW = {"pyspark", "pandas", "numpy", "pyarrow", "confluent_kafka", "obstore", "rocksdict"}
 """Packages that take longer to import than short commands run."""
+ARROW = {"numpy", "pyarrow"}
+WITH_KAFKA_OR_SPARK = {"dlq", "dev", "run"}
+"""The commands whose help imports Kafka's client or PySpark nevertheless."""
 
 
 @pytest.mark.parametrize(
     ("arguments", "slow"),
     [
-        (["--help"], SLOW | {"pyarrow"}),
-        (["--version"], SLOW | {"pyarrow"}),
-        (["schema"], SLOW),
-        (["state", "--help"], SLOW),
-        (["state", "show", "test.fns/account/Ada", "--checkpoint", STORED], SLOW),
+        (["--help"], SLOW),
+        (["--version"], SLOW),
+        (["schema"], SLOW - ARROW),
+        (["state", "ls", "--checkpoint", STORED], SLOW),
+        # Messages are under way there, which are stored in Arrow's form.
+        (["state", "show", "test.fns/account/Ada", "--checkpoint", STORED], SLOW - ARROW),
+        (["du", STORED], SLOW),
     ],
 )
 def test_a_command_imports_only_what_it_needs(arguments: list[str], slow: set[str]) -> None:
@@ -100,6 +120,17 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], slow: set[st
     assert done.returncode == 0
     assert slow & {*done.stderr.split()} == set()
     assert "statefun.cli" in done.stderr.split()
+
+
+def test_the_help_of_a_command_imports_nothing_slow() -> None:
+    """All of them in one process import none of the slow packages."""
+    names = {name for name in commands() if " " not in name} - WITH_KAFKA_OR_SPARK
+    code = f"import sys; from statefun.cli import parser; parser({sorted(names)!r}); print(*sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "statefun.inspect.state_command" in done.stdout.split()
+    assert SLOW & {*done.stdout.split()} == set()
 
 
 @pytest.mark.broker

@@ -85,6 +85,15 @@ def test_the_modules_of_the_diagram_exist() -> None:
     assert [name for name in modules if not (ROOT / "statefun" / name).exists()] == []
 
 
+def test_the_modules_of_the_diagram_are_linked() -> None:
+    """A block of code has no links: the table after the diagram has one for each module."""
+    [diagram] = [each.text for each in blocks("docs/architecture.md", "text") if ".py" in each.text]
+    links = re.findall(r"\[`([^`]+)`\]\(\.\./statefun/([^)]+)\)", _prose("docs/architecture.md"))
+
+    assert {name for name, _ in links} == {*re.findall(r"[\w/]+\.py", diagram)}
+    assert [link for link in links if link[0] != link[1]] == []
+
+
 def test_fragments_of_the_changelog_are_found() -> None:
     """A file with another name would be left out of the changelog without a word."""
     name = re.compile(r"(\d+|\+[\w-]+)\.(added|changed|fixed|removed)\.md")

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import statefun
-from statefun import components
+from statefun import components, windows
 from statefun.components import running
 
 NAMES = [
@@ -40,6 +40,7 @@ NAMES = [
     "KafkaRecord",
     "KafkaStartupPosition",
     "KinesisEgressMessage",
+    "LateMessageError",
     "LongType",
     "Message",
     "ModuleError",
@@ -146,7 +147,23 @@ NAMES_OF_RUNNING_COMPONENTS = [
     "write_framed",
 ]
 
-PUBLIC = {statefun: NAMES, components: NAMES_OF_COMPONENTS, running: NAMES_OF_RUNNING_COMPONENTS}
+NAMES_OF_WINDOWS = [
+    "Hopping",
+    "Session",
+    "TimeWindow",
+    "Tumbling",
+    "Window",
+    "WindowContext",
+    "WindowedFunction",
+    "windowed",
+]
+
+PUBLIC = {
+    statefun: NAMES,
+    components: NAMES_OF_COMPONENTS,
+    running: NAMES_OF_RUNNING_COMPONENTS,
+    windows: NAMES_OF_WINDOWS,
+}
 """The public names of each package that programs and other packages import."""
 
 

@@ -20,6 +20,7 @@ import statefun
 import statefun.components
 import statefun.dev
 import statefun.testing
+import statefun.windows
 from statefun.components import running
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.run import run
@@ -153,7 +154,13 @@ def test_every_public_name_is_in_the_reference() -> None:
     names = [
         f"statefun.{name}" for name in {*statefun.__all__, "bootstrap", "run", "state"} - aliases
     ]
-    for package in (statefun.components, running, statefun.dev, statefun.testing):
+    for package in (
+        statefun.components,
+        running,
+        statefun.dev,
+        statefun.testing,
+        statefun.windows,
+    ):
         names += [f"{package.__name__}.{name}" for name in package.__all__]
 
     assert sorted(listed) == sorted(names)

@@ -71,11 +71,28 @@ def test_every_page_is_built(site: Path) -> None:
         assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
 
 
-@pytest.mark.parametrize("link", ["nothing.md", "#nothing"])
+def test_links_to_code_lead_to_pages_with_the_code(site: Path) -> None:
+    """The site has them, since it has no other files of the repository."""
+    page = (site / "architecture.html").read_text("utf-8")
+    links = set(re.findall(r'href="(source/[^"]+)"', page))
+
+    assert "source/statefun/engine/dispatcher.py.html" in links
+    assert [link for link in links if not (site / link).exists()] == []
+    assert "class Dispatcher" in _text(site / "source/statefun/engine/dispatcher.py.html")
+
+
+def _text(page: Path) -> str:
+    """Return the text of a page, without tags."""
+    return re.sub(r"<[^>]*>", "", page.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("link", ["nothing.md", "#nothing", "../statefun/nothing.py"])
 def test_dead_links_stop_the_build(tmp_path: Path, link: str) -> None:
     """With the site's own settings."""
     configuration = tmp_path / "mkdocs.yml"
-    configuration.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: docs\nnav: []\nplugins: []\n")
+    configuration.write_text(
+        f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: docs\nnav: []\nplugins: []\nhooks: []\n"
+    )
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n[link]({link})\n")
 
@@ -122,11 +139,14 @@ def test_public_names_have_docstrings() -> None:
     assert undocumented == []
 
 
-def test_docstrings_become_markdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of the function that does it holds."""
+@pytest.mark.parametrize(("script", "examples"), [("docstrings", 1), ("site_sources", 2)])
+def test_examples_of_the_sites_scripts_hold(
+    monkeypatch: pytest.MonkeyPatch, script: str, examples: int
+) -> None:
+    """Docstrings become Markdown, and links to code lead to pages of the site."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
 
-    outcome = doctest.testmod(importlib.import_module("docstrings"))
+    outcome = doctest.testmod(importlib.import_module(script))
 
-    assert outcome.attempted == 1
+    assert outcome.attempted == examples
     assert outcome.failed == 0

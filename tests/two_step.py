@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from statefun.runtime.checkpoint import folder as folder_module
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint import file_systems
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
+from statefun.runtime.checkpoint.file_systems import files_of
 from statefun.runtime.checkpoint.folder import Folder
 
 
@@ -155,7 +156,7 @@ class Mounted:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root
         self._steps: int | None = None
-        monkeypatch.setattr(folder_module, "files_at", self._files_at)
+        monkeypatch.setattr(file_systems, "files_at", self._files_at)
 
     def crashing(self, steps: int | None) -> Folder:
         """Return it to a process that ends after so many changes."""

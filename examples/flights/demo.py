@@ -10,14 +10,14 @@ from flights import data
 from running import DRAIN, consume, drained, fresh_checkpoint, produce, submitted
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 
 def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     """Send flights, let the functions message each other, and compare everybody's totals."""
     for topic, partitions in data.TOPICS.items():
         kafka.create_topic(topic, partitions=partitions)
-    with Progress("Sending flights"):
+    with ProgressLine("Sending flights"):
         flights, without = data.load(limit)
         produce(kafka, "flights", data.records(flights))
     print(
@@ -29,7 +29,7 @@ def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     began = time.monotonic()
     with fresh_checkpoint() as checkpoint:
         with (
-            Progress("Planes message carriers and airports"),
+            ProgressLine("Planes message carriers and airports"),
             submitted(kafka, "flights", checkpoint, *DRAIN) as process,
         ):
             drained(process)
@@ -37,7 +37,7 @@ def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
         for kind, by_id in expected.items():
             produce(kafka, f"{kind}-reports", ((id_, b"{}") for id_ in by_id))
         with (
-            Progress("Asking everybody for totals"),
+            ProgressLine("Asking everybody for totals"),
             submitted(kafka, "flights", checkpoint, *DRAIN) as process,
         ):
             count = sum(map(len, expected.values()))

@@ -4,17 +4,27 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from collections import Counter
 from itertools import chain
 
-from running import DRAIN, consume, drained, fresh_checkpoint, produce, submitted
+from running import (
+    DRAIN,
+    consume,
+    drained,
+    fresh_checkpoint,
+    produce,
+    submitted,
+    wait_for_interrupt,
+)
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
+PAGE_PORT = int(os.environ.get("ADMIN_PORT", "8083"))
 USERS = ["Ada", "Grace", "Alan", "Ada", "Edsger", "Grace", "Ada", "Barbara", "Alan", "Ada"]
 
 
@@ -24,23 +34,34 @@ def create_topics(kafka: EmbeddedKafka) -> None:
         kafka.create_topic(topic, partitions=2)
 
 
-def greet_users(kafka: EmbeddedKafka) -> None:
-    """Send a few users and show their greetings as they come out."""
+def greet_users(kafka: EmbeddedKafka, *, has_page: bool = False) -> None:
+    """Send a few users and show their greetings as they come out.
+
+    Args:
+        kafka: the broker.
+        has_page: whether the greeter serves its live page; on a terminal, it then runs until Ctrl-C.
+    """
     create_topics(kafka)
     produce(kafka, "users", ((name, json.dumps({"name": name}).encode()) for name in USERS))
     visits: Counter[str] = Counter()
     print(f"Sent {len(USERS)} records to topic users. Launching the greeter:")
-    print("  $ spark-submit examples/greeter/app.py")
+    options = ("--conf", f"spark.statefun.admin={PAGE_PORT}") if has_page else ()
+    print(f"  $ {' '.join(['spark-submit', *options, 'examples/greeter/app.py'])}")
     with (
         fresh_checkpoint() as checkpoint,
-        submitted(kafka, "greeter", checkpoint, is_short=True) as process,
+        submitted(kafka, "greeter", checkpoint, *options, is_short=not has_page) as process,
     ):
         greetings = consume(kafka, process, "greetings", len(USERS))
-        with Progress("Starting Spark"):
+        with ProgressLine("Starting Spark"):
             first = next(greetings)
         for key, text in chain([first], greetings):
             print(f"  {text}")
             visits[key] += 1
+        if has_page:
+            print(f"\nThe live page: http://127.0.0.1:{PAGE_PORT}/page/")
+            if sys.stdin.isatty():
+                print("The greeter answers until Ctrl-C.")
+                wait_for_interrupt(process)
         process.send_signal(signal.SIGTERM)
         process.wait()
     print(f"\n{len(USERS)} greetings for {len(visits)} users:")
@@ -53,7 +74,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     from greeter import flights  # noqa: PLC0415 - loads pandas, which the plain demo does not need
 
     create_topics(kafka)
-    with Progress("Sending flights"):
+    with ProgressLine("Sending flights"):
         tail_numbers, without = flights.greeted_flights(limit)
         produce(kafka, "users", flights.records(tail_numbers))
     print(
@@ -67,7 +88,7 @@ def greet_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
         submitted(kafka, "greeter", checkpoint, *DRAIN) as process,
     ):
         greetings = []
-        with Progress("Greeting flights") as progress:
+        with ProgressLine("Greeting flights") as progress:
             for greeting in consume(kafka, process, "greetings", len(tail_numbers)):
                 greetings.append(greeting)
                 if len(greetings) % 1000 == 0:

@@ -13,9 +13,9 @@ from http.client import HTTPConnection, HTTPException
 from subprocess import Popen
 from urllib.parse import quote
 
-from running import HERE, LOG, PATIENCE_SECONDS, fresh_checkpoint, submitted
+from running import HERE, LOG, PATIENCE_SECONDS, fresh_checkpoint, submitted, wait_for_interrupt
 
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 USERS = ["Ada", "Grace", "Alan", "Ada", "Grace", "Ada"]
 INGRESS = int(os.environ.get("PLAYGROUND_PORT", "8090"))
@@ -37,7 +37,7 @@ def greet_by_http() -> None:
         fresh_checkpoint() as checkpoint,
         submitted(None, "greeter", checkpoint, *options, is_short=True) as process,
     ):
-        with Progress("Starting Spark"):
+        with ProgressLine("Starting Spark"):
             send_until_accepted(process, USERS[0])
             first = take()
         print(f"  {first}")
@@ -86,11 +86,3 @@ def take() -> str:
     if not text:
         sys.exit(f"no greeting has come; what the program said:\n{LOG.read_text()}")
     return text
-
-
-def wait_for_interrupt(process: Popen[bytes]) -> None:
-    """Wait for Ctrl-C, or the end of the program."""
-    try:
-        process.wait()
-    except KeyboardInterrupt:
-        print()

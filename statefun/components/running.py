@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from statefun.engine.letters import PROBLEM_HEADER
 from statefun.engine.sinks import EgressRecord
-from statefun.runtime.checkpoint.folder import FileFacts, Folder
+from statefun.runtime.checkpoint.checkpoint_files import FileFacts
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_lanes import Writing
 from statefun.runtime.egress.lane import Cluster, UncertainError, UndeliveredError

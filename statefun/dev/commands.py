@@ -21,7 +21,7 @@ from statefun.dev.dev_topics import (
 )
 from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.kafka_storage import forget
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 from statefun.dev.records import PlacedRecord, follow_records, placed_records, send_record
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import PlatformError
@@ -135,7 +135,7 @@ def _serve(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.fresh:
         forget(options.data)
-    with Progress("Starting Kafka") as progress:
+    with ProgressLine("Starting Kafka") as progress:
         kafka = EmbeddedKafka(port=options.port, data=options.data, progress=progress.update)
         kafka.start()
     with kafka:

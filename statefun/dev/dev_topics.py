@@ -26,7 +26,7 @@ from statefun.sdk.errors import KafkaError
 
 OWNER = "statefun dev"
 """How error texts name the client: the command that uses the cluster."""
-TIMEOUT = timedelta(seconds=10)
+ADMIN_TIMEOUT = timedelta(seconds=10)
 """How long the cluster may take to answer a request."""
 _POLL = timedelta(milliseconds=25)
 
@@ -51,7 +51,7 @@ def cluster_topics(address: str) -> ClusterMetadata:
     Raises:
         KafkaError: if no broker answers.
     """
-    return cluster_metadata(OWNER, address, admin_for(OWNER, address, {}), TIMEOUT)
+    return cluster_metadata(OWNER, address, admin_for(OWNER, address, {}), ADMIN_TIMEOUT)
 
 
 def list_topics(address: str) -> list[TopicPartitions]:
@@ -75,7 +75,7 @@ def describe_topic(address: str, name: str) -> TopicPartitions:
     admin = admin_for(OWNER, address, {})
     partitions = [(name, number) for number in numbers]
     with raising_kafka_errors(f"{OWNER}: topic {name} at {address}"):
-        offsets = watermarks(admin, partitions, TIMEOUT, committed=False)
+        offsets = watermarks(admin, partitions, ADMIN_TIMEOUT, committed=False)
     return TopicPartitions(name, [offsets[name, number] for number in numbers])
 
 
@@ -87,7 +87,7 @@ def new_topic(address: str, name: str, partitions: int) -> None:
     """
     cluster_topics(address)  # fails soon if no broker answers; creating the topic would wait long
     with raising_kafka_errors(f"{OWNER}: topic {name} at {address} cannot be created"):
-        create_topic(admin_for(OWNER, address, {}), name, partitions, {}, TIMEOUT)
+        create_topic(admin_for(OWNER, address, {}), name, partitions, {}, ADMIN_TIMEOUT)
 
 
 def create_topic(

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 
 from statefun.dev.dev_topics import create_topic
 from statefun.dev.kafka_storage import (
-    HOST,
+    BROKER_HOST,
     KAFKA,
     READY,
     find_class_path,
@@ -123,7 +123,7 @@ class EmbeddedKafka:
         """Host and port of the broker, for clients; ``kill`` and ``restart`` do not change them."""
         if self._port is None:
             raise PlatformError("the embedded Kafka has not been started; call start first")
-        return f"{HOST}:{self._port}"
+        return f"{BROKER_HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -255,13 +255,13 @@ class EmbeddedKafka:
             port = self._port or self._wanted_port or _free_port()
             if not _is_free(port):
                 raise PlatformError(
-                    f"another process uses port {port} of {HOST}; stop that process, or choose "
+                    f"another process uses port {port} of {BROKER_HOST}; stop that process, or choose "
                     "another port",
                 )
             write_settings(folder, port, _free_port(but=port), self._config)
-            self._progress(f"starting Apache Kafka {KAFKA.version} on {HOST}:{port}")
+            self._progress(f"starting Apache Kafka {KAFKA.version} on {BROKER_HOST}:{port}")
             self._launch(folder, class_path)
-            failure = self._wait_until_ready(f"{HOST}:{port}")
+            failure = self._wait_until_ready(f"{BROKER_HOST}:{port}")
             if failure is None:
                 self._port = port
                 return
@@ -354,7 +354,7 @@ def _free_port(but: int = 0) -> int:
         if _is_free(port):
             return port
     raise PlatformError(
-        f"{HOST} has no free port between {_PORTS.start} and {_PORTS.stop}, which the broker needs"
+        f"{BROKER_HOST} has no free port between {_PORTS.start} and {_PORTS.stop}, which the broker needs"
     )
 
 
@@ -363,7 +363,7 @@ def _is_free(port: int) -> bool:
         # As Java does: closing connections of a former broker do not occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((BROKER_HOST, port))
         except OSError:
             return False
         return True

@@ -19,7 +19,7 @@ from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import PlatformError
 
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
-HOST = "127.0.0.1"
+BROKER_HOST = "127.0.0.1"
 READY = "Kafka Server started"
 """The text that the broker writes into its log once it serves clients."""
 
@@ -161,9 +161,9 @@ def write_settings(folder: Path, port: int, controller: int, config: Mapping[str
     """
     settings = {
         **_CONFIG,
-        "controller.quorum.voters": f"{_CONFIG['node.id']}@{HOST}:{controller}",
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "controller.quorum.voters": f"{_CONFIG['node.id']}@{BROKER_HOST}:{controller}",
+        "listeners": f"PLAINTEXT://{BROKER_HOST}:{port},CONTROLLER://{BROKER_HOST}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{BROKER_HOST}:{port}",
         "log.dir": str(folder / "data"),
         **config,
     }

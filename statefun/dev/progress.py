@@ -17,10 +17,10 @@ _REDRAW_EVERY = timedelta(milliseconds=100)
 
 
 @final
-class Progress:
+class ProgressLine:
     """Shows a line with a spinner during its ``with`` block; without a terminal, a line before and after.
 
-    >>> with Progress("starting the broker", sys.stdout) as progress:
+    >>> with ProgressLine("starting the broker", sys.stdout) as progress:
     ...     progress.update("org.apache.kafka#kafka-clients;4.3.1 (12 of 40)")
     starting the broker ...
     starting the broker: done in 0.0 s
@@ -53,7 +53,7 @@ class Progress:
             if self._spins and self._started and not self._ended.is_set():
                 self._draw()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         self._started = time.monotonic()
         if self._spins:
             self._spinner.start()

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import KafkaError as ClientError
 
-from statefun.dev.dev_topics import OWNER, TIMEOUT, cluster_topics
+from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, cluster_topics
 from statefun.runtime.kafka.client import connect, partitions_of, read_committed
 from statefun.sdk.errors import KafkaError
 from statefun.sdk.times import from_epoch_millis
@@ -80,8 +80,8 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
         key.encode(),
         on_delivery=lambda error, _: errors.append(error) if error else None,
     )
-    if producer.flush(TIMEOUT.total_seconds()) or errors:
-        reason = errors[0].str() if errors else f"no answer within {TIMEOUT.seconds} s"
+    if producer.flush(ADMIN_TIMEOUT.total_seconds()) or errors:
+        reason = errors[0].str() if errors else f"no answer within {ADMIN_TIMEOUT.seconds} s"
         raise KafkaError(f"topic {topic} at {address}: the record cannot be written: {reason}")
 
 
@@ -104,7 +104,7 @@ def placed_records(address: str, topic: str) -> list[PlacedRecord]:
 
     The arguments, the order of the records and the errors are the same as for :func:`read_records`.
     """
-    messages = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
+    messages = read_committed(OWNER, address, {}, _starts(address, topic), ADMIN_TIMEOUT)
     records = map(PlacedRecord.of, messages)
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
@@ -139,7 +139,7 @@ def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
                 raise KafkaError(f"{OWNER}: topic {topic} at {address}: {error.str()}")
             if record is not None:
                 yield PlacedRecord.of(record)
-            elif time.monotonic() - last_answer > TIMEOUT.total_seconds():
+            elif time.monotonic() - last_answer > ADMIN_TIMEOUT.total_seconds():
                 cluster_topics(address)  # fails if the broker has ended; poll does not fail then
             else:
                 continue

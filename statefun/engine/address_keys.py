@@ -30,9 +30,9 @@ def address_of(key: bytes) -> Address:
     >>> str(address_of(b"Ada\x00com.example.fns/greeter"))
     'com.example.fns/greeter/Ada'
     """
-    id_, _, typename = key.rpartition(SEPARATOR)
-    namespace, name, text = _typename_parts(typename)
-    return _make_address((namespace, name, id_.decode(), text))
+    end = key.rfind(SEPARATOR)
+    namespace, name, text = _typename_parts(key[end + 1 :])
+    return _make_address((namespace, name, key[: max(end, 0)].decode(), text))
 
 
 def typename_of(key: bytes) -> str:

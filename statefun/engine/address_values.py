@@ -24,6 +24,8 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _NEVER: Final = -2
+_NO_EXPIRIES: Final[dict[str, int]] = {}
+"""For addresses whose values do not expire; it stays empty."""
 _make_value: Final = partial(tuple.__new__, TypedValue)
 
 
@@ -47,6 +49,8 @@ class AddressValues:
     """The state of one address while its messages are dispatched, and its immediate messages."""
 
     # Most addresses never set these attributes, so that each object gets them from its class.
+    immediate: deque[Row] | None = None
+    """Messages that the address has sent and that are delivered in the same micro-batch; None for none."""
     changed: bool = False
     """Whether the state differs from the stored one, so that it has to be stored again."""
     immediate_count: int = 0
@@ -69,14 +73,14 @@ class AddressValues:
     """The newest micro-batch in which a message could not be immediate, and went through the outbox.
 
     ``_NEVER`` if the outbox has delivered all such messages."""
+    _expiries: dict[str, int] = _NO_EXPIRIES
+    """When values expire, by name, in milliseconds since the epoch."""
     _wake: int = 0
     """The due time of the wake-up that is on its way; 0 if none is."""
 
     def __init__(self, stored: bytes | None) -> None:
         self.values: dict[str, TypedValue] = {}
         """The current values by name."""
-        self.immediate: deque[Row] = deque()
-        """Messages that the address has sent and that are delivered in the same micro-batch."""
         self.waiting: list[bytes] = []
         """The first messages that wait until the function can be called; each is a serialized ``Retry``."""
         self.chunks = Chunks()
@@ -85,8 +89,6 @@ class AddressValues:
         """The failed attempts to call the address, if its function is behind an endpoint."""
         self.later: list[bytes] = []
         """Messages for the next micro-batch, which come after the messages in ``waiting``."""
-        self._expiries: dict[str, int] = {}
-        """When values expire, by name, in milliseconds since the epoch."""
         if stored and not read_values(stored, self.values):
             self._read(stored)
 
@@ -153,8 +155,7 @@ class AddressValues:
         """Set a value, and when it expires, in milliseconds since the epoch; 0 for never."""
         self.apply({name: value})
         if expires:
-            self._expiries[name] = expires
-            self.changed = True
+            self._expires_at(name, expires)
 
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
         """Delete expired values, and allow immediate messages again if no earlier message is in the outbox.
@@ -208,8 +209,13 @@ class AddressValues:
         """
         for name, after, on_call in expirations:
             if name in self.values and (on_call or name in written):
-                self._expiries[name] = now + in_milliseconds(after)
-                self.changed = True
+                self._expires_at(name, now + in_milliseconds(after))
+
+    def _expires_at(self, name: str, time: int) -> None:
+        if not self._expiries:
+            self._expiries = {}
+        self._expiries[name] = time
+        self.changed = True
 
     def wait(self, messages: Iterable[bytes], until: int) -> None:
         """Add messages after the waiting ones, and set when the function may be called again.

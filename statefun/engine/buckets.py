@@ -29,6 +29,7 @@ from statefun.engine.wheel import (
     bucket_key,
     bucket_of,
     chunk_of,
+    event_bucket,
     is_chunk,
 )
 from statefun.protocol.runtime_pb2 import Bucket
@@ -38,8 +39,8 @@ from statefun.sdk.types import TypedValue
 TICK = f"{TIMERS_NAMESPACE}/tick"
 """The type of a tick: the message that a bucket gets when it is due.
 
-The value of a tick is the time up to which messages are due, in milliseconds since the epoch. It may be later
-than the time at which the bucket is due."""
+The value of a tick is the time up to which messages are due, in milliseconds since the epoch: of the clock, or of
+event time. It may be later than the time at which the bucket is due."""
 DELAYED = f"{TIMERS_NAMESPACE}/delayed"
 """The type of a message that adds delayed messages to a bucket, and of the bucket's state."""
 RELEASED = f"{TIMERS_NAMESPACE}/released"
@@ -120,7 +121,8 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
             if message.due <= now:
                 release(message, effects)
             else:
-                bucket = bucket_before(message.due, now, message.target)
+                place = event_bucket if message.in_event_time else bucket_before
+                bucket = place(message.due, now, message.target)
                 later[bucket].messages.append(message)
     for bucket, content in later.items():
         send(Row(bucket_key(bucket), key, DELAYED, content.SerializeToString()), effects)

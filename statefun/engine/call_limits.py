@@ -4,9 +4,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from datetime import timedelta
+from functools import cache
+from typing import IO
 
 from statefun.sdk.limits import RateLimit
 from statefun.sdk.stateful_function import StatefulFunction
@@ -25,13 +35,30 @@ MOST_ALONE = timedelta(minutes=1)
 If the process ends after that, this does not count as a loss of the call."""
 _BREAK = timedelta(milliseconds=10)
 """The pause between two calls that run alone, in which other calls begin."""
+_LOOK = timedelta(milliseconds=50)
+"""The time between two checks whether no call of another process runs alone."""
+
+
+@cache
+def shared_turn() -> IO[bytes]:
+    """Return the file whose lock the process has that may run a call alone.
+
+    A process that makes the file before it forks shares it with its children. So of the workers of one container,
+    one at a time runs a call alone: if the container ends as a whole, only this call is the reason. The file
+    has no name, and the lock ends with its process.
+    """
+    return tempfile.TemporaryFile(buffering=0)
 
 
 class CallLimits:
-    """The limits of one worker process: how many calls run at a time, and how fast calls begin."""
+    """The limits of one worker process: how many calls run at a time, and how fast calls begin.
 
-    def __init__(self) -> None:
-        self._company = _Company()
+    Args:
+        company: the calls that run in this process, if several objects limit some of them; None for new ones.
+    """
+
+    def __init__(self, company: Company | None = None) -> None:
+        self._company = company or Company()
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         """The limits of how many calls of a function run at a time, by the function's typename."""
         self._rates: dict[str, _Rate] = {}
@@ -68,7 +95,7 @@ class CallLimits:
 
     @asynccontextmanager
     async def _limited(
-        self, function: StatefulFunction, company: _Company | None
+        self, function: StatefulFunction, company: Company | None
     ) -> AsyncIterator[None]:
         name = str(function.typename)
         async with self._in_flight(name, function.max_in_flight):
@@ -120,7 +147,37 @@ class _Rate:
             await asyncio.sleep(begin - now)
 
 
-class _Company(AbstractAsyncContextManager[None]):
+class _Turn:
+    """The turn to run a call alone, which one call in this process and in those that share the file has at a time."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def acquire(self) -> None:
+        """Wait for the turn."""
+        await self._lock.acquire()
+        try:
+            while not self._try_file():  # noqa: ASYNC110 - a lock of a file sets no event
+                await asyncio.sleep(_LOOK.total_seconds())
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def release(self) -> None:
+        """End the turn."""
+        fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
+        self._lock.release()
+
+    @staticmethod
+    def _try_file() -> bool:
+        try:
+            fcntl.lockf(shared_turn(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # as POSIX has it, either of them
+            return False
+        return True
+
+
+class Company(AbstractAsyncContextManager[None]):
     """Decides which calls run side by side in a process, so that a call that ends the process is found.
 
     As a context manager, it waits while a call runs alone.
@@ -137,8 +194,8 @@ class _Company(AbstractAsyncContextManager[None]):
         self._empty = asyncio.Event()
         """Is set while ``_running`` is 0."""
         self._empty.set()
-        self._turn = asyncio.Lock()
-        """The lock of the call that runs alone."""
+        self._turn = _Turn()
+        """The turn of the call that runs alone."""
 
     @property
     def is_open(self) -> bool:
@@ -152,10 +209,16 @@ class _Company(AbstractAsyncContextManager[None]):
     async def __aenter__(self) -> None:
         while not self._open.is_set():
             await self._open.wait()
+        self._begin()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def _begin(self) -> None:
         self._running += 1
         self._empty.clear()
 
-    async def __aexit__(self, *_: object) -> None:
+    def _end(self) -> None:
         self._running -= 1
         if not self._running:
             self._empty.set()
@@ -167,19 +230,31 @@ class _Company(AbstractAsyncContextManager[None]):
             async with self._groups[losses - 1], self:
                 yield True
             return
-        async with self._turn:
+        async with AsyncExitStack() as stack:
+            await self._turn.acquire()
+            turn = ExitStack()
+            turn.callback(self._turn.release)
+            stack.callback(turn.close)
             await asyncio.sleep(_BREAK.total_seconds())
+            turn.callback(self._open.set)
             self._open.clear()
-            try:
-                is_alone = await self._emptied()
-                if is_alone:
-                    async with self._limited(accompanied):
-                        yield True
-            finally:
-                self._open.set()
-            if not is_alone:
-                async with self:
-                    yield False
+            is_alone = await self._emptied()
+            if is_alone:
+
+                def let_others_begin() -> None:
+                    """Be one of several calls from now on."""
+                    accompanied()
+                    turn.close()
+                    self._begin()
+                    stack.callback(self._end)
+
+                loop = asyncio.get_running_loop()
+                timer = loop.call_later(MOST_ALONE.total_seconds(), let_others_begin)
+                stack.callback(timer.cancel)
+            else:
+                turn.close()
+                await stack.enter_async_context(self)
+            yield is_alone
 
     async def _emptied(self) -> bool:
         """Wait for the end of all calls; return False if they go on for ``MOST_ALONE``."""
@@ -188,18 +263,3 @@ class _Company(AbstractAsyncContextManager[None]):
         except asyncio.TimeoutError:  # calls of hours must not hold up all others
             return False
         return True
-
-    @asynccontextmanager
-    async def _limited(self, accompanied: Callable[[], None]) -> AsyncIterator[None]:
-        """Let other calls begin if the block takes longer than ``MOST_ALONE``."""
-
-        def let_others_begin() -> None:
-            accompanied()
-            self._open.set()
-
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(MOST_ALONE.total_seconds(), let_others_begin)
-        try:
-            yield
-        finally:
-            timer.cancel()

@@ -12,9 +12,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from statefun.engine.call_limits import CallLimits
+from statefun.engine.call_limits import CallLimits, Company
 from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
-from statefun.engine.running_calls import Begin, Left, RunningCall
+from statefun.engine.running_calls import AbandonedError, Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
 from statefun.sdk.invocation_batch import IsOver
 from statefun.sdk.stateful_function import StatefulFunction
@@ -47,6 +47,13 @@ class CallReporter(Protocol):
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
+    def left(self, attempt: str) -> Future[bool]:
+        """Return a future that is done when the driver knows whether a micro-batch that the call has left is staged.
+
+        Its result is False if no such micro-batch is staged, or the driver cannot be asked: then the result of the
+        call does not count.
+        """
+
     def begun(self, attempt: str) -> Future[None]:
         """Report that a call that was lost before runs now; return a future that is done when that is sent."""
 
@@ -63,18 +70,24 @@ class LeavingCalls:
     Args:
         reports: sends the results of calls that have left; it may be used in any thread.
         most: how many calls at most may go on after they have left their micro-batches.
+        company: the calls that run in this process, if other objects run some of them; None for new ones.
     """
 
-    def __init__(self, reports: CallReporter, most: int) -> None:
+    def __init__(self, reports: CallReporter, most: int, company: Company | None = None) -> None:
         self.report = reports.report
         self._reports = reports
         self._paces = Paces()
-        self._limits = CallLimits()
+        self._limits = CallLimits(company)
         self._most = most
         self._numbers = count(1)
         self._ticks = _Ticks()
         self._left: set[asyncio.Task[Any]] = set()
         """The calls that have left their micro-batches and have not ended."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process is connected to the driver to which it reports."""
+        return bool(self._reports.worker)
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
         """Run calls until each has ended or has left the micro-batch; see :meth:`CallRunner.run`."""
@@ -139,6 +152,8 @@ class LeavingCalls:
         """Wait until a call that was lost before may run; the driver must know that before it runs."""
         await running.departure(_PATIENCE)
         name = running.attempt
+        if name and not await asyncio.wrap_future(self._reports.left(name)):
+            raise AbandonedError
         accompanied = partial(self._reports.accompanied, name)
         async with self._limits.place_again(function, running.losses, accompanied) as counts:
             if counts and name:

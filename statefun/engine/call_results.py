@@ -9,7 +9,6 @@ from typing import cast
 
 from statefun.engine.troubles import put_trouble, read_trouble
 from statefun.protocol.runtime_pb2 import CallResult
-from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import InvocationError, restored
 from statefun.sdk.invocation_batch import (
@@ -19,6 +18,7 @@ from statefun.sdk.invocation_batch import (
 )
 from statefun.sdk.message import Message
 from statefun.sdk.printable import printable
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
@@ -46,6 +46,8 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
         if isinstance(delayed, DelayedMessage):
             added.delay = delayed.delay // _MICROSECOND
             added.message.CopyFrom(_sent(delayed.message))
+            if delayed.due is not None:
+                added.due = delayed.due
     for record in result.egress_messages:
         stored.records.add(egress=record.typename, content=record.typed_value.value)
     for failed in result.failures:
@@ -128,7 +130,8 @@ def _delayed(stored: CallResult.Delayed, since: timedelta) -> DelayedMessage | C
     if not stored.HasField("message"):
         return Cancellation(stored.token)
     delay = max(stored.delay * _MICROSECOND - since, timedelta(0))
-    return DelayedMessage(delay, _message(stored.message), stored.token)
+    due = stored.due if stored.HasField("due") else None
+    return DelayedMessage(delay, _message(stored.message), stored.token, due)
 
 
 def _record(stored: CallResult.Record) -> EgressMessage:

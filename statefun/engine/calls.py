@@ -104,12 +104,8 @@ def call_for(
         rows: the rows of the messages that come after the waiting messages.
         may_be_retried: whether the rows may hold retry envelopes, which are then unwrapped.
     """
-    all_invocations = group.columns.invocations()
-    invocations: list[Invocation]
-    if isinstance(rows, range):
-        invocations = all_invocations[rows.start : rows.stop]
-    else:
-        invocations = [all_invocations[row] for row in rows]
+    columns = group.columns
+    invocations = [columns.invocation(row) for row in rows]
     if group.values.waiting:
         waiting_messages = [TypedValue(RETRY, each) for each in group.values.take_waiting()]
         invocations[:0] = [Invocation(None, each) for each in waiting_messages]

@@ -27,11 +27,13 @@ from statefun.engine.wheel import (
     bucket_before,
     bucket_for,
     bucket_key,
+    event_bucket,
+    event_due,
     token_key,
 )
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
@@ -54,13 +56,39 @@ class Due:
     """The present time: the time from now until the message is due decides in which bucket it waits."""
     sequence: int
     """A number that is larger than those of the sender's earlier delayed messages."""
+    in_event_time: bool = False
+    """Whether both times are event times, so that the message is due when the watermark has come to ``time``."""
+
+    @classmethod
+    def at_event_time(
+        cls, when: int, watermark: int | None, cause: int | None, sequence: int
+    ) -> Due:
+        """Return when a message is due that is sent for an event time.
+
+        Args:
+            when: the event time.
+            watermark: the watermark; None if there is none.
+            cause: the event time of the message in whose invocation it is sent; None if it has none.
+            sequence: as the field.
+        """
+        time = event_due(when)
+        now = next((each for each in (watermark, cause) if each is not None), time)
+        return cls(time, min(now, time), sequence, in_event_time=True)
 
 
 def send_at(due: Due, row: Row, effects: Effects) -> None:
     """Send a delayed message, to be delivered when it is due, but at ``LATEST`` if it is due even later."""
-    time = min(due.time, LATEST)
-    entry = Entry(due=time, sequence=due.sequence, **row._asdict())
-    _keep(bucket_before(time, due.now, row.target), entry, effects)
+    entry = _entry(due, row)
+    place = event_bucket if due.in_event_time else bucket_before
+    _keep(place(entry.due, due.now, row.target), entry, effects)
+
+
+def _entry(due: Due, row: Row) -> Entry:
+    """Return a delayed message; one that is due in event time has its due time as its event time."""
+    entry = Entry(due=min(due.time, LATEST), sequence=due.sequence, **row._asdict())
+    if due.in_event_time:
+        entry.in_event_time, entry.event_time = True, due.time
+    return entry
 
 
 def _keep(bucket: int, entry: Entry, effects: Effects) -> None:
@@ -76,7 +104,7 @@ def send_cancellable(due: Due, row: Row, token: str, effects: Effects) -> None:
     cancellable = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
-        message=Entry(due=due.time, sequence=due.sequence, **row._asdict()),
+        message=_entry(due, row),
     )
     send(Row(address, row.caller, _CANCELLABLE, cancellable.SerializeToString()), effects)
     cancellable.ClearField("message")
@@ -222,7 +250,7 @@ def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConfli
             CancellableMessage.FromString(stored_value.value) if stored_value else None
         )
         if typename == _CANCELLABLE:
-            if waiting_message and waiting_message.message.due > begun:
+            if waiting_message and _is_pending(waiting_message.message, begun, effects):
                 on_conflict(_row(request.message), request.token, effects)
                 continue
             if waiting_message:  # it is due, and the request to release it is on the way
@@ -232,6 +260,10 @@ def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConfli
             _release(request.token, group, effects)
         elif request.id.hex() in values:
             _release(request.id.hex(), group, effects)
+
+
+def _is_pending(message: Entry, begun: int, effects: Effects) -> bool:
+    return message.due > (effects.watermark if message.in_event_time else begun)
 
 
 def _release(name: str, group: Group, effects: Effects) -> None:

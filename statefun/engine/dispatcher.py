@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 from statefun.engine import chunks, delays, repairs
@@ -13,7 +13,6 @@ from statefun.engine.address_keys import address_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.alarms import on_standby
 from statefun.engine.awaited_calls import AwaitedCalls
-from statefun.engine.buckets import send
 from statefun.engine.calls import (
     Call,
     call_for,
@@ -34,13 +33,13 @@ from statefun.engine.groups import OWN_PREFIX, Group
 from statefun.engine.immediate import ImmediateMessages
 from statefun.engine.invoker import Invoker
 from statefun.engine.left_calls import LeftCalls, Reactions
+from statefun.engine.own_messages import OwnMessages
 from statefun.engine.program import Program
-from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.renamed import PresentNames
 from statefun.engine.running_calls import CallRunner, Left, WaitingRunner
 from statefun.engine.sending import Sender
+from statefun.engine.tallies import Tallies
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
-from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.egress import KafkaEgressMessage
@@ -71,7 +70,6 @@ class Dispatcher:
         invoker: Invoker | None = None,
         counts: FailureCounts | None = None,
         runner: CallRunner | None = None,
-        run: str = "",
         watermark: int | None = None,
     ) -> None:
         self._functions = program.functions
@@ -80,23 +78,27 @@ class Dispatcher:
         self._watermark = watermark
         self._times = TaskTimes(program.routes, watermark, clock.begun)
         self._has_times = bool(program.routes.event_times)
+        renames = self._names.are_renamed or program.routes.change_topics
+        self._sees_all = not (renames or self._has_times)
+        """Whether functions see batches as they are, with the names that rows have and without a watermark."""
         self._clock = clock
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
-        self._sender = Sender(program, clock, sequence)
+        self._sender = Sender(program, clock, sequence, watermark)
         self._counts = counts or FailureCounts()
         failures = Failures(program.policies, clock, sequence, self._counts, self._names)
         self._failed = FailedMessages(program, failures, self._names)
-        self._invoker = invoker or Invoker()
+        self._own = OwnMessages(clock, self._failed)
         self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
         self._transports = TransportCalls(clock, self._counts, turn, self._immediate, self._names)
         self._runner = runner or WaitingRunner()
-        self._left = LeftCalls(clock, run, self._runner, self._transports)
+        self._left = LeftCalls(clock, self._runner, self._transports)
         self._awaited = AwaitedCalls(
             self._left, self._transports, self._invoke, self._deserialized, self._batch_for
         )
+        self._find = cache(program.functions.find)  # functions do not change during a task
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
-        self._invocations = 0
+        self._tallies = Tallies(invoker or Invoker(), self._sender.check)
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
@@ -113,9 +115,13 @@ class Dispatcher:
             DispatchError: if the failure policy of a message is to stop the application; then the
                 collected effects must not be used.
         """
-        return on_standby(self._dispatch(groups, effects))
+        return on_standby(self.run(groups, effects))
 
-    def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
+    def run(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
+        """Do the same as :meth:`dispatch`, for a caller that keeps the timer of timeouts installed.
+
+        See :func:`statefun.sdk.deadline.standby`.
+        """
         async_calls: list[Call | PendingCall] = []
         for group in groups:
             if self._has_times:
@@ -175,10 +181,12 @@ class Dispatcher:
     def _invoke(
         self, function: StatefulFunction, batch: InvocationBatch
     ) -> Coroutine[Any, Any, InvocationResult]:
-        return self._invoker.invoke_async(function, batch, self._sender.check)
+        return self._tallies.invoke_async(function, batch)
 
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call as its function sees it."""
+        if self._sees_all and call.function.transport is None:
+            return call.batch
         batch = self._names.batch(visible_batch(self._routes, call))
         if self._has_times:
             batch = batch._replace(watermark=self._watermark)
@@ -203,7 +211,7 @@ class Dispatcher:
         """
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
-            result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
+            result = self._tallies.invoke(call.function, self._batch_for(call))
             self._collect_result(call, result, effects)
             call = self._immediate_call(group)
         return call
@@ -211,13 +219,14 @@ class Dispatcher:
     def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
         """Return the call for the rows of a group; None if no function is to be called now."""
         address = address_of(group.key)
-        if self._run_reserved(address, group, effects):
+        namespace, _, _, typename = address
+        if namespace.startswith(OWN_PREFIX) and self._own.run_reserved(address, group, effects):
             return None
-        rows, special = self._messages(group, effects)
+        rows, special = self._own.take(group, effects)
         if len(special) == group.end - group.start and repairs.CHANGES.issuperset(special):
             return None  # a repair alone must not call a function
         values = group.values
-        function = self._functions.find(address.typename)
+        function = self._find(typename)
         if function is not None and function.stored_as:
             address = function.address(address.id)
         if values.under_way is not None or special:
@@ -259,45 +268,10 @@ class Dispatcher:
         if function.transport is not None:
             return PendingCall(group, address, function, rows, RETRY in special)
         may_be_encoded = group.columns.has_encoded or bool(values.waiting) or RETRY in special
-        self._transports.resume(group)
+        if values.waiting_size:
+            self._transports.resume(group)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
         return self._deserialized(call, effects) if may_be_encoded else call
-
-    def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
-        """Handle the wake-ups among a group's rows, and the messages that chunks have returned.
-
-        Returns:
-            The other rows of the group, and the typenames of the engine's own messages in all of its rows.
-        """
-        rows: Sequence[int] = range(group.start, group.end)
-        if group.columns.untimed:
-            rows = self._failed.without_untimed(group, effects)
-        if not group.columns.has_own:
-            return rows, ()
-        typenames = group.columns.typename[group.start : group.end]
-        special = [name for name in typenames if name.startswith(OWN_PREFIX)]
-        if delays.WAKE_UP in special:
-            rows = self._wake_up(group, rows, effects)
-        if not repairs.CHANGES.isdisjoint(special):
-            rows = repairs.repair(group, rows)
-            delays.schedule_wake_up(group, self._clock.now(), effects)
-        if chunks.KEPT in special:
-            rows = chunks.arrive(group, rows)
-        return rows, special
-
-    def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
-        """Handle the rows of a group if its address is a reserved one; return whether it is."""
-        if address.namespace == TIMERS_NAMESPACE:
-            delays.run_reserved(
-                address.name, group, effects, self._clock.begun, self._failed.token_in_use
-            )
-        elif address.namespace == REJECTION_NAMESPACE:
-            self._failed.rejected(address.name, group, effects)
-        elif address.namespace == chunks.CHUNKS_NAMESPACE:
-            chunks.run_chunk(group, effects)
-        else:
-            return False
-        return True
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with decoded records; None if all of its messages have failed or were dropped."""
@@ -308,38 +282,33 @@ class Dispatcher:
             call.group.values.count_lost(0)  # losses were counted for a message that is gone
         return values.call
 
-    def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
-        """Handle the wake-ups among a group's rows; return the other rows."""
-        typename, value = group.columns.typename, group.columns.value
-        others = []
-        for row in rows:
-            if typename[row] == delays.WAKE_UP:
-                group.values.wake_up(delays.wake_up_time(value[row]))
-            else:
-                others.append(row)
-        group.values.expire(self._clock)
-        delays.schedule_wake_up(group, self._clock.now(), effects)
-        return others
-
     def _collect_result(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Apply the result of a call: its effects, its changes of state, and its failed messages."""
+        # A tuple's items are read at once: compiled code takes longer for each name.
+        mutations, messages, delayed, records, failures, expiring, postponed, trouble = result
         count = len(call.batch.invocations)
-        self._invocations += count if result.postponed is None else result.postponed.first
-        self._collect(call, result, effects)
-        for failed in result.failures:
+        handled = count if postponed is None else postponed.first
+        self._tallies.count(call.function, call.batch.target, handled, result)
+        if call.function.transport is not None and call.batch.times is not None:
+            self._transports.give_times(call, result)
+        if messages or delayed:
+            self._immediate.collect(call, messages, delayed, self._sender, effects)
+        for record in cast("Sequence[KafkaEgressMessage]", records):
+            effects.egress[record.typename].append(egress_row(record))
+        for failed in failures:
             self._failed.handle(failed_message(failed, call), call.function, effects)
         group, values = call.group, call.group.values
         if call.key == group.key:
             values.count_lost(0)  # losses are counted for the first message, which is a new one now
-            values.apply(result.state_mutations)
-            if result.expiring:
-                values.renew(result.expiring, result.state_mutations, self._clock.now())
+            values.apply(mutations)
+            if expiring:
+                values.renew(expiring, mutations, self._clock.now())
                 delays.schedule_wake_up(group, self._clock.now(), effects)
             if call.function.transport is not None:
-                values.remember(result.trouble)
-        if result.postponed is not None:
-            messages = postponed_messages(call, result.postponed.first)
-            self._transports.postpone(group, [*messages], result.postponed, effects)
+                values.remember(trouble)
+        if postponed is not None:
+            waiting = [*postponed_messages(call, postponed.first)]
+            self._transports.postpone(group, waiting, postponed, effects)
 
     def _immediate_call(self, group: Group) -> Call | None:
         """Return the call for the next immediate messages of a group; None if there are none."""
@@ -370,24 +339,10 @@ class Dispatcher:
             lambda failed, function: self._failed.handle(failed, function, effects),
         )
 
-    def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Collect the messages and records of a call, in the order of Apache Flink Stateful Functions."""
-        if call.function.transport is not None and call.batch.times is not None:
-            self._transports.give_times(call, result)
-        for message in result.messages:
-            row = self._sender.row(call.key, message)
-            runs_anywhere = self._sender.runs_anywhere(message.target_typename)
-            if not self._immediate.take(call, row, runs_anywhere=runs_anywhere):
-                send(row, effects)
-        if result.delayed:
-            self._sender.delay(call.key, result.delayed, effects)
-        for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
-            effects.egress[record.typename].append(egress_row(record))
-
     def summary(self) -> Outcome:
         """Return the counts of handled, failed and waiting messages, and reports of endpoints and calls."""
         counts = self._counts.summary()
-        counts.invocations = self._invocations
+        self._tallies.report(counts, self._names)
         self._transports.report(counts)
         self._left.report(counts)
         if self._has_times:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -43,11 +42,19 @@ def row_size(row: tuple[Any, ...]) -> int:
     return size
 
 
+EffectColumns = list[list[Any]]
+"""Effects as columns: for each field of a message or record, the cells of all."""
+
+
 class EffectRows:
-    """Collects messages, or the records for one egress, in order."""
+    """Collects messages, or the records for one egress, in order.
+
+    They are kept as columns: Python's garbage collector would examine a tuple for each of them.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
+        self._columns: EffectColumns = []
+        self._count = 0
         self._ends: list[int] = []
         """The index after the last row of each complete piece; a piece has ``PIECE_BYTES`` or little more."""
         self._full = PIECE_BYTES
@@ -56,21 +63,30 @@ class EffectRows:
         """The bytes of all columns of the collected effects."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
     def append(self, row: tuple[Any, ...]) -> None:
-        """Add an effect."""
-        self._rows.append(row)
+        """Add an effect; all effects have equally many fields."""
+        columns = self._columns
+        if not columns:
+            columns += [[] for _ in row]
+        for column, cell in zip(columns, row):  # noqa: B905 - strict is slow, and compiled code has its own loop
+            column.append(cell)
+        self._count += 1
         self.size += row_size(row)
         if self.size >= self._full:
-            self._ends.append(len(self._rows))
+            self._ends.append(self._count)
             self._full = self.size + PIECE_BYTES
 
-    def take(self) -> list[Sequence[tuple[Any, ...]]]:
+    def take(self) -> list[EffectColumns]:
         """Return the collected effects, in pieces of a bounded size, and remove them."""
-        rows, ends = self._rows, [*self._ends, len(self._rows)]
-        self._rows, self._ends, self._full, self.size = [], [], PIECE_BYTES, 0
-        return [rows[start:end] for start, end in pairwise([0, *ends]) if start < end]
+        columns, ends = self._columns, [*self._ends, self._count]
+        self._columns, self._ends, self._full = [], [], PIECE_BYTES
+        self._count = self.size = 0
+        if len(ends) == 1:
+            return [columns] if columns else []
+        bounds = [(start, end) for start, end in pairwise([0, *ends]) if start < end]
+        return [[column[start:end] for column in columns] for start, end in bounds]
 
 
 class Effects:

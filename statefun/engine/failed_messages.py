@@ -12,9 +12,9 @@ from statefun.engine.program import Program
 from statefun.engine.rejections import rejected
 from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
-from statefun.sdk.context import token_in_use
-from statefun.sdk.errors import RecordError, ValueDecodeError
+from statefun.sdk.errors import LateMessageError, RecordError, ValueDecodeError
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.sent import token_in_use
 from statefun.sdk.stateful_function import StatefulFunction
 
 
@@ -36,6 +36,8 @@ class FailedMessages:
     def handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
         policy = function.on_failure
+        if isinstance(failed.error, LateMessageError):
+            policy = function.on_late
         if failed.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
             # Whether a function can receive a record at all is the business of its route.
             policy = self._route_policy(failed)

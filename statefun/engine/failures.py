@@ -95,11 +95,13 @@ class FailureCounts:
         self._counts = Outcome()
         self._examples: dict[tuple[str, str], Outcome.Example] = {}
         """The first failure of each kind, by its kind and by what has become of its message."""
+        self._failed: dict[tuple[str, str, bool], int] = {}
+        """The number of failed messages by function, code, and whether they are tried again."""
 
     def retried(self, failed: FailedMessage) -> None:
         """Count a message that is tried again."""
         self._counts.retries += 1
-        self._note(failed, "to be tried again")
+        self._note(failed, "to be tried again", is_retried=True)
 
     def skipped(self, failed: FailedMessage) -> None:
         """Count a message that was dropped."""
@@ -129,9 +131,13 @@ class FailureCounts:
     def summary(self) -> Outcome:
         """Return the counts of failed messages, with an example of each kind of failure."""
         self._counts.examples.extend(self._examples.values())
+        for (typename, code, is_retried), count in self._failed.items():
+            self._counts.failed.add(typename=typename, code=code, retried=is_retried, count=count)
         return self._counts
 
-    def _note(self, failed: FailedMessage, what: str) -> None:
+    def _note(self, failed: FailedMessage, what: str, *, is_retried: bool = False) -> None:
+        key = typename_of(failed.target), failed.error.code, is_retried
+        self._failed[key] = self._failed.get(key, 0) + 1
         self.note(failed.kind, what, f"[{failed.error.code}] {failed.text}")
 
 

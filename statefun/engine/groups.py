@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
@@ -15,7 +14,6 @@ from statefun.engine.address_values import AddressValues
 from statefun.engine.origin import headers_of, original
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.sdk.address import Address
 from statefun.sdk.errors import RecordError
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
@@ -68,7 +66,6 @@ class Columns:
         """The event times of all rows, in milliseconds since the epoch; None if no ingress declares event time."""
         self.untimed: dict[int, RecordError] = {}
         """The errors of the records whose event time cannot be read, by row."""
-        self._invocations: list[Invocation] | None = None
         self._records: dict[int, RecordOrigin | None] = {}
         """The origins that were asked for, by row: a long call asks twice."""
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
@@ -76,22 +73,15 @@ class Columns:
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
         """Whether one of the rows holds an ingress record that no deserializer has decoded yet."""
 
-    def invocations(self) -> list[Invocation]:
-        """Return the messages in all rows as invocations.
+    def invocation(self, row: int) -> Invocation:
+        """Return the message in a row as an invocation.
 
-        All are made at once, by functions that are written in C: a loop in Python would take several times
-        as long.
+        It is made when it is called for, and not with those of the whole batch: Python's garbage collector would
+        examine the tuples of all rows again and again.
         """
-        if self._invocations is None:
-            self._invocations = self._new_invocations()
-        return self._invocations
-
-    def _new_invocations(self) -> list[Invocation]:
-        callers: Iterable[Address | None] = repeat(None, len(self.caller))
-        if any(self.caller):
-            callers = [address_of(key) if key else None for key in self.caller]
-        arguments = map(_make_value, zip(self.typename, self.value, strict=True))
-        return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
+        key = self.caller[row]
+        argument = _make_value((self.typename[row], self.value[row]))
+        return _make_invocation((address_of(key) if key else None, argument, self.trace[row]))
 
     def time(self, row: int) -> int | None:
         """Return the event time of a row, in milliseconds since the epoch; None if it has none."""

@@ -16,13 +16,19 @@ they come after all rows, and so after its earlier messages that went through th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from statefun.engine.address_keys import address_of
+from statefun.engine.buckets import send
 from statefun.engine.calls import Call, retry_of
+from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
 from statefun.engine.row import Row
+from statefun.engine.sending import Sender
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch
+from statefun.sdk.message import Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 
 
@@ -44,6 +50,31 @@ class ImmediateMessages:
         self._batch = batch
         self._delivered_up_to = delivered_up_to
         self._limit = limit
+
+    def collect(
+        self,
+        call: Call,
+        messages: Sequence[Message],
+        delayed: Sequence[DelayedMessage | Cancellation],
+        sender: Sender,
+        effects: Effects,
+    ) -> None:
+        """Collect the messages of a call, in the order of Apache Flink Stateful Functions.
+
+        Args:
+            call: the call that has sent the messages.
+            messages: its messages, of which those that may be immediate are kept.
+            delayed: its delayed messages, and cancellations of such messages.
+            sender: converts messages to rows.
+            effects: collects the messages that are not immediate.
+        """
+        for message in messages:
+            row = sender.row(call.key, message)
+            runs_anywhere = sender.runs_anywhere(message.target_typename)
+            if not self.take(call, row, runs_anywhere=runs_anywhere):
+                send(row, effects)
+        if delayed:
+            sender.delay(call.key, delayed, effects)
 
     def take(self, call: Call, row: Row, *, runs_anywhere: bool) -> bool:
         """Keep a message for delivery in this micro-batch if it may be immediate; return whether it is kept.
@@ -67,6 +98,8 @@ class ImmediateMessages:
             return False
         if stays:
             values.immediate_count += 1
+            if values.immediate is None:
+                values.immediate = deque()
             values.immediate.append(row)
         return stays
 
@@ -76,9 +109,10 @@ class ImmediateMessages:
         None: there are no immediate messages, or the address gets further rows, which come first.
         """
         values = group.values
-        messages, sender = values.immediate, address_of(group.key)
+        messages = values.immediate
         if not (group.last and messages):
             return None
+        sender = address_of(group.key)
         key = messages[0].target
         invocations = []
         times: list[int | None] = []

@@ -23,7 +23,7 @@ from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage
 from statefun.engine.groups import Group
-from statefun.engine.running_calls import CallRunner, Left, RunningCall
+from statefun.engine.running_calls import AbandonedError, CallRunner, Left, RunningCall
 from statefun.engine.transports import TransportCalls
 from statefun.engine.under_way import UnderWay
 from statefun.protocol.runtime_pb2 import CallLoss, CallResult, Outcome
@@ -64,16 +64,12 @@ class LeftCalls:
 
     Args:
         clock: the present time.
-        run: the name of the application's run.
         runner: runs the calls of this task.
         transports: keeps messages that wait.
     """
 
-    def __init__(
-        self, clock: BatchClock, run: str, runner: CallRunner, transports: TransportCalls
-    ) -> None:
+    def __init__(self, clock: BatchClock, runner: CallRunner, transports: TransportCalls) -> None:
         self._clock = clock
-        self._run = run
         self._runner = runner
         self._transports = transports
         self._new: list[tuple[bytes, str, str]] = []
@@ -121,6 +117,9 @@ class LeftCalls:
         try:
             async with self._runner.place(function, running):
                 result = await invoke(function, batch)
+        except AbandonedError:
+            self._runner.end(running, 0)
+            return None
         except BaseException:
             self._runner.end(running, 0)
             if running.attempt:
@@ -146,7 +145,7 @@ class LeftCalls:
         messages = (*postponed_messages(left.call, 0),)
         # The call goes on with the present dictionary, which must not change any more.
         values.values = dict(values.values)
-        values.under_way = UnderWay(self._run, left.attempt, messages, now)
+        values.under_way = UnderWay(left.attempt, messages, now)
         self._transports.add_bytes(group, values.under_way.size)
         self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), 0, effects)
@@ -162,7 +161,7 @@ class LeftCalls:
     ) -> Sequence[int]:
         """Handle the rows with the result or the loss of an address's long call, and return the other rows.
 
-        If an earlier run has made the call, or its function is gone, the messages of the call wait again.
+        If the function of the call is gone, the messages of the call wait again.
         """
         results: dict[str, CallResult] = {}
         losses: dict[str, CallLoss] = {}
@@ -181,7 +180,7 @@ class LeftCalls:
         under_way = values.under_way
         if under_way is None:
             return others
-        if function is None or under_way.run != self._run:
+        if function is None:
             values.call_again()
         elif under_way.attempt in results:
             self._apply(group, address, function, results[under_way.attempt], reactions)
@@ -215,11 +214,12 @@ class LeftCalls:
     ) -> None:
         """Make a lost long call again; if it was lost too often, fail its first message instead.
 
-        The first end of the process always counts. A later one counts only if the call was already running
-        again: a call that still waits for other calls cannot end its process.
+        Only an end of the process or of the call counts, not that of the run or of a connection. The first one
+        always does; a later one only if the call was already running again: a call that still waits for other
+        calls cannot end its process.
         """
         values = group.values
-        if loss.begun or not values.lost:
+        if loss.ended and (loss.begun or not values.lost):
             values.lost += 1
         if function.transport is not None or values.lost < MOST_LOST:
             values.call_again()
@@ -244,14 +244,16 @@ class LeftCalls:
             counts.detached.add(address=key, attempt=attempt, worker=worker)
 
 
-def encoded_loss(attempt: str, *, has_begun: bool) -> bytes:
+def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> bytes:
     """Return the value of a ``LOST`` message, which tells an address that its long call has no result.
 
     Args:
         attempt: the name of the call.
         has_begun: whether a call that was lost before is known to have run again before this loss.
+        has_ended: whether the process of the call has ended, or the call itself has without a result; False if
+            only its run or its connection is known to have ended, for which no call is the reason.
     """
-    return CallLoss(attempt=attempt, begun=has_begun).SerializeToString()
+    return CallLoss(attempt=attempt, begun=has_begun, ended=has_ended).SerializeToString()
 
 
 def _reported(

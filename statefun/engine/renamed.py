@@ -35,6 +35,8 @@ class PresentNames:
         self._renamed = {
             former: function for function in functions for former in function.renamed_from
         }
+        self.are_renamed = bool(self._renamed)
+        """Whether any function was renamed."""
 
     def typename(self, typename: str) -> str:
         """Return the present name of a function."""

@@ -25,6 +25,10 @@ from statefun.sdk.stateful_function import StatefulFunction
 T = TypeVar("T")
 
 
+class AbandonedError(Exception):
+    """A call that has left does not run any more, since nobody waits for its result."""
+
+
 class Left:
     """Stands for the result of a call that has left its micro-batch, until the call ends."""
 
@@ -182,12 +186,15 @@ class CallRunner(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run.
 
-        A call that was lost before also waits until it has left its micro-batch, which the end of the process
-        would make fail, and until few other calls run.
+        A call that was lost before also waits until it has left its micro-batch and this one is staged, as the
+        end of the process would make the micro-batch fail, and until few other calls run.
 
         Args:
             function: the function.
             running: the call.
+
+        Raises:
+            AbandonedError: when the context is entered, if nobody waits for the result of the call any more.
         """
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:

@@ -13,10 +13,10 @@ from statefun.engine.effects import Effects
 from statefun.engine.program import Program
 from statefun.engine.row import Row
 from statefun.engine.sinks import egress_record
-from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
 from statefun.sdk.message import Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.times import in_milliseconds
 
 
@@ -36,9 +36,17 @@ class Sender:
         program: the functions and egresses of the application.
         clock: the present time.
         sequence: ascending numbers for delayed messages.
+        watermark: the watermark, in milliseconds since the epoch; None if there is none.
     """
 
-    def __init__(self, program: Program, clock: BatchClock, sequence: Iterator[int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        clock: BatchClock,
+        sequence: Iterator[int],
+        watermark: int | None = None,
+    ) -> None:
+        self._watermark = watermark
         self._functions = program.functions
         self._egresses = program.egresses
         self._clock = clock
@@ -77,7 +85,13 @@ class Sender:
                 delays.cancel(caller, token, effects)
                 continue
             row = self.row(caller, each.message)
-            due = delays.Due(now + in_milliseconds(each.delay), now, next(self._sequence))
+            if each.due is None:
+                due = delays.Due(now + in_milliseconds(each.delay), now, next(self._sequence))
+            else:
+                cause = each.message.event_time
+                due = delays.Due.at_event_time(
+                    each.due, self._watermark, cause, next(self._sequence)
+                )
             if token:
                 delays.send_cancellable(due, row, token, effects)
             else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from statefun.module.model import MAX_RECORD_SIZE, Module
 from statefun.module.topic_routes import TransformedTopic
 from statefun.module.transforming import transformed_record
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError, UnknownEgressError
+from statefun.sdk.errors import DefinitionError, UnknownEgressError, caused
 from statefun.sdk.secrecy import reason, shown_cause
 from statefun.sdk.types import default_types
 
@@ -101,7 +101,8 @@ def egress_record(
         raise UnknownEgressError(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
-    record = sink.convert(message)
+    convert, most, cure, topics = sink
+    record: Any = convert(message)  # a connector may return anything
     if record is None:
         return None
     if not isinstance(record, KafkaEgressMessage):
@@ -109,12 +110,22 @@ def egress_record(
             f"the connector of egress {message.typename} has returned {record!r:.200} for a message; it must "
             "return a KafkaEgressMessage, or None to send nothing"
         )
-    if sink.topics:
-        record = transformed_record(record, sink.topics, now)
+    if topics:
+        record = transformed_record(record, topics, now)
         if record is None:
             return None
-    _check_size(record, sink)
-    return record
+    value, headers, key = record.value, record.headers, record.key
+    size = 0 if value is None else len(value)
+    if headers:
+        size += headers_size(headers)
+    if key is not None:
+        size += len(key.encode())
+    if size > most:
+        raise DefinitionError(
+            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
+            f"key and headers, but the egress accepts {most:,} at most; {cure}"
+        )
+    return cast("KafkaEgressMessage", record)
 
 
 def _kafka_record(
@@ -127,19 +138,6 @@ def _kafka_record(
     return _serialized(message, serializer)
 
 
-def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
-    size = len(record.value or b"")
-    if record.headers:
-        size += headers_size(record.headers)
-    if record.key is not None:
-        size += len(record.key.encode())
-    if size > sink.max_record_size:
-        raise DefinitionError(
-            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
-            f"key and headers, but the egress accepts {sink.max_record_size:,} at most; {sink.cure}"
-        )
-
-
 def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
     egress, (typename, content) = message.typename, message.typed_value
     type_ = default_types.find(typename)
@@ -149,11 +147,11 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
             "a value of that type; register the type in the program"
         )
     try:
-        record = serializer(type_.serializer().deserialize(content))
+        record: Any = serializer(type_.serializer().deserialize(content))
     except Exception as error:  # noqa: BLE001 - users' code may raise any exception
-        raise DefinitionError(
-            f"the serializer of egress {egress} failed: {reason(error, type_)}"
-        ) from shown_cause(error, type_)
+        text = f"the serializer of egress {egress} failed: {reason(error, type_)}"
+        cause = shown_cause(error, type_)
+        raise caused(DefinitionError(text), cause) from cause
     if not (
         record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
     ):

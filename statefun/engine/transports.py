@@ -24,7 +24,6 @@ from statefun.engine.immediate import ImmediateMessages
 from statefun.engine.renamed import PresentNames
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address, TypeName
-from statefun.sdk.context import DelayedMessage
 from statefun.sdk.invocation_batch import (
     InvocationBatch,
     InvocationResult,
@@ -32,6 +31,7 @@ from statefun.sdk.invocation_batch import (
     Transport,
     Turn,
 )
+from statefun.sdk.sent import DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
 

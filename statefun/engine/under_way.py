@@ -14,10 +14,8 @@ from statefun.protocol.runtime_pb2 import AddressState
 class UnderWay:
     """A call that goes on while micro-batches are committed."""
 
-    run: str
-    """The name of the application's run that has made the call: calls of earlier runs are made again."""
     attempt: str
-    """The name of the call: a result with another name is ignored."""
+    """The name of the call: a result or a loss with another name is ignored."""
     messages: Sequence[bytes]
     """The messages of the call, in order, each a serialized ``Retry``."""
     since: int
@@ -31,7 +29,7 @@ class UnderWay:
     def put(self, state: AddressState) -> None:
         """Write the call into a state that is to be stored."""
         stored = state.under_way
-        stored.run, stored.attempt, stored.since = self.run, self.attempt, self.since
+        stored.attempt, stored.since = self.attempt, self.since
         stored.messages.extend(self.messages)
 
     @classmethod
@@ -40,4 +38,4 @@ class UnderWay:
         if not state.HasField("under_way"):
             return None
         stored = state.under_way
-        return cls(stored.run, stored.attempt, tuple(stored.messages), stored.since)
+        return cls(stored.attempt, tuple(stored.messages), stored.since)

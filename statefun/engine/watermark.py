@@ -36,7 +36,7 @@ class Holder(NamedTuple):
     """What keeps the watermark from rising."""
 
     kind: str
-    """``partition``, ``message``, ``waiting``, ``unread`` (a partition without any record yet) or ``idle``."""
+    """``partition``, ``message``, ``waiting``, ``timer``, ``unread`` (a partition without any record yet) or ``idle``."""
     name: str
     """The partition, or the address that gets the message; empty for waiting messages and if all are idle."""
     since: int
@@ -130,6 +130,11 @@ class Situation:
     """The time of the driver's clock."""
     is_bounded: bool = False
     """Whether the run reads only what the partitions hold now: an empty one is then idle at once."""
+    next_timer: int | None = None
+    """The event time at which the next messages of ``send_at`` are due; None if none wait."""
+    is_over: bool = False
+    """Whether all records are read and none will come: the watermark then rises to each time at which messages of
+    ``send_at`` are due, and not further."""
 
 
 def next_progress(
@@ -158,7 +163,9 @@ def next_progress(
     }
     waiting = _waiting(before, facts)
     candidate, kind, name = _of_partitions(values, idle, settings, situation)
-    for time, kind_, name_ in _holds(facts, waiting):
+    if situation.is_over and situation.next_timer is not None:
+        candidate = max(situation.next_timer, EARLIEST_TIME if candidate is None else candidate)
+    for time, kind_, name_ in _holds(facts, waiting, situation.next_timer):
         if candidate is not None and time < candidate:
             candidate, kind, name = time, kind_, name_
     watermark, released = before.watermark, before.released
@@ -203,7 +210,7 @@ def _waiting(before: EventProgress, facts: Iterable[EventTimes]) -> dict[int, in
 
 
 def _holds(
-    facts: Iterable[EventTimes], waiting: Mapping[int, int]
+    facts: Iterable[EventTimes], waiting: Mapping[int, int], next_timer: int | None
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the event times at which messages hold the watermark, each with the kind and name of the holder.
 
@@ -214,6 +221,8 @@ def _holds(
     for part in facts:
         if part.HasField("sent"):
             yield part.sent.time, "message", str(address_of(part.sent.target))
+    if next_timer is not None:
+        yield next_timer, "timer", ""
 
 
 def _idle(

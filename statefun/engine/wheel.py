@@ -10,6 +10,10 @@ The wheel is hierarchical, so that the number of buckets hardly depends on how l
 message that waits for long goes to a coarse bucket, whose tick comes somewhat before the message is due.
 At its tick, the bucket sends the message to a finer bucket. A wake-up may come late, so it goes to a coarse
 bucket whose tick comes after its due time, and to no finer bucket.
+
+The wheel has two domains: the clock, and event time. The ticks of event time come when the watermark has come to
+their times, and their numbers are larger than those of all ticks of the clock. So the number of a tick or
+bucket alone says to which domain it belongs.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from statefun.engine.address_keys import SEPARATOR
+from statefun.sdk.event_fields import EARLIEST_TIME
 from statefun.sdk.times import from_epoch_millis
 
 TIMERS_NAMESPACE = "statefun.timers"
@@ -30,6 +35,8 @@ LATEST = 253_370_764_800_000
 """The latest due time, in milliseconds since the epoch: the first day of the last year of Python's dates."""
 _TICK = 250
 """The interval between ticks, in milliseconds; a delayed message may be late by this interval."""
+EVENT_TICKS = 1 << 46
+"""The number of the first tick of event time, at ``EARLIEST_TIME``; no bucket is due at this tick."""
 _FINENESS = 256
 """The shortest wait for which a coarse bucket is used, in intervals between the ticks of such buckets."""
 _SHARDS = 8
@@ -49,6 +56,47 @@ def bucket_for(due: int, target: bytes) -> int:
     (3, 4, 4)
     """
     return -(-due // _TICK) * _SHARDS + zlib.crc32(target) % _SHARDS
+
+
+def event_bucket(due: int, now: int, target: bytes) -> int:
+    """Return the number of the bucket in which a message waits that is due in event time.
+
+    >>> bucket = event_bucket(1000, 1000, b"Ada")
+    >>> time_of(due_tick(bucket)), is_of_event_time(due_tick(bucket))
+    (1000, True)
+
+    Args:
+        due: the event time at which the message is due, as :func:`event_due` rounds it.
+        now: the watermark.
+        target: the key of the address that gets the message.
+    """
+    bucket = bucket_before(due - EARLIEST_TIME, now - EARLIEST_TIME, target)
+    return bucket + EVENT_TICKS * _SHARDS
+
+
+def event_due(when: int) -> int:
+    """Return the event time of the tick at which a message is due, for the time that the function has given.
+
+    >>> event_due(1001), event_due(1250)
+    (1250, 1250)
+    """
+    return min(max(-(-when // _TICK) * _TICK, EARLIEST_TIME + _TICK), LATEST)
+
+
+def event_tick_of(watermark: int | None) -> int:
+    """Return the number of the newest tick of event time at a watermark.
+
+    >>> time_of(event_tick_of(1249))
+    1000
+    """
+    if watermark is None:
+        return EVENT_TICKS
+    return EVENT_TICKS + max(watermark - EARLIEST_TIME, 0) // _TICK
+
+
+def is_of_event_time(tick: int) -> bool:
+    """Return whether the tick with a number is one of event time, and not one of the clock."""
+    return tick >= EVENT_TICKS
 
 
 def bucket_before(due: int, now: int, target: bytes) -> int:
@@ -105,6 +153,8 @@ def tick_of(now: int) -> int:
 
 def time_of(tick: int) -> int:
     """Return the time of a tick, in milliseconds since the epoch."""
+    if is_of_event_time(tick):
+        return EARLIEST_TIME + (tick - EVENT_TICKS) * _TICK
     return tick * _TICK
 
 
@@ -190,8 +240,9 @@ class PendingBuckets:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int]] = []
-        """A heap of pairs: the tick at which a bucket is due, and the number of the bucket."""
+        self._heaps: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        """For the clock and for event time, a heap of pairs: the tick at which a bucket is due, and the number of
+        the bucket."""
         self._chunks: dict[int, int] = {}
         """How many chunks each bucket has, by the number of the bucket."""
 
@@ -208,15 +259,20 @@ class PendingBuckets:
             if bucket not in self:
                 chunks, whole = divmod(bucket, _CHUNK)
                 if whole not in self._chunks:
-                    heapq.heappush(self._heap, (due_tick(whole), whole))
+                    tick = due_tick(whole)
+                    heapq.heappush(self._heap(tick), (tick, whole))
                 self._chunks[whole] = chunks
 
-    def next_tick(self) -> int | None:
+    def next_tick(self, *, of_event_time: bool = False) -> int | None:
         """Return the number of the first tick at which a bucket is due; None if there are no buckets."""
-        return self._heap[0][0] if self._heap else None
+        heap = self._heaps[of_event_time]
+        return heap[0][0] if heap else None
 
     def due(self, tick: int) -> list[int]:
-        """Return the numbers of the buckets that are due by ``tick``, and of all their chunks, in order."""
+        """Return the numbers of the buckets that are due by ``tick``, and of all their chunks, in order.
+
+        Here and in :meth:`drop`, a tick of the clock concerns no buckets of event time, nor the reverse.
+        """
         return sorted(
             whole + chunk * _CHUNK
             for whole in self._upto(tick)
@@ -225,8 +281,9 @@ class PendingBuckets:
 
     def drop(self, tick: int) -> None:
         """Remove the buckets that are due by ``tick``, as they have got their ticks."""
-        while self._heap and self._heap[0][0] <= tick:
-            del self._chunks[heapq.heappop(self._heap)[1]]
+        heap = self._heap(tick)
+        while heap and heap[0][0] <= tick:
+            del self._chunks[heapq.heappop(heap)[1]]
 
     def all(self) -> Collection[int]:
         """Return the numbers of all buckets, in any order.
@@ -237,8 +294,11 @@ class PendingBuckets:
 
     def _upto(self, tick: int) -> Iterable[int]:
         """Yield the buckets that are due by ``tick``, in any order, without visiting all other buckets."""
-        todo = [0]
+        heap, todo = self._heap(tick), [0]
         for index in todo:
-            if index < len(self._heap) and self._heap[index][0] <= tick:
-                yield self._heap[index][1]
+            if index < len(heap) and heap[index][0] <= tick:
+                yield heap[index][1]
                 todo += (2 * index + 1, 2 * index + 2)
+
+    def _heap(self, tick: int) -> list[tuple[int, int]]:
+        return self._heaps[is_of_event_time(tick)]

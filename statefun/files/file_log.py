@@ -76,20 +76,20 @@ class FileRange:
     @property
     def path(self) -> str:
         """The path of the file."""
-        return path_of(self.folder, self.name)
+        return known_path(self.folder, self.name)
 
 
-def path_of(folder: str, name: str) -> str:
+def known_path(folder: str, name: str) -> str:
     """Return the path of a file, given its folder and its name; options of the folder's URI are left out.
 
-    >>> path_of("/data", "a.csv"), path_of("s3://data/in?region=eu-west-1", "a.csv")
+    >>> known_path("/data", "a.csv"), known_path("s3://data/in?region=eu-west-1", "a.csv")
     ('/data/a.csv', 's3://data/in/a.csv')
     """
     return f"{identity_of(folder)}/{name}"
 
 
 @attrs.frozen
-class Entry:
+class LogEntry:
     """An entry of the file log: what one micro-batch reads, and which files have gone or come back."""
 
     records: int
@@ -136,7 +136,7 @@ class FileLog:
             self._newest = number if self._folder.has(_name(number)) else number - 1
         return number <= self._newest
 
-    def read(self, number: int) -> Entry:
+    def read(self, number: int) -> LogEntry:
         """Return the entry with a number.
 
         Raises:
@@ -145,7 +145,7 @@ class FileLog:
         """
         return _entry(self._content(number))
 
-    def write(self, number: int, entry: Entry) -> None:
+    def write(self, number: int, entry: LogEntry) -> None:
         """Write the entry that follows the current one into the file log, and make it the current one."""
         content = {**attrs.asdict(entry), "ranges": [_encoded_range(each) for each in entry.ranges]}
         self._apply(entry)
@@ -168,7 +168,7 @@ class FileLog:
     def states(self, number: int) -> Mapping[str, FileState]:
         """Make an entry the current one; return the states that files have after this entry, by their paths.
 
-        Entry 0 means the beginning, before the first entry: no file has a state.
+        LogEntry 0 means the beginning, before the first entry: no file has a state.
         """
         if self._at != number:
             self._load(number - number % _LAYER_EVERY)
@@ -177,7 +177,7 @@ class FileLog:
             self._at = number
         return self._states
 
-    def advance(self, number: int, entry: Entry) -> None:
+    def advance(self, number: int, entry: LogEntry) -> None:
         """Make an entry the current one and apply it to the states, if it follows the current entry."""
         if self._at == number - 1:
             if number % _LAYER_EVERY == 0:
@@ -255,7 +255,7 @@ class FileLog:
         self._changed = set()
         return states, earlier_layers
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: LogEntry) -> None:
         states = self._states
         for path in entry.forgotten:
             states.pop(path, None)
@@ -285,7 +285,7 @@ def _name(number: int) -> str:
     return f"{number:012}{_SUFFIX}"
 
 
-def _entry(content: Mapping[str, Any]) -> Entry:
+def _entry(content: Mapping[str, Any]) -> LogEntry:
     ranges = [
         FileRange(
             **{
@@ -300,7 +300,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
     ]
     gone = [_without_login(path) for path in content["gone"]]
     forgotten = [_without_login(path) for path in content["forgotten"]]
-    return Entry(
+    return LogEntry(
         content["records"], ranges, gone, forgotten, content.get("back", ()), content.get("at", 0)
     )
 

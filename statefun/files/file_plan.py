@@ -16,7 +16,7 @@ import attrs
 
 from statefun.components.running import FileFacts
 from statefun.files.examining import Examination
-from statefun.files.file_log import Entry, FileRange, FileState
+from statefun.files.file_log import FileRange, FileState, LogEntry
 from statefun.files.folder_watch import ListedFile
 
 _KNOWN_FOR = timedelta(days=7)
@@ -169,10 +169,12 @@ class FilePlan:
         """Plan to drop the states of files that the ingress has deleted or moved."""
         self._forgotten += paths
 
-    def entry(self) -> Entry:
+    def entry(self) -> LogEntry:
         """Return the entry of the file log that holds this plan."""
         records = self.facts.records + self._records
-        return Entry(records, self._ranges, self._gone, self._forgotten, self._back, self.facts.now)
+        return LogEntry(
+            records, self._ranges, self._gone, self._forgotten, self._back, self.facts.now
+        )
 
     def _may_be_new(self, state: FileState) -> bool:
         """Return whether a changed file counts as a new file that has taken the path of the known file.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 
-from statefun.files.rows import Columns, parse_row, raise_for_constant
+from statefun.files.rows import ParquetColumns, parse_row, raise_for_constant
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 
-FOLDER = "_"
+OWN_FOLDER = "_"
 """The topic of records whose messages name no topic; they are written into the egress's own folder.
 
 No message can name this topic.
@@ -39,7 +39,7 @@ def line_record(message: EgressMessage) -> KafkaEgressMessage:
     return _record(message, None)
 
 
-def row_record(columns: Columns, message: EgressMessage) -> KafkaEgressMessage:
+def row_record(columns: ParquetColumns, message: EgressMessage) -> KafkaEgressMessage:
     """Return the outbox record of a message for a Parquet file; its value is a row as JSON.
 
     Raises:
@@ -49,7 +49,7 @@ def row_record(columns: Columns, message: EgressMessage) -> KafkaEgressMessage:
     return _record(message, columns)
 
 
-def _record(message: EgressMessage, columns: Columns | None) -> KafkaEgressMessage:
+def _record(message: EgressMessage, columns: ParquetColumns | None) -> KafkaEgressMessage:
     if message.value_typename() == KAFKA_RECORD_TYPENAME:
         record = message
         if not isinstance(record, KafkaEgressMessage):
@@ -57,7 +57,7 @@ def _record(message: EgressMessage, columns: Columns | None) -> KafkaEgressMessa
         topic, value = record.topic, record.value or b""
         _check_folder(message, topic)
     else:
-        topic, value = FOLDER, message.raw_value()
+        topic, value = OWN_FOLDER, message.raw_value()
     try:
         text = value.decode()
         if columns is None:

@@ -9,7 +9,7 @@ from enum import Enum
 
 import attrs
 
-from statefun.files.rows import Columns
+from statefun.files.rows import ParquetColumns
 
 
 class FileFormat(Enum):
@@ -76,7 +76,7 @@ class EgressFiles:
     owner: str
     folder: str
     """The folder to write to, as an absolute path or a URI."""
-    columns: Columns | None = None
+    columns: ParquetColumns | None = None
     """The columns of the Parquet files; None if the format is JSON lines."""
     roll_every: timedelta = timedelta(minutes=1)
     """How long records are gathered before they are written into a file."""

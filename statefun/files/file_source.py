@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame
 
 from statefun.components.running import Folder, Offset, Reading
 from statefun.files.examining import NOTHING_NEW, Examination, examine
-from statefun.files.file_log import Entry, FileLog, FileState
+from statefun.files.file_log import FileLog, FileState, LogEntry
 from statefun.files.file_plan import FilePlan, Loss, PlanFacts
 from statefun.files.file_settings import AfterRead, IngressFiles, OnChange
-from statefun.files.folder_watch import Clock, ListedFile, Watch
+from statefun.files.folder_watch import ListedFile, WaitingClock, Watch
 from statefun.files.look_pace import LookPace
 from statefun.files.parsing import change_error, encode_task, read_task
 from statefun.files.places import checked_place
@@ -72,7 +72,7 @@ class FileSource:
         records_per_batch: int,
         *,
         committed: Callable[[], Offset | None],
-        clock: Clock | None = None,
+        clock: WaitingClock | None = None,
     ) -> None:
         self._settings = settings
         # Only now: a path stays the path of a folder while the folder is missing.
@@ -82,7 +82,7 @@ class FileSource:
         }
         self._log = FileLog(folder)
         self._records_per_batch = records_per_batch
-        self._clock = clock or Clock()
+        self._clock = clock or WaitingClock()
         self._watch = Watch(settings.owner, self._places, self._clock)
         self._taking_away = TakingAway(settings.owner, settings.after_read, self._log, committed)
         is_remote = not all(place.folder.is_local for place in self._places.values())
@@ -149,7 +149,7 @@ class FileSource:
         """
         return self._watch.listed_at - file.since >= self._quiet
 
-    def _next_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
+    def _next_entry(self, number: int, states: Mapping[str, FileState]) -> LogEntry:
         """Return the entry of the file log for the next micro-batch; it is empty if there is nothing to read."""
         if self._bounds is None and self._clock.now() >= self._next_listing:
             self._list_folders(states)
@@ -189,7 +189,7 @@ class FileSource:
                 None if trouble is None else (trouble, "waiting until the folder has files"),
             )
 
-    def _planned_entry(self, number: int, states: Mapping[str, FileState]) -> Entry:
+    def _planned_entry(self, number: int, states: Mapping[str, FileState]) -> LogEntry:
         """Plan the next micro-batch: add files that may have content to read, and mark missing files.
 
         Return the entry of the file log for this micro-batch.

@@ -35,10 +35,10 @@ from statefun.components.running import (
     read_framed,
     write_framed,
 )
-from statefun.files.file_records import FOLDER, JSON_LINES, PARQUET
+from statefun.files.file_records import JSON_LINES, OWN_FOLDER, PARQUET
 from statefun.files.file_settings import EgressFiles
 from statefun.files.gathered import GatheredRecords, by_topic, decode, encode
-from statefun.files.rows import Columns
+from statefun.files.rows import ParquetColumns
 from statefun.sdk.errors import ConnectorError
 
 _OWN = "_statefun"
@@ -184,7 +184,7 @@ class FileCluster:
         for number, (topic, lines) in enumerate(by_topic(records).items()):
             hidden = f"{marker.owner[:8]}-{number}-{name}"
             self._own.write(hidden, content_of(lines, self._settings.columns))
-            files.append((hidden, name if topic == FOLDER else f"{topic}/{name}"))
+            files.append((hidden, name if topic == OWN_FOLDER else f"{topic}/{name}"))
         self._commit(_Progress(marker, files=files))
         self._rename_files(files)
         for piece in pieces:
@@ -240,7 +240,7 @@ class FileCluster:
                 self._own.remove(name)
 
 
-def content_of(lines: Sequence[bytes], columns: Columns | None) -> bytes:
+def content_of(lines: Sequence[bytes], columns: ParquetColumns | None) -> bytes:
     """Return the content of a file with these records: a Parquet file; JSON lines if ``columns`` is None."""
     if columns is None:
         return b"".join(line + b"\n" for line in lines)

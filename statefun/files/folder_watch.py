@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from statefun.components.running import FileFacts, Folder
-from statefun.files.file_log import FileState, path_of
+from statefun.files.file_log import FileState, known_path
 from statefun.files.path_identity import identity_of
 from statefun.files.places import HIDDEN, Place
 from statefun.sdk.errors import ConnectorError
@@ -23,7 +23,7 @@ _SEARCH_EVERY = timedelta(hours=1)
 """The time between two searches for known files that are missing from their folders."""
 
 
-class Clock:
+class WaitingClock:
     """A monotonic clock, which no change of the system time affects; tests replace it."""
 
     def now(self) -> float:
@@ -50,7 +50,7 @@ class ListedFile(NamedTuple):
     @property
     def path(self) -> str:
         """The path of the file."""
-        return path_of(self.folder.location, self.name)
+        return known_path(self.folder.location, self.name)
 
 
 class Watch:
@@ -62,7 +62,7 @@ class Watch:
         clock: measures for how long files have stayed unchanged.
     """
 
-    def __init__(self, owner: str, places: Mapping[str, Place], clock: Clock) -> None:
+    def __init__(self, owner: str, places: Mapping[str, Place], clock: WaitingClock) -> None:
         self._owner = owner
         self._places = places
         self._clock = clock
@@ -116,7 +116,7 @@ class Watch:
                 self._check_owner(route, name)
             location = folder.location
             missing_paths |= {
-                path_of(location, name) for name in before.keys() - listed_files.keys()
+                known_path(location, name) for name in before.keys() - listed_files.keys()
             }
         for path in missing_paths:
             self._missing[path] = self._forget_pending(path) > 0
@@ -168,7 +168,7 @@ class Watch:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all files of the folders, by their paths."""
         return {
-            path_of(self._places[route].folder.location, name): facts.size
+            known_path(self._places[route].folder.location, name): facts.size
             for route, listed_files in self._listed.items()
             for name, facts in listed_files.items()
         }
@@ -202,7 +202,7 @@ class Watch:
         for other, its in self._places.items():
             if other != route and its.folder == place.folder and its.takes(name):
                 raise ConnectorError(
-                    f"{self._owner}: file {path_of(place.folder.location, name)} belongs to two paths, "
+                    f"{self._owner}: file {known_path(place.folder.location, name)} belongs to two paths, "
                     f"{route} and {other}; change a path, so that the file belongs to only one"
                 )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO, NamedTuple
 
-from statefun.files.record_fields import first_repeated, id_of, id_problem
+from statefun.files.record_fields import first_repeated, id_of_field, id_problem
 
 _BATCH = 2_000
 
@@ -72,7 +72,7 @@ def _rows(parquet: Any, group: int, number: int, start: int, end: int) -> Iterat
 
 def _row(number: int, row: dict[str, Any], id_field: str | None) -> ParquetRow:
     line = json.dumps(row, ensure_ascii=False, default=_as_json).encode(errors="replace")
-    key = id_of(row.get(id_field or ""))
+    key = id_of_field(row.get(id_field or ""))
     return ParquetRow(number, key, line, id_problem(id_field) if key is None else None)
 
 

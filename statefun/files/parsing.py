@@ -20,7 +20,7 @@ from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files
 from statefun.files.parquet_rows import rows_between
 from statefun.files.places import HIDDEN
-from statefun.files.record_fields import first_repeated, id_of, id_problem
+from statefun.files.record_fields import first_repeated, id_of_field, id_problem
 from statefun.files.scanning import SHOWN, csv_rows
 from statefun.sdk.errors import ConnectorError
 
@@ -174,7 +174,7 @@ def _json_line(number: int, text: bytes, id_field: str | None) -> ParsedRecord:
         return ParsedRecord(number, None, text, f"the line is not JSON: {error}")
     if not isinstance(content, dict):
         return ParsedRecord(number, None, text, "the line is not a JSON object")
-    key = id_of(content.get(id_field or ""))
+    key = id_of_field(content.get(id_field or ""))
     return ParsedRecord(number, key, text, id_problem(id_field) if key is None else None)
 
 
@@ -196,7 +196,7 @@ def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed
             continue
         row = dict(zip(names, cells, strict=True))
         line = json.dumps(row, ensure_ascii=False).encode(errors="surrogateescape")
-        key = id_of(row.get(files.id_field or ""))
+        key = id_of_field(row.get(files.id_field or ""))
         yield ParsedRecord(number, key, line, id_problem(files.id_field) if key is None else None)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def id_of(value: object) -> bytes | None:
+def id_of_field(value: object) -> bytes | None:
     """Return the value of a field as the id of an address; None if the value cannot be an id.
 
-    >>> id_of("Ada"), id_of(7), id_of(True), id_of(None)
+    >>> id_of_field("Ada"), id_of_field(7), id_of_field(True), id_of_field(None)
     (b'Ada', b'7', None, None)
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):

@@ -58,10 +58,10 @@ def raise_for_constant(name: str) -> None:
 
 
 @attrs.frozen(slots=False)
-class Columns:
+class ParquetColumns:
     """The columns of the Parquet files of an egress, with the check of their values.
 
-    >>> Columns(pa.schema([("n", pa.int64())])).check({"n": 2**70})
+    >>> ParquetColumns(pa.schema([("n", pa.int64())])).check({"n": 2**70})
     Traceback (most recent call last):
     ...
     ValueError: column n must have values of type bigint, not 1180591620717411303424

@@ -29,7 +29,7 @@ substitutes. They cannot occur in the text of a file, because no bytes are decod
 """
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A part of a file: the positions between which it has whole records."""
 
     start: int
@@ -58,7 +58,7 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
     *,
     delimiter: str | None = None,
     takes_rest: bool = False,
-) -> Iterator[Part]:
+) -> Iterator[FilePart]:
     r"""Yield the parts into which the lines between two positions of a file are divided.
 
     A record that cannot be decoded is a part of its own: a line that is too long, or the first line of
@@ -88,19 +88,19 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
             break
         if problem is not None:
             if count:
-                yield Part(part, at, count)
-            yield Part(at, at + length, 1, f"{problem}, from byte {at:,} on")
+                yield FilePart(part, at, count)
+            yield FilePart(at, at + length, 1, f"{problem}, from byte {at:,} on")
             at, part, count = at + length, at + length, 0
             continue
         at, count = at + length, count + 1
         if count >= MOST_LINES or at - part >= MOST_BYTES:
-            yield Part(part, at, count)
+            yield FilePart(part, at, count)
             part, count = at, 0
     if count:
-        yield Part(part, at, count)
+        yield FilePart(part, at, count)
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """A row of CSV."""
 
     content: bytes
@@ -108,7 +108,7 @@ class Row(NamedTuple):
     """The fields as text; bytes that are not UTF-8 become surrogates."""
 
 
-def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[Row]:
+def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[CsvRow]:
     """Yield the rows of CSV that complete lines contain; a row may have several lines."""
     row_lines: list[bytes] = []
 
@@ -118,7 +118,7 @@ def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[Row]:
             yield _decoded(line)
 
     for cells in csv.reader(fed(), delimiter=delimiter):
-        yield Row(b"".join(row_lines), [cell.translate(_BACK) for cell in cells])
+        yield CsvRow(b"".join(row_lines), [cell.translate(_BACK) for cell in cells])
         row_lines.clear()
 
 

@@ -19,7 +19,7 @@ from statefun.components import (
     mapping,
     text,
 )
-from statefun.files.rows import SIMPLE_TYPES, Columns
+from statefun.files.rows import SIMPLE_TYPES, ParquetColumns
 
 _DECIMAL = re.compile(r"decimal\(([1-9][0-9]?), *([0-9]{1,2})\)")
 _MOST_DIGITS = 38
@@ -37,8 +37,8 @@ _TYPE = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
         "minProperties": 1,
     }
 )
-def _columns(node: Node, problems: Problems) -> Columns:
-    return Columns(pa.schema(_fields(node, problems, 0)))
+def _columns(node: Node, problems: Problems) -> ParquetColumns:
+    return ParquetColumns(pa.schema(_fields(node, problems, 0)))
 
 
 SCHEMA = Key(

@@ -19,7 +19,7 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError
 _HEAD = ("part", "files", "bytes", "holds")
 
 
-class Part(NamedTuple):
+class CheckpointPart(NamedTuple):
     """A part of a checkpoint: files with the same purpose."""
 
     name: str
@@ -30,48 +30,52 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(
+    CheckpointPart(
         "state: tables",
         "the states of all addresses: grows with their number and size",
         ("state/*.sst",),
     ),
-    Part(
+    CheckpointPart(
         "state: changes",
         "the changes of the last hundred micro-batches: grows with their number of messages",
         ("state/*.changelog", "state/*.delta"),
     ),
-    Part(
+    CheckpointPart(
         "state: snapshots",
         "lists of the tables of earlier versions, and small tables: grows with the tables",
         ("state/*",),
     ),
-    Part(
+    CheckpointPart(
         "outbox",
         "effects that are not published and delivered yet: grows while an egress is down",
         ("outbox/*",),
     ),
-    Part(
+    CheckpointPart(
         "connectors",
         "the progress of connectors: grows with the number of files that are read and kept",
         ("connectors/*",),
     ),
-    Part("timers", "which seconds have pending timers: grows with their number", ("timers/*",)),
-    Part("long calls", "which addresses have long calls: grows with their number", ("calls/*",)),
-    Part(
+    CheckpointPart(
+        "timers", "which seconds have pending timers: grows with their number", ("timers/*",)
+    ),
+    CheckpointPart(
+        "long calls", "which addresses have long calls: grows with their number", ("calls/*",)
+    ),
+    CheckpointPart(
         "Spark's logs",
         "the offsets and commits of the last hundred micro-batches",
         ("offsets/*", "commits/*", "sources/*", "metadata"),
     ),
-    Part(
+    CheckpointPart(
         "repairs", "the log of changes of the state by hand: grows with each change", ("repairs/*",)
     ),
-    Part("sent", "messages of 'statefun send' that wait", ("sent/*",)),
-    Part(
+    CheckpointPart("sent", "messages of 'statefun send' that wait", ("sent/*",)),
+    CheckpointPart(
         "playground",
         "messages and records of the playground that wait",
         ("playground.sqlite*",),
     ),
-    Part(
+    CheckpointPart(
         "other",
         "what the next start has to know: ingresses, clusters, functions, runs",
         ("*",),
@@ -83,7 +87,7 @@ PARTS = (
 class Usage(NamedTuple):
     """How much space a part of a checkpoint takes."""
 
-    part: Part
+    part: CheckpointPart
     files: int
     size: int
     """The size of the files in bytes."""
@@ -149,5 +153,5 @@ def _document(each: Usage) -> dict[str, object]:
     return {"part": each.part.name, "files": each.files, "bytes": each.size}
 
 
-def _part_of(path: str) -> Part:
+def _part_of(path: str) -> CheckpointPart:
     return next(part for part in PARTS if any(fnmatchcase(path, each) for each in part.patterns))

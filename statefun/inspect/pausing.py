@@ -13,7 +13,7 @@ from statefun.inspect.checkpoint_options import add_checkpoint, is_in_use, usabl
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.checkpoint.orders import Order, write_order
-from statefun.runtime.checkpoint.pauses import Parts, Pausable, Paused, read_paused, write_paused
+from statefun.runtime.checkpoint.pauses import Parts, Pausable, Paused, change_paused, read_paused
 from statefun.sdk.errors import ConfigurationError
 
 
@@ -39,22 +39,20 @@ def change_part(options: argparse.Namespace, *, is_paused: bool) -> None:
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
-        parts, paused = parts_of(checkpoint)
+        parts, _ = parts_of(checkpoint)
         part, name = Pausable.APPLICATION, ""
         if options.ingress is not None:
             part, name = Pausable.INGRESS, _known(options.ingress, "ingress", parts.ingresses)
         elif options.egress is not None:
             part, name = Pausable.EGRESS, _known(options.egress, "egress", parts.egresses)
-        changed = paused.changed(part, name, is_paused=is_paused)
-        if changed != paused:
-            write_paused(checkpoint, parts, changed)
+        has_changed = change_paused(checkpoint, part, name, is_paused=is_paused)
         is_running = is_in_use(checkpoint)
     if options.json:
         result = {"part": part.value, "id": name, "paused": is_paused}
-        print_json({**result, "changed": changed != paused, "running": is_running})
+        print_json({**result, "changed": has_changed, "running": is_running})
         return
     what = f"{part.value} {name}" if name else "the application"
-    if changed == paused:
+    if not has_changed:
         print(f"{what} is paused already" if is_paused else f"{what} is not paused")
     else:
         verb = "paused" if is_paused else "resumed"

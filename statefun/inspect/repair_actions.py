@@ -21,7 +21,7 @@ from statefun.engine.address_keys import address_of
 from statefun.engine.clock import SystemClock
 from statefun.inspect.checkpoint_options import add_no_lock, check_lock, locked
 from statefun.inspect.repair_plan import Request, WrittenText, planned_changes, requests_in
-from statefun.inspect.state_texts import shown, value_json
+from statefun.inspect.state_texts import shown
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -37,6 +37,7 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.stored.address_report import StoredValue, stored_value
 from statefun.runtime.stored.committed_state import readable_batch, with_state
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.state_json import value_json
 from statefun.runtime.stored.typed_values import SECRET_VALUE
 from statefun.runtime.stored.written_values import ENCODINGS, RawValue
 from statefun.runtime.terminal.table import counted, print_table

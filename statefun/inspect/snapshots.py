@@ -63,12 +63,15 @@ class SnapshotFacts:
 
         Raises:
             CheckpointError: if the folder has no complete snapshot.
+            ConfigurationError: if the folder is empty, or there is none.
         """
         try:
             content = json.loads(read_framed(folder, SNAPSHOT))
             created = datetime.fromisoformat(content["created"])
             return cls(int(content["batch"]), str(content["query"]), created)
         except FileNotFoundError:
+            if not folder.names():
+                raise ConfigurationError(f"there is no snapshot at {folder.shown}") from None
             raise CheckpointError(
                 f"{folder.shown} has no complete snapshot: its file {SNAPSHOT} is missing"
             ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
@@ -16,6 +17,9 @@ from statefun.inspect.checkpoint_options import (
     positive_number,
     usable,
 )
+from statefun.inspect.dead_letter import DeadLetter
+from statefun.inspect.letter_filter import LetterFilter
+from statefun.inspect.letter_texts import LETTER_COLUMNS, as_json, row
 from statefun.inspect.state_listing import (
     Listing,
     addresses_by_type,
@@ -23,12 +27,7 @@ from statefun.inspect.state_listing import (
     parsed_address,
     unknown_address,
 )
-from statefun.inspect.state_texts import (
-    report_json,
-    sections,
-    values_json,
-    values_line,
-)
+from statefun.inspect.state_texts import sections, values_line
 from statefun.inspect.state_types import print_types
 from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -36,7 +35,9 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.state_json import report_json, values_json
 from statefun.runtime.terminal.table import counted, print_table
+from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.printable import printable
@@ -79,6 +80,11 @@ def add_arguments(state: CommandParser) -> None:
             "type", nargs="?", help="the typename of a function (default: all functions)"
         )
     show.add_argument("address", help="<namespace>/<name>/<id>, such as com.example/card/c1")
+    show.add_argument(
+        "--dead-letters",
+        action="store_true",
+        help="read the topic of dead letters, too, which the module files of --program declare",
+    )
     sql.add_argument("query", help="a query of Spark SQL")
     for action, default, what in ((ls, _LISTED, "addresses"), (sql, _ROWS, "rows")):
         action.add_argument(
@@ -144,20 +150,23 @@ def _read(
     def counts(state: CommittedState) -> tuple[int, Counter[str]]:
         return state.batch, addresses_by_type(state)
 
-    def report(state: CommittedState) -> AddressReport:
+    def report(state: CommittedState) -> tuple[AddressReport, str]:
+        """Return what is known about the address, and the error text if that is nothing."""
         address = parsed_address(options.address, known())
         newest = options.at_batch is None or options.at_batch == CommitLog(checkpoint).newest()
         found = address_report(state, address, known(), is_newest=newest)
-        if found.is_empty:
-            raise ConfigurationError(unknown_address(state, address, known()))
-        return found
+        return found, unknown_address(state, address, known()) if found.is_empty else ""
 
     if options.action == "ls":
         _print_listing(with_state(checkpoint, options.at_batch, listed), known(), options)
     elif options.action == "count":
         _print_counts(*with_state(checkpoint, options.at_batch, counts), known(), options)
     else:
-        _print_report(with_state(checkpoint, options.at_batch, report), options)
+        found, unknown = with_state(checkpoint, options.at_batch, report)
+        letters = _dead_letters(found.address, options) if options.dead_letters else []
+        if unknown and not letters:
+            raise ConfigurationError(unknown)
+        _print_report(found, letters, options)
 
 
 def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespace) -> None:
@@ -224,11 +233,36 @@ def _check_type(typename: str | None, known: KnownValues) -> None:
         raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")
 
 
-def _print_report(report: AddressReport, options: argparse.Namespace) -> None:
+def _dead_letters(address: Address, options: argparse.Namespace) -> list[DeadLetter]:
+    """Return the dead letters of an address, from the oldest on."""
+    if options.program is None:
+        raise ConfigurationError(
+            "dead letters are in a topic that the application declares: give its program with --program"
+        )
+    # They need Kafka's client, for which other uses of the command would wait.
+    from statefun.inspect.dead_letters import DeadLetters  # noqa: PLC0415 - see above
+    from statefun.inspect.validation import (  # noqa: PLC0415 - as above
+        declared_module,
+        program_and_modules,
+    )
+
+    letters = DeadLetters(declared_module(*program_and_modules([options.program])))
+    return sorted(
+        letters.stream(LetterFilter(function=str(address))), key=lambda each: each.age_order
+    )
+
+
+def _print_report(
+    report: AddressReport, letters: Sequence[DeadLetter], options: argparse.Namespace
+) -> None:
     if options.json:
-        print_json(report_json(report))
+        added = {"dead_letters": [as_json(each) for each in letters]}
+        print_json({**report_json(report), **(added if options.dead_letters else {})})
         return
     print(f"{printable(str(report.address))} in batch {report.batch}")
     for heading, rows in sections(report, SystemClock().now()):
         print(f"\n{heading}")
         print_table(rows)
+    if letters:
+        print(f"\n{counted(len(letters), 'dead letter')}")
+        print_table([LETTER_COLUMNS, *map(row, letters)])

@@ -14,9 +14,9 @@ from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.logs import silent_queries
-from statefun.runtime.stored.columns_of_classes import plain_json
 from statefun.runtime.stored.committed_state import readable_batch
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.plain_json import plain_json
 from statefun.runtime.stored.state_frame import state
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted, print_table

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
-from statefun.runtime.stored.columns_of_classes import plain_json
+from statefun.runtime.stored.plain_json import plain_json
 from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.printable import printable
@@ -91,78 +90,21 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
         yield counted(len(report.timers), "pending timer"), rows
     if report.undelivered:
         count = counted(len(report.undelivered), "message")
-        yield f"{count} on the way", _messages(report.undelivered)
+        yield f"{count} on the way", _messages(report.undelivered, "statefun send")
 
 
-def _messages(messages: Sequence[PendingMessage]) -> Sequence[Sequence[str]]:
-    rows = [(*_head(each), str(each.attempts), shown(each.decoded)) for each in messages]
+def _messages(
+    messages: Sequence[PendingMessage], outside: str = "an ingress"
+) -> Sequence[Sequence[str]]:
+    rows = [(*_head(each, outside), str(each.attempts), shown(each.decoded)) for each in messages]
     return [("from", "type", "bytes", "attempts", "value"), *rows]
 
 
-def _head(message: PendingMessage) -> tuple[str, str, str]:
-    """Return the cells for the sender, the type and the size of a message."""
-    caller = "an ingress" if message.caller is None else printable(str(message.caller))
+def _head(message: PendingMessage, outside: str = "an ingress") -> tuple[str, str, str]:
+    """Return the cells for the sender, the type and the size of a message; ``outside`` is a sender that is no address."""
+    caller = outside if message.caller is None else printable(str(message.caller))
     return caller, printable(message.typename), _size(message.size)
 
 
 def _size(size: int | None) -> str:
     return "-" if size is None else f"{size:,}"
-
-
-def report_json(report: AddressReport) -> dict[str, Any]:
-    """Return a report for JSON; times are in ISO 8601, and bytes that are not UTF-8 in base64."""
-    call = report.call
-    return {
-        "address": str(report.address),
-        "type": report.address.typename,
-        "id": report.address.id,
-        "batch": report.batch,
-        "values": values_json(report.values),
-        "call": None
-        if call is None
-        else {
-            "since": _iso(call.since),
-            "attempt": call.attempt,
-            "messages": [_message_json(each) for each in call.messages],
-        },
-        "waiting": [_message_json(each) for each in report.waiting],
-        "waiting_until": _iso(report.waiting_until),
-        "timers": [_message_json(each) for each in report.timers],
-        "undelivered": [_message_json(each) for each in report.undelivered],
-    }
-
-
-def values_json(values: Sequence[StoredValue]) -> Mapping[str, Any]:
-    """Return values for JSON, by name."""
-    return {each.name: value_json(each) for each in values}
-
-
-def value_json(value: StoredValue) -> dict[str, Any]:
-    """Return a value for JSON."""
-    return {
-        "typename": value.typename,
-        "bytes": value.size,
-        "expires": _iso(value.expires),
-        **_decoded_json(value.decoded),
-    }
-
-
-def _message_json(message: PendingMessage) -> dict[str, Any]:
-    return {
-        "caller": None if message.caller is None else str(message.caller),
-        "typename": message.typename,
-        "bytes": message.size,
-        "due": _iso(message.due),
-        "token": message.token or None,
-        "attempts": message.attempts,
-        **_decoded_json(message.decoded),
-    }
-
-
-def _decoded_json(decoded: Decoded) -> dict[str, Any]:
-    problem = "it is secret" if decoded.is_secret else decoded.problem
-    return {"value": plain_json(decoded.value), "problem": problem}
-
-
-def _iso(millis: int) -> str | None:
-    return from_epoch_millis(millis).isoformat().replace("+00:00", "Z") if millis else None

@@ -31,9 +31,7 @@ def print_types(checkpoint: Folder, options: argparse.Namespace) -> None:
     """
     known = known_functions(checkpoint)
     if known is None:
-        raise ConfigurationError(
-            f"{checkpoint.shown} is no checkpoint with which an application was started"
-        )
+        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
     stored_names = sorted(known.stored_names, key=known.present_name)
     if options.type is not None:
         if known.stored_name(options.type) not in stored_names:

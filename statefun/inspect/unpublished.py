@@ -14,17 +14,17 @@ import os
 from base64 import b64encode
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 
 from statefun.engine.sinks import EgressRecord
 from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.folder import Folder, sync_path
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.local_files import sync_path
 from statefun.runtime.checkpoint.outbox import Outbox, Share, Staged
 from statefun.runtime.checkpoint.skips import write_skips
-from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 
@@ -54,7 +54,7 @@ class UnpublishedRecords:
         outbox = Outbox(self._checkpoint)
         try:
             with outbox.open(self.batch, self.share.stream) as file:
-                return list(read_egress_records(file))
+                return list(_records(file))
         except CheckpointError:
             if outbox.staged(self.batch) is None:
                 return []
@@ -184,7 +184,7 @@ def _save(
                 if chosen.isdisjoint(share.numbers):
                     continue
                 with Outbox(checkpoint).open(staged.manifest.batch, share.stream) as stream:
-                    for number, record in enumerate(read_egress_records(stream), share.first):
+                    for number, record in enumerate(_records(stream), share.first):
                         if number in chosen:
                             line = _line(staged.manifest.batch, egress, number, record)
                             lines.write(f"{json.dumps(line)}\n")
@@ -194,6 +194,13 @@ def _save(
     except BaseException:
         file.unlink()
         raise
+
+
+def _records(file: BinaryIO) -> Iterator[EgressRecord]:
+    # It needs pyarrow, for which the help of the command would wait.
+    from statefun.runtime.rows.effect_streams import read_egress_records  # noqa: PLC0415 - see above
+
+    return read_egress_records(file)
 
 
 def _line(batch: int, egress: str, number: int, record: EgressRecord) -> dict[str, Any]:

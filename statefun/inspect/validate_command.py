@@ -5,24 +5,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 
 import attrs
 
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
-from statefun.inspect.clusters import cluster_findings, position_findings
-from statefun.inspect.connector_checks import connector_findings
-from statefun.inspect.endpoint_checks import endpoint_findings
-from statefun.inspect.published_markers import marker_findings
-from statefun.inspect.stored_findings import checkpoint_findings
 from statefun.inspect.validation import Validation, program_and_modules, validate
-from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.terminal.table import counted
-
-_PATIENCE = timedelta(seconds=15)
-"""How long ``validate`` waits for the answer of a cluster or another server."""
 
 
 def add_arguments(validate_: CommandParser) -> None:
@@ -56,18 +46,13 @@ def run_command(options: argparse.Namespace) -> int:
         StatefunError: if the command fails.
     """
     validation = validate(*program_and_modules(options.files))
-    if options.connect and validation.module is not None:
-        validation.findings += cluster_findings(validation.module, _PATIENCE)
-        validation.findings += connector_findings(validation.module, _PATIENCE)
-        validation.findings += endpoint_findings(validation.module, validation.functions)
-    if options.checkpoint and validation.module is not None:
-        checkpoint = Folder.at(options.checkpoint)
-        validation.findings += checkpoint_findings(
-            checkpoint, validation.module, validation.functions
+    if validation.module is not None and (options.connect or options.checkpoint):
+        # They need Spark's classes and Kafka's client, for which the help would wait.
+        from statefun.inspect.outside_findings import outside_findings  # noqa: PLC0415 - see above
+
+        validation.findings += outside_findings(
+            validation.module, validation.functions, options.checkpoint, connects=options.connect
         )
-        if options.connect:
-            validation.findings += position_findings(checkpoint, validation.module, _PATIENCE)
-            validation.findings += marker_findings(checkpoint, validation.module, _PATIENCE)
     if options.json:
         findings = [
             {"severity": finding.severity, **attrs.asdict(finding.problem)}

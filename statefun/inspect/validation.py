@@ -16,7 +16,6 @@ from statefun.module.model import KafkaEgress, KafkaIngress, Module
 from statefun.module.user_program import UserProgram, line_in, load_program
 from statefun.module.value_types import register_types
 from statefun.remote.endpoint_functions import taken_names, with_endpoints
-from statefun.runtime.dispatch.payload import Payload
 from statefun.sdk.errors import (
     ConfigurationError,
     ModuleError,
@@ -99,6 +98,9 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         if not module.has_ingress:
             findings.append(Finding.at(None, NO_INGRESS))
         findings.extend(_warnings(module, validation.functions, program.text()))
+        # It needs PySpark, for which other commands that import this module would wait.
+        from statefun.runtime.dispatch.payload import Payload  # noqa: PLC0415 - see above
+
         try:
             Payload.of(Program.of(validation.functions, module))
         except PlatformError as error:

@@ -82,6 +82,8 @@ def _named(holder: Holder, progress: EventProgress) -> str:
         case "waiting":
             count = counted(sum(progress.waiting.values()), "address", "es")
             return f"messages that wait for endpoints or long calls, at {count}"
+        case "timer":
+            return "messages of send_at that are due, and not delivered yet"
         case _:
             return "nothing: all partitions are idle"
 

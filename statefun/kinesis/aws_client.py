@@ -36,7 +36,7 @@ _SERVER_ERROR = 500
 
 
 @attrs.frozen
-class Trouble:
+class RequestFailure:
     """Why a request to Kinesis has failed."""
 
     text: str
@@ -92,7 +92,7 @@ def connect(connection: Connection) -> Any:
     return client
 
 
-def trouble_of(error: Exception) -> Trouble:
+def trouble_of(error: Exception) -> RequestFailure:
     """Return why a request has failed, and whether to repeat it, given the exception of boto3."""
     from botocore.exceptions import (  # noqa: PLC0415 - an optional package
         ClientError,
@@ -105,14 +105,16 @@ def trouble_of(error: Exception) -> Trouble:
         text = error.response.get("Error", {}).get("Message", "")[:_LONGEST_TEXT]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         is_temporary = code in _BUSY or status == _TOO_MANY or status >= _SERVER_ERROR
-        return Trouble(f"{code}: {text}" if text else code, is_temporary, code)
+        return RequestFailure(f"{code}: {text}" if text else code, is_temporary, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return Trouble(f"{error}; set awsCredentials", is_temporary=False)
+        return RequestFailure(f"{error}; set awsCredentials", is_temporary=False)
     url = getattr(error, "kwargs", {}).get("endpoint_url", "")
-    return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", is_temporary=True)
+    return RequestFailure(
+        f"{type(error).__name__}: {without_secrets(error, url)}", is_temporary=True
+    )
 
 
-def connector_error(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
+def connector_error(connection: Connection, what: str, trouble: RequestFailure) -> ConnectorError:
     """Return the error that ends a run because a component cannot use Kinesis.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 
 from statefun.components import ConnectorEgress, ConnectorIngress
-from statefun.kinesis.aws_client import Trouble, connect, connector_error, trouble_of
+from statefun.kinesis.aws_client import RequestFailure, connect, connector_error, trouble_of
 from statefun.kinesis.connection import Connection, EgressSettings, IngressSettings
 from statefun.kinesis.shard_list import ShardList
 from statefun.sdk.errors import ConfigurationError, ConnectorError
@@ -48,7 +48,7 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
     settings: EgressSettings = egress.settings
     client = connect(settings.connection)
 
-    def ask() -> Trouble | None:
+    def ask() -> RequestFailure | None:
         try:
             client.list_streams(Limit=1)
         except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
@@ -84,12 +84,12 @@ def check_streams(connection: Connection, shards: ShardList, timeout: timedelta)
         raise unlisted_streams_error(connection, trouble)
 
 
-def unlisted_streams_error(connection: Connection, trouble: Trouble) -> ConnectorError:
+def unlisted_streams_error(connection: Connection, trouble: RequestFailure) -> ConnectorError:
     """Return the error that the shards of an ingress's streams cannot be listed."""
     return connector_error(connection, "its streams cannot be listed", trouble)
 
 
-def _retried(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:
+def _retried(ask: Callable[[], RequestFailure | None], timeout: timedelta) -> RequestFailure | None:
     """Repeat a request while it fails for a temporary reason, at most until the timeout.
 
     Args:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
-from statefun.sdk.egress import EgressMessage, KafkaEgressMessage, topic_problem
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.kafka_parts import topic_problem
 from statefun.sdk.kinesis_message import KinesisEgressMessage
 
 HASH_KEY = "kinesis.explicitHashKey"

@@ -26,7 +26,7 @@ from statefun.components.running import (
     read_framed,
     write_framed,
 )
-from statefun.kinesis.aws_client import Trouble, connect, connector_error
+from statefun.kinesis.aws_client import RequestFailure, connect, connector_error
 from statefun.kinesis.checking import check_date, check_streams, unlisted_streams_error
 from statefun.kinesis.connection import Connection, FromEnd, IngressSettings, OnDataLoss
 from statefun.kinesis.room import Room
@@ -51,6 +51,7 @@ from statefun.kinesis.shard_position import (
 from statefun.kinesis.shard_reader import ShardReader
 from statefun.kinesis.shard_tasks import read_task, tasks_of
 from statefun.kinesis.shards import FetchedRecord, Shard
+from statefun.sdk.times import in_milliseconds
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -60,7 +61,6 @@ _ROOM = 128 * 1024 * 1024
 """How many bytes of memory fetched records may take until the query reads them."""
 _LIST_AGAIN = timedelta(seconds=1)
 _LOOK = 0.05
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def read_kinesis(reading: Reading) -> DataFrame:
@@ -206,7 +206,7 @@ class KinesisSource:
         for (name, _), reader in list(self._readers.items()):
             lags[name] = max(lags.get(name, reader.behind), reader.behind)
         return {
-            f"stream.{name}.millisBehindLatest": lag // _MILLISECOND for name, lag in lags.items()
+            f"stream.{name}.millisBehindLatest": in_milliseconds(lag) for name, lag in lags.items()
         }
 
     def _resolved_begin(self) -> float | None:
@@ -272,7 +272,7 @@ class KinesisSource:
             raise connector_error(
                 self._connection,
                 f"a micro-batch of the checkpoint reads stream {name}, which the ingress no longer lists",
-                Trouble("list this stream again for one run", is_temporary=False),
+                RequestFailure("list this stream again for one run", is_temporary=False),
             )
         shard = self._shards.of(name)[id_]
         reader = ShardReader(
@@ -342,4 +342,4 @@ class KinesisSource:
             f"{over}; set onDataLoss: go-on to go on without these records, or start with a new "
             "checkpoint"
         )
-        raise connector_error(self._connection, what, Trouble(advice, is_temporary=False))
+        raise connector_error(self._connection, what, RequestFailure(advice, is_temporary=False))

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from statefun.kinesis.aggregation import HashRange
-from statefun.kinesis.aws_client import Trouble, trouble_of
+from statefun.kinesis.aws_client import RequestFailure, trouble_of
 from statefun.kinesis.shard_pages import is_closed, shard_pages
 from statefun.kinesis.shards import Shard
 
@@ -40,7 +40,7 @@ class ShardList:
         """Return the shards of a stream, by their ids; includes closed shards."""
         return self._shards.get(stream, {})
 
-    def update(self) -> Trouble | None:
+    def update(self) -> RequestFailure | None:
         """List the shards of all streams again; return why a stream cannot be listed, or None."""
         for name in self._streams:
             try:

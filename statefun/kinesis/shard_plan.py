@@ -22,7 +22,7 @@ ListedShards = Mapping[str, Mapping[str, Shard]]
 """The shards that Kinesis lists, closed ones included, by name of the stream and id of the shard."""
 
 
-class Reader(Protocol):
+class ShardFetcher(Protocol):
     """Fetches the records of one shard."""
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
@@ -145,7 +145,9 @@ def needs_new_list(
 
 
 def share_records(
-    positions: Mapping[ShardKey, ShardPosition], readers: Mapping[ShardKey, Reader], limit: int
+    positions: Mapping[ShardKey, ShardPosition],
+    readers: Mapping[ShardKey, ShardFetcher],
+    limit: int,
 ) -> dict[ShardKey, ShardPosition]:
     """Decide how many records of each shard a micro-batch reads; return the positions after these records.
 

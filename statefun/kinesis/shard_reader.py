@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from statefun.kinesis.aggregation import parts
-from statefun.kinesis.aws_client import EXPIRED, Trouble, connector_error, trouble_of
+from statefun.kinesis.aws_client import EXPIRED, RequestFailure, connector_error, trouble_of
 from statefun.kinesis.connection import Connection
 from statefun.kinesis.room import Room
 from statefun.kinesis.shard_end import check_end
@@ -147,7 +147,7 @@ class ShardReader:
             if self.error is not None:
                 raise self.error
             if self._stop.is_set() or self._complete < end.number:
-                stopped = Trouble("the run was asked to stop", is_temporary=False)
+                stopped = RequestFailure("the run was asked to stop", is_temporary=False)
                 raise connector_error(
                     self._connection,
                     f"not all planned records of {self._name} were fetched",

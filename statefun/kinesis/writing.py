@@ -19,7 +19,7 @@ from statefun.components.running import (
     UndeliveredError,
     Writing,
 )
-from statefun.kinesis.aws_client import Trouble, connect, connector_error, trouble_of
+from statefun.kinesis.aws_client import RequestFailure, connect, connector_error, trouble_of
 from statefun.kinesis.connection import EgressSettings
 from statefun.kinesis.outgoing import HASH_KEY
 from statefun.kinesis.sending_order import SendingOrder
@@ -135,7 +135,7 @@ class KinesisCluster:
                 self._writing.waits(trouble.text)
                 backoff.begin()
 
-    def _put(self, records: Sequence[EgressRecord]) -> Sequence[Trouble | None]:
+    def _put(self, records: Sequence[EgressRecord]) -> Sequence[RequestFailure | None]:
         """Send records of one stream in one request; return for each record why it was not written, or None.
 
         Raises:
@@ -158,9 +158,11 @@ class KinesisCluster:
         results = answer["Records"]
         if len(results) != len(records):
             text = f"Kinesis has answered a request with {len(records)} records for {len(results)} records"
-            return [Trouble(text, is_temporary=True)] * len(records)
+            return [RequestFailure(text, is_temporary=True)] * len(records)
         return [
-            Trouble(f"{each['ErrorCode']}: {each.get('ErrorMessage', '')}", is_temporary=True)
+            RequestFailure(
+                f"{each['ErrorCode']}: {each.get('ErrorMessage', '')}", is_temporary=True
+            )
             if each.get("ErrorCode")
             else None
             for each in results
@@ -170,7 +172,7 @@ class KinesisCluster:
 @attrs.frozen(eq=False)
 class _Request:
     positions: Sequence[int]
-    answer: Future[Sequence[Trouble | None]]
+    answer: Future[Sequence[RequestFailure | None]]
 
 
 class _Backoff:

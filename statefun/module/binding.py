@@ -79,6 +79,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             if route.key_type is not None and default_types.find(str(route.key_type)) is None:
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"
+    yield from _problems_of_windows(module, functions)
     for function in functions:
         try:
             function.takes("")  # raises if two of its handlers take the same type
@@ -92,6 +93,25 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
+
+
+def _problems_of_windows(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find functions with windows whose records have no event times."""
+    with_windows = [each for each in functions if each.needs_event_time]
+    if with_windows and not module.event_times:
+        yield (
+            None,
+            f"function {with_windows[0].typename} has windows, but no ingress declares eventTime",
+        )
+        return
+    for ingress in module.routed:
+        if str(ingress.id) not in module.event_times:
+            for route in ingress.topics:
+                for target in route.targets:
+                    function = functions.find(str(target))
+                    if function is not None and function.needs_event_time:
+                        text = f"target {target} of {ingress.label} has windows, but the ingress declares no eventTime"
+                        yield route.location, text
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:
@@ -195,3 +215,5 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
         last = function_policy.then if isinstance(function_policy, Retry) else function_policy
         if last is OnFailure.DEAD_LETTER and not with_letters:
             yield None, f"function {function.typename}: {_NO_TOPIC}"
+        if function.on_late is OnFailure.DEAD_LETTER and not with_letters:
+            yield None, f"function {function.typename}, late messages: {_NO_TOPIC}"

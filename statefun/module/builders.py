@@ -25,6 +25,7 @@ from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.record import KafkaRecord
+from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import Type
 
 C = TypeVar("C")
@@ -182,7 +183,7 @@ class KafkaIngressBuilder(ComponentBuilder):
             "maxHold": max_hold,
         }
         settings: dict[str, Any] = {
-            name: f"{each // timedelta(milliseconds=1)}ms"
+            name: f"{in_milliseconds(each)}ms"
             for name, each in durations.items()
             if each is not None
         }
@@ -305,7 +306,7 @@ class KafkaEgressBuilder(ComponentBuilder):
         Args:
             transaction_timeout: how long a transaction may stay open.
         """
-        millis = round(transaction_timeout / timedelta(milliseconds=1))
+        millis = in_milliseconds(transaction_timeout)
         return self._with(
             deliverySemantic={"type": "exactly-once", "transactionTimeoutMillis": millis}
         )

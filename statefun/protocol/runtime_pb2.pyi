@@ -95,14 +95,11 @@ class AddressState(_message.Message):
 
         DESCRIPTOR: _descriptor.Descriptor
 
-        RUN_FIELD_NUMBER: _builtins.int
         ATTEMPT_FIELD_NUMBER: _builtins.int
         MESSAGES_FIELD_NUMBER: _builtins.int
         SINCE_FIELD_NUMBER: _builtins.int
-        run: _builtins.str
-        """of the application: calls of earlier runs are made again"""
         attempt: _builtins.str
-        """names the call in its result"""
+        """names the call in its result or its loss"""
         since: _builtins.int
         """milliseconds since the epoch"""
         @_builtins.property
@@ -112,14 +109,13 @@ class AddressState(_message.Message):
         def __init__(
             self,
             *,
-            run: _builtins.str = ...,
             attempt: _builtins.str = ...,
             messages: _abc.Iterable[_builtins.bytes] | None = ...,
             since: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "messages", b"messages", "run", b"run", "since", b"since"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "messages", b"messages", "since", b"since"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -361,6 +357,7 @@ class DelayedMessage(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
+    IN_EVENT_TIME_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     target: _builtins.bytes
@@ -373,6 +370,8 @@ class DelayedMessage(_message.Message):
     """larger than those of what the same address sent before; or 0"""
     event_time: _builtins.int
     """that of the message's cause, in milliseconds since the epoch"""
+    in_event_time: _builtins.bool
+    """it is due when the watermark has come to its due time"""
     def __init__(
         self,
         *,
@@ -384,10 +383,11 @@ class DelayedMessage(_message.Message):
         trace: _builtins.str | None = ...,
         sequence: _builtins.int = ...,
         event_time: _builtins.int | None = ...,
+        in_event_time: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "event_time", b"event_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "caller", b"caller", "due", b"due", "event_time", b"event_time", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time", b"_event_time", "_trace", b"_trace", "caller", b"caller", "due", b"due", "event_time", b"event_time", "in_event_time", b"in_event_time", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__event_time: _TypeAlias = _typing.Literal["event_time"]  # noqa: Y015
     _WhichOneofArgType__event_time: _TypeAlias = _typing.Literal["_event_time", b"_event_time"]  # noqa: Y015
@@ -485,17 +485,25 @@ class CallsUnderWay(_message.Message):
 
         ADDRESS_FIELD_NUMBER: _builtins.int
         ATTEMPT_FIELD_NUMBER: _builtins.int
+        ENDED_FIELD_NUMBER: _builtins.int
+        BEGUN_FIELD_NUMBER: _builtins.int
         address: _builtins.bytes
         attempt: _builtins.str
+        ended: _builtins.bool
+        """as in CallLoss"""
+        begun: _builtins.bool
+        """as in CallLoss"""
         def __init__(
             self,
             *,
             address: _builtins.bytes = ...,
             attempt: _builtins.str = ...,
+            ended: _builtins.bool = ...,
+            begun: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "begun", b"begun", "ended", b"ended"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -763,9 +771,12 @@ class CallResult(_message.Message):
         DELAY_FIELD_NUMBER: _builtins.int
         MESSAGE_FIELD_NUMBER: _builtins.int
         TOKEN_FIELD_NUMBER: _builtins.int
+        DUE_FIELD_NUMBER: _builtins.int
         delay: _builtins.int
         """microseconds"""
         token: _builtins.str
+        due: _builtins.int
+        """milliseconds of event time; missing: the delay counts"""
         @_builtins.property
         def message(self) -> Global___CallResult.Sent:
             """missing: a cancellation"""
@@ -776,12 +787,15 @@ class CallResult(_message.Message):
             delay: _builtins.int = ...,
             message: Global___CallResult.Sent | None = ...,
             token: _builtins.str = ...,
+            due: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_due", b"_due", "due", b"due", "message", b"message"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "message", b"message", "token", b"token"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_due", b"_due", "delay", b"delay", "due", b"due", "message", b"message", "token", b"token"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__due: _TypeAlias = _typing.Literal["due"]  # noqa: Y015
+        _WhichOneofArgType__due: _TypeAlias = _typing.Literal["_due", b"_due"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__due) -> _WhichOneofReturnType__due | None: ...
 
     @_typing.final
     class Record(_message.Message):
@@ -968,6 +982,7 @@ class CallReport(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     ACCOMPANIED_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     address: _builtins.bytes
     attempt: _builtins.str
     result: _builtins.bytes
@@ -976,6 +991,8 @@ class CallReport(_message.Message):
     """the call has begun, and its result follows; reported only of calls that were lost before"""
     accompanied: _builtins.bool
     """it goes on, but other calls run beside it now: if it is lost, that does not count"""
+    waits: _builtins.bool
+    """the call was lost before, and waits for the CallAnswer"""
     def __init__(
         self,
         *,
@@ -984,14 +1001,41 @@ class CallReport(_message.Message):
         result: _builtins.bytes = ...,
         begun: _builtins.bool = ...,
         accompanied: _builtins.bool = ...,
+        waits: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
+
+@_typing.final
+class CallAnswer(_message.Message):
+    """The driver's answer to a report that a call waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.str
+    """of the call"""
+    left: _builtins.bool
+    """whether the call has left a micro-batch that is staged; else its result would not count"""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.str = ...,
+        left: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "left", b"left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallAnswer: _TypeAlias = CallAnswer  # noqa: Y015
 
 @_typing.final
 class CallLoss(_message.Message):
@@ -1001,19 +1045,23 @@ class CallLoss(_message.Message):
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.str
     """of the call"""
     begun: _builtins.bool
     """the worker has reported that the call has begun"""
+    ended: _builtins.bool
+    """the worker process has ended, or the call has without a result; else its run or its connection has"""
     def __init__(
         self,
         *,
         attempt: _builtins.str = ...,
         begun: _builtins.bool = ...,
+        ended: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun", b"begun"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "begun", b"begun", "ended", b"ended"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1156,6 +1204,119 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FunctionCounts(_message.Message):
+        """What the calls of one function have done."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class MessagesEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.int
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.int = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        @_typing.final
+        class RecordsEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.int
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.int = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        INVOCATIONS_FIELD_NUMBER: _builtins.int
+        MESSAGES_FIELD_NUMBER: _builtins.int
+        RECORDS_FIELD_NUMBER: _builtins.int
+        DURATIONS_FIELD_NUMBER: _builtins.int
+        SECONDS_FIELD_NUMBER: _builtins.int
+        typename: _builtins.str
+        invocations: _builtins.int
+        seconds: _builtins.float
+        """how long these calls have taken together"""
+        @_builtins.property
+        def messages(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+            """sent messages, by the typename of the target"""
+
+        @_builtins.property
+        def records(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+            """sent records, by the id of the egress"""
+
+        @_builtins.property
+        def durations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """How many calls have taken up to each bound of a histogram, each call in one of them; the last is without bound."""
+
+        def __init__(
+            self,
+            *,
+            typename: _builtins.str = ...,
+            invocations: _builtins.int = ...,
+            messages: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+            records: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+            durations: _abc.Iterable[_builtins.int] | None = ...,
+            seconds: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["durations", b"durations", "invocations", b"invocations", "messages", b"messages", "records", b"records", "seconds", b"seconds", "typename", b"typename"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Failed(_message.Message):
+        """Messages to one function that have failed with one error."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        RETRIED_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        typename: _builtins.str
+        code: _builtins.str
+        retried: _builtins.bool
+        """to be tried again"""
+        count: _builtins.int
+        def __init__(
+            self,
+            *,
+            typename: _builtins.str = ...,
+            code: _builtins.str = ...,
+            retried: _builtins.bool = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "count", b"count", "retried", b"retried", "typename", b"typename"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -1169,6 +1330,8 @@ class Outcome(_message.Message):
     EXAMPLES_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
     EVENT_TIMES_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1195,6 +1358,10 @@ class Outcome(_message.Message):
     def event_times(self) -> Global___EventTimes:
         """of what the task has handled and sent; missing: it has none"""
 
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.FunctionCounts]: ...
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Failed]: ...
     def __init__(
         self,
         *,
@@ -1211,10 +1378,12 @@ class Outcome(_message.Message):
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
         event_times: Global___EventTimes | None = ...,
+        functions: _abc.Iterable[Global___Outcome.FunctionCounts] | None = ...,
+        failed: _abc.Iterable[Global___Outcome.Failed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1420,20 +1589,28 @@ class FeedbackTask(_message.Message):
 
         BATCH_FIELD_NUMBER: _builtins.int
         SEGMENT_FIELD_NUMBER: _builtins.int
+        STREAM_FIELD_NUMBER: _builtins.int
         batch: _builtins.int
         segment: _builtins.int
         """its index in the batch's manifest"""
+        @_builtins.property
+        def stream(self) -> Global___EffectStream:
+            """the messages, if they are few or in a file"""
+
         def __init__(
             self,
             *,
             batch: _builtins.int = ...,
             segment: _builtins.int = ...,
+            stream: Global___EffectStream | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "stream", b"stream"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "segment", b"segment"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "batch", b"batch", "segment", b"segment", "stream", b"stream"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
+        _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
 
     @_typing.final
     class Ticks(_message.Message):

@@ -28,7 +28,7 @@ from statefun.remote.exchange import (
     reply_of,
     request_of,
 )
-from statefun.sdk.context import Cancellation, DelayedMessage, PrepareMessage
+from statefun.sdk.context import PrepareMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import EndpointError, InvocationError, StatefunError
 from statefun.sdk.invocation_batch import (
@@ -40,6 +40,7 @@ from statefun.sdk.invocation_batch import (
     Trouble,
 )
 from statefun.sdk.message import Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.shown_uris import shown_uri, without_secrets
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration

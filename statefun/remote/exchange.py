@@ -17,11 +17,12 @@ from statefun.protocol.request_reply_pb2 import Address as WireAddress
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, DelayedMessage, PrepareMessage
+from statefun.sdk.context import PrepareMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.invocation_batch import Invocation, InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 

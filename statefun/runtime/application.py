@@ -3,22 +3,31 @@
 
 from __future__ import annotations
 
+import logging
+
 import attrs
 
 from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
+from statefun.runtime.admin.admin_server import serving_admin
 from statefun.runtime.application_run import WATCH_SECONDS, Run
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
+from statefun.runtime.reporting.explanation import LostWorkerError
+from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.supervision import Supervision
 from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
+
+logger = logging.getLogger("statefun")
 
 
 class Application:
@@ -58,12 +67,16 @@ class Application:
         lock = checkpoint_lock if settings.has_lock else unlocked
         with lock(settings.checkpoint) as checkpoint, self.control.obeying(checkpoint):
             locked = attrs.evolve(settings, checkpoint=checkpoint)
-            return self._run(attrs.evolve(self._definition, settings=locked))
+            definition = attrs.evolve(self._definition, settings=locked)
+            figures = Figures()
+            with serving_admin(definition, self.control, figures):
+                return self._run(definition, figures)
 
-    def _run(self, definition: Definition) -> Summary:
-        """Run, and run again each time that a restart is ordered."""
+    def _run(self, definition: Definition, figures: Figures) -> Summary:
+        """Run, and run again each time that a restart is ordered, or that a worker was lost."""
+        supervision = Supervision(CommitLog(definition.settings.checkpoint).newest)
         while True:
-            run = Run(definition, self.control)
+            run = Run(definition, self.control, figures)
             try:
                 return run.complete()
             except KeyboardInterrupt:
@@ -71,6 +84,13 @@ class Application:
                     return run.summary
                 if not self.control.is_restarted():
                     raise
+            except LostWorkerError:
+                if self.control.stopping.is_set() or not supervision.may_restart():
+                    raise
+                logger.warning(
+                    "a Python worker has ended in the middle of a micro-batch; another run repeats the micro-batch"
+                )
+                self.control.restarts += 1
 
     def stop(self) -> None:
         """Make :meth:`run` end soon; may be called by a signal handler or another thread."""

@@ -20,6 +20,7 @@ from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
+from statefun.runtime.checkpoint.kept_files import OwnCommits
 from statefun.runtime.checkpoint.known_functions import write_functions
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
@@ -43,10 +44,12 @@ from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting.explanation import explained
+from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import driver_address, open_session, use_checkpoint
 from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.object_store_files import commits_of
 from statefun.runtime.staging import Staging
 
 logger = logging.getLogger("statefun")
@@ -63,18 +66,22 @@ class Run:
     Args:
         definition: the application.
         control: the orders to the application; its event ``stopping`` ends the run.
+        figures: gets the figures of the application, across its runs.
 
     Raises:
         StatefunError: if the run cannot begin.
     """
 
-    def __init__(self, definition: Definition, control: Control) -> None:
+    def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
+        if checkpoint.kept is not None:
+            checkpoint.kept.own_commits = None  # of an earlier run
         self._settings = settings
         self._control = control
+        self._figures = figures
         self._stopping = control.stopping
-        self.summary = Summary()
+        self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
@@ -163,6 +170,10 @@ class Run:
             publisher.run_as_tasks(session.sparkContext)
         with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():
             prepared.succession.check_start(self._commit_log.newest())
+            if settings.checkpoint.kept is not None:
+                settings.checkpoint.kept.own_commits = OwnCommits(
+                    publisher.run_id, prepared.newest, commits_of(publisher.run_id)
+                )
             functions = check_functions(
                 session, settings.checkpoint, self._definition.functions, settings.on_unregistered
             )
@@ -173,14 +184,16 @@ class Run:
             )
             ui = session.sparkContext.uiWebUrl
             register = self._register
-            reports = Reports(self._definition, prepared, publisher, self.summary, ui)
+            reports = Reports(
+                self._definition, prepared, publisher, self.summary, self._figures, ui
+            )
 
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
                 register.staged(batch, outcomes)
                 reports.staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
-            server = CallServer(register, uuid.uuid4().hex, *driver_address(session))
+            server, has_failed = CallServer(register, *driver_address(session)), False
             query = Query(
                 session, self._definition, prepared, inboxes, staging, server.address, self._control
             )
@@ -191,6 +204,7 @@ class Run:
                     if failure := staging.error or publisher.error:
                         logger.warning("the run has failed while it was ended: %s", failure)
                     raise KeyboardInterrupt from None
+                has_failed = True
                 cause = staging.error or publisher.error or error
                 reason = explained(cause, prepared.ingresses, settings)
                 raise reason from reason.__cause__ or (error if reason is cause else cause)
@@ -199,7 +213,7 @@ class Run:
                 query.stop()
                 raise
             finally:
-                server.close()
+                server.close(has_failed=has_failed)
                 reports.close()
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, take_order
+from statefun.runtime.checkpoint.orders import Order, Orders
 from statefun.runtime.checkpoint.pauses import Pauses
 
 logger = logging.getLogger("statefun")
@@ -41,7 +41,7 @@ class Control:
         self.is_draining = False
         """Whether the run reads no more records, and ends when everything is delivered and published."""
         self.restarts = 0
-        """How often a restart was ordered, and another run has begun."""
+        """How often another run has begun, since a restart was ordered or a worker was lost."""
         self._pauses: Pauses | None = None
         self._is_signalled = False
         self._lock = threading.Lock()
@@ -61,10 +61,12 @@ class Control:
             CheckpointError: if a file with orders is damaged.
         """
         self._pauses = Pauses(checkpoint)
-        checkpoint.remove(ORDER_FILE)  # it was meant for an earlier run
         has_ended = threading.Event()
         thread = threading.Thread(
-            target=self._obey, args=(checkpoint, has_ended), name="statefun-orders", daemon=True
+            target=self._obey,
+            args=(Orders(checkpoint), has_ended),
+            name="statefun-orders",
+            daemon=True,
         )
         thread.start()
         try:
@@ -73,14 +75,12 @@ class Control:
             has_ended.set()
             thread.join()
 
-    def _obey(self, checkpoint: Folder, has_ended: threading.Event) -> None:
+    def _obey(self, orders: Orders, has_ended: threading.Event) -> None:
         problem = ""
         while not has_ended.wait(_LOOK_SECONDS):
             try:
-                if self.pauses.look():
-                    parts = ", ".join(self.pauses.paused.parts())
-                    logger.warning("paused now: %s", parts or "nothing")
-                order = take_order(checkpoint)
+                self.look()
+                order = orders.next()
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the application goes on, and so do later looks
                 if str(error) != problem:
@@ -90,6 +90,16 @@ class Control:
             if order is not None:
                 logger.info("ordered to %s", order.value)
                 self.obey(order)
+
+    def look(self) -> None:
+        """Read again what is paused, and log it if it has changed; it takes effect with the next micro-batch.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        if self.pauses.look():
+            parts = ", ".join(self.pauses.paused.parts())
+            logger.warning("paused now: %s", parts or "nothing")
 
     def obey(self, order: Order) -> None:
         """Obey an order."""

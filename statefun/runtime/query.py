@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +40,7 @@ from statefun.runtime.spark_internals.logs import SPARKS_LOGGERS
 from statefun.runtime.spark_internals.query_progress import learn_newest_offsets
 from statefun.runtime.spark_internals.read_limits import limit_sources, newest_offsets
 from statefun.runtime.staging import Staging
+from statefun.sdk.times import in_milliseconds
 
 logger = logging.getLogger("statefun")
 
@@ -106,7 +106,7 @@ class Query:
         if settings.available_now:
             writer = writer.trigger(availableNow=True)
         else:
-            millis = round(settings.trigger / timedelta(milliseconds=1))
+            millis = in_milliseconds(settings.trigger)
             writer = writer.trigger(processingTime=f"{millis} milliseconds")
         self._stream = writer.start()
         return self._stream
@@ -207,7 +207,8 @@ class Query:
         checkpoint = self._settings.checkpoint
         clock, watch = self._definition.clock, None
         if self._definition.module.event_times:
-            watch = EventWatch(checkpoint, prepared.ingresses, clock)
+            is_final = self._settings.final_watermark
+            watch = EventWatch(checkpoint, prepared.ingresses, clock, is_final=is_final)
         reader = FeedbackReader(
             checkpoint, clock, self._inboxes, watch, self._control.delivers, self._waits_for_room
         )

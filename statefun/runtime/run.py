@@ -21,17 +21,20 @@ from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import SETTINGS_PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
-from statefun.runtime.spark.signals import signals_interrupt
+from statefun.runtime.spark.signals import exit_code_of_interrupt, signals_interrupt
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
 from statefun.runtime.spark_internals.logs import silent_connections
 from statefun.runtime.spark_internals.versions import check_release
 from statefun.runtime.terminal.status_line import LogHandler, StatusLine
-from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.errors import ConfigurationError, DefinitionError, EngineError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions
 
 logger = logging.getLogger("statefun")
+
+_EX_CONFIG = 78
+"""The exit code for an error of the program or its settings, as in ``sysexits.h``: another start would meet it again."""
 
 
 def run(  # noqa: PLR0913 - every setting has a keyword
@@ -41,6 +44,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     checkpoint_lock: str | None = None,
     trigger: timedelta | None = None,
     available_now: bool | None = None,
+    final_watermark: bool | None = None,
     records_per_batch: int | None = None,
     state_partitions: int | None = None,
     async_concurrency: int | None = None,
@@ -50,6 +54,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     kafka_timeout: timedelta | None = None,
     on_unregistered: OnFailure | str | None = None,
     shutdown_grace: timedelta | None = None,
+    admin: str | int | None = None,
+    admin_tokens: str | Path | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
@@ -70,6 +76,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             driver: of two drivers on a checkpoint, each may lose or repeat effects of the other one.
         trigger: time between the starts of micro-batches; by default, each starts when the last one has ended.
         available_now: process the records that exist at the start, and return.
+        final_watermark: whether a run with ``available_now`` delivers all messages of ``send_at`` before it returns, as
+            no record of an earlier event time will come.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided from a checkpoint's first start on; as many
@@ -91,6 +99,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             ``skip`` make them dead letters or skip them.
         shutdown_grace: how long calls that have left their micro-batches may take to end when the run is
             stopped (default 5 seconds); the next start makes unfinished calls again.
+        admin: the port of the admin API and the live page, for clients on this machine, or a host and a port,
+            such as ``0.0.0.0:8083``; they are not served if not given.
+        admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
+            (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
+            environment variable ``STATEFUN_ADMIN_TOKEN``.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
@@ -122,6 +135,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         checkpoint_lock=checkpoint_lock,
         trigger=trigger,
         available_now=available_now,
+        final_watermark=final_watermark,
         records_per_batch=records_per_batch,
         state_partitions=state_partitions,
         async_concurrency=async_concurrency,
@@ -131,6 +145,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         kafka_timeout=kafka_timeout,
         on_unregistered=on_unregistered,
         shutdown_grace=shutdown_grace,
+        admin=admin,
+        admin_tokens=admin_tokens,
         quiet=quiet,
         debug=debug,
     )
@@ -183,15 +199,22 @@ def _show(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
+    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``.
+
+    Raises:
+        SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
+    """
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
+        if isinstance(error, (ConfigurationError, DefinitionError)):
+            raise SystemExit(_EX_CONFIG)
     elif isinstance(error, KeyboardInterrupt):
         print(  # noqa: T201 - the program's last words
             "statefun: stopped; start again to continue from the last committed batch",
             file=sys.stderr,
         )
+        raise SystemExit(exit_code_of_interrupt())
     else:
         other_hook(kind, error, trace)
 

@@ -14,6 +14,7 @@ import attrs
 
 from statefun.module.yaml.durations import parse_duration
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.http_server import ListenAddress
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.failure import OnFailure
 
@@ -114,6 +115,8 @@ class Settings:
     """The time between the starts of micro-batches; zero: each starts as soon as the last one has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to process the records that exist at the start, and then end."""
+    final_watermark: bool = attrs.field(metadata=_setting(_flag, default=False))
+    """Whether a run that ends by itself first delivers all messages of ``send_at``, and so closes all windows."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
     """The largest number of records that a micro-batch reads from each ingress."""
     state_partitions: int | None = attrs.field(metadata=_setting(_positive))
@@ -135,6 +138,10 @@ class Settings:
     """The policy for messages to functions that are not registered."""
     shutdown_grace: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=5)))
     """How long a run that is stopped waits for calls that go on after their micro-batches."""
+    admin: ListenAddress | None = attrs.field(metadata=_setting(ListenAddress.parse))
+    """Where the driver serves the admin API and the live page; None: it does not."""
+    admin_tokens: Path | None = attrs.field(metadata=_setting(Path, key="admin.tokens"))
+    """The file with the tokens of the admin API: one a line, after a name if there is one."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))

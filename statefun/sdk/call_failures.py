@@ -13,6 +13,7 @@ from statefun.sdk.deadline import CallTimeoutError
 from statefun.sdk.errors import (
     FunctionError,
     InvocationError,
+    LateMessageError,
     StateDecodeError,
     UnexpectedValueError,
     UnknownEgressError,
@@ -27,6 +28,7 @@ from statefun.sdk.stateful_function import StatefulFunction
 _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,
     InvocationError,
+    LateMessageError,
     UnexpectedValueError,
     UnknownEgressError,
     UnknownFunctionError,

@@ -6,49 +6,31 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
+
+from mypy_extensions import mypyc_attr
 
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.encoding import check_value
-from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
+from statefun.sdk.errors import (
+    DefinitionError,
+    FunctionError,
+    InvocationError,
+    StatefunError,
+    caused,
+)
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
+from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
 from statefun.sdk.storage import Storage
-from statefun.sdk.times import from_epoch_millis
+from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds
 from statefun.sdk.tracing import traced
 from statefun.sdk.types import Type
 from statefun.sdk.values import Values
 
 _MAX_DELAY = timedelta(days=365_250)
-
-
-class DelayedMessage(NamedTuple):
-    """A message with a delay before its delivery."""
-
-    delay: timedelta
-    """The time from the end of the invocation that sends the message to its delivery; not negative."""
-    message: Message
-    cancellation_token: str
-    """The token that cancels the message; empty if nobody can cancel it."""
-
-
-class Cancellation(NamedTuple):
-    """The request to cancel the delayed message that was sent with a cancellation token."""
-
-    cancellation_token: str
-
-
-def token_in_use(sender: Address, token: str) -> FunctionError:
-    """Return the error for a delayed message whose token another pending message already has.
-
-    Addresses with the same id share their tokens: a token names at most one of their pending messages.
-    """
-    return FunctionError(
-        f"function {sender.typename} at address {sender} has sent a delayed message with the "
-        f"cancellation token {token!r}, which the id {sender.id} already uses for a delayed message "
-        "that is still pending; cancel that message first, or use another token"
-    )
+_NO_DELAY = timedelta(0)
 
 
 PrepareMessage = Callable[[Any], Any]
@@ -59,39 +41,7 @@ function or the egress does not exist.
 """
 
 
-class Sent:
-    """The messages that the invocations of an address have sent so far, in order."""
-
-    __slots__ = ("delayed", "egress_messages", "messages")
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        """Messages to functions."""
-        self.delayed: list[DelayedMessage | Cancellation] = []
-        """Messages to functions with a delay, and cancellations of such messages."""
-        self.egress_messages: list[EgressMessage] = []
-        """Records for egresses."""
-
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many messages, delayed messages and egress records were sent, for :meth:`take_back`."""
-        return len(self.messages), len(self.delayed), len(self.egress_messages)
-
-    def take_back(self, counts: tuple[int, int, int]) -> None:
-        """Remove the messages that were sent after :meth:`counts` returned ``counts``."""
-        messages, delayed, egress_messages = counts
-        del self.messages[messages:]
-        del self.delayed[delayed:]
-        del self.egress_messages[egress_messages:]
-
-    def copy(self) -> Sent:
-        """Return a copy; messages that are added to the copy are not added to this object."""
-        copied = Sent()
-        copied.messages += self.messages
-        copied.delayed += self.delayed
-        copied.egress_messages += self.egress_messages
-        return copied
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Context:
     """The first argument of a function: its address, its values, and ways to send messages.
 
@@ -101,6 +51,7 @@ class Context:
 
     __slots__ = (
         "_event_time",
+        "_has_event_times",
         "_message",
         "_prepare",
         "_sent",
@@ -112,15 +63,18 @@ class Context:
         "storage",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an invocation batch gives
         self,
         address: Address,
         values: Values,
         sent: Sent,
         prepare: PrepareMessage | None = None,
         watermark: int | None = None,
+        *,
+        has_event_times: bool = False,
     ) -> None:
         self._watermark = watermark
+        self._has_event_times = has_event_times
         self._event_time: int | None = None
         self._values = values
         self._sent = sent
@@ -169,12 +123,7 @@ class Context:
     @overload
     def send(self, message: Address, value: Any, value_type: Type[Any] | None = None) -> None: ...
 
-    def send(
-        self,
-        message: Message | EgressMessage | Address,
-        value: Any = None,
-        value_type: Type[Any] | None = None,
-    ) -> None:
+    def send(self, message: Any, value: Any = None, value_type: Any = None) -> None:
         """Send a message to a function, or a record to an egress.
 
         Args:
@@ -239,11 +188,11 @@ class Context:
 
     def send_after(
         self,
-        duration: timedelta,
-        message: Message | Address,
+        duration: Any,
+        message: Any,
         value: Any = None,
-        cancellation_token: str | None = "",
-        value_type: Type[Any] | None = None,
+        cancellation_token: Any = "",
+        value_type: Any = None,
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
@@ -276,24 +225,109 @@ class Context:
                 "the duration for send_after must be a timedelta from zero to a thousand years, not "
                 f"{duration!r}"
             )
+        ready, token = self._later("send_after", message, value, cancellation_token, value_type)
+        self._sent.delayed.append(DelayedMessage(duration, ready, token))
+
+    @overload
+    def send_at(
+        self, when: datetime, message: Message, cancellation_token: str | None = "", /
+    ) -> None: ...
+
+    @overload
+    def send_at(
+        self, when: datetime, message: Message, *, cancellation_token: str | None = ""
+    ) -> None: ...
+
+    @overload
+    def send_at(
+        self,
+        when: datetime,
+        message: Address,
+        value: Any,
+        cancellation_token: str | None = "",
+        value_type: Type[Any] | None = None,
+    ) -> None: ...
+
+    def send_at(
+        self,
+        when: datetime,
+        message: Message | Address,
+        value: Any = None,
+        cancellation_token: str | None = "",
+        value_type: Type[Any] | None = None,
+    ) -> None:
+        """Send a message to a function, to be delivered when the watermark has come to ``when``.
+
+        So all records and messages with an earlier event time have been handled before, as far as the settings of
+        ``eventTime`` can tell. Messages are delivered in the order of their times. ``when`` is rounded up to a quarter
+        of a second, and becomes the event time of the message: until the message is delivered, the watermark does
+        not rise above it. If the watermark has passed ``when`` already, the message is delivered at once.
+
+        Args:
+            when: the event time, with a time zone.
+            message: as in :meth:`send_after`.
+            value: as in :meth:`send_after`.
+            cancellation_token: as in :meth:`send_after`; the message can be cancelled until the watermark has
+                come to ``when``.
+            value_type: the type that encodes the value; see :meth:`send`.
+
+        Raises:
+            DefinitionError: if an argument is not as described above.
+            InvocationError: if the function does not exist.
+            FunctionError: if there is no event time: no ingress declares it, or the function is behind an
+                endpoint.
+
+        >>> from datetime import timedelta
+        >>> from statefun import Address
+        >>> def add(ctx, message):
+        ...     if ctx.event_time is not None:
+        ...         end_of_day = ctx.event_time.replace(hour=0, minute=0, second=0) + timedelta(days=1)
+        ...         ctx.send_at(end_of_day, Address("com.example.fns/report", ctx.address.id), "day is over")
+        """
+        if not (isinstance(when, datetime) and when.tzinfo is not None):
+            raise DefinitionError(
+                f"the time for send_at must be a datetime with a time zone, not {when!r}"
+            )
+        if not self._has_event_times:
+            raise FunctionError(
+                f"function {self.address.typename} at address {self.address}: send_at needs event time, which no "
+                "ingress declares: add eventTime to an ingress, or use send_after (functions behind endpoints "
+                "have no event time)"
+            )
+        ready, token = self._later("send_at", message, value, cancellation_token, value_type)
+        due = in_milliseconds(when - EPOCH)
+        self._sent.delayed.append(DelayedMessage(_NO_DELAY, ready, token, due))
+
+    def _later(
+        self,
+        method: str,
+        message: Message | Address,
+        value: Any,
+        cancellation_token: str | None,
+        value_type: Type[Any] | None,
+    ) -> tuple[Any, str]:
+        """Return the message that a method sends later, ready to be sent, and its token."""
         if isinstance(message, Address):
             message = message_to(message, value, value_type)
         elif value is not None:  # a message comes with its value, so the token is next
             cancellation_token = value
         if not isinstance(message, Message):
             raise DefinitionError(
-                f"send_after takes a Message, or an Address and a value, not {type(message).__name__}{_hint(message)}"
+                f"{method} takes a Message, or an Address and a value, not {type(message).__name__}{_hint(message)}"
             )
-        cancellation_token = cancellation_token or ""
-        if not is_unicode(cancellation_token):
-            raise DefinitionError(
-                f"a cancellation token must be a string, not {cancellation_token!r}"
-            )
+        token = cancellation_token or ""
+        if not is_unicode(token):
+            raise DefinitionError(f"a cancellation token must be a string, not {token!r}")
         check_value(message.typed_value)
-        ready = self._ready(message)
-        self._sent.delayed.append(DelayedMessage(duration, ready, cancellation_token))
+        return self._ready(message), token
 
-    def cancel_delayed_message(self, cancellation_token: str) -> None:
+    @overload
+    def cancel_delayed_message(self, cancellation_token: str, /) -> None: ...
+
+    @overload
+    def cancel_delayed_message(self, *, cancellation_token: str) -> None: ...
+
+    def cancel_delayed_message(self, cancellation_token: Any) -> None:
         """Cancel the delayed message that an address with this id sent with ``cancellation_token``.
 
         The message is never delivered if it is cancelled before it is due. A message that is already
@@ -318,9 +352,8 @@ class Context:
             except StatefunError as error:
                 kind = type(error) if isinstance(error, InvocationError) else FunctionError
                 address = self.address
-                raise kind(
-                    f"function {address.typename} at address {address}: {error.message}"
-                ) from error
+                text = f"function {address.typename} at address {address}: {error.message}"
+                raise caused(kind(text), error) from error
         if message is None:
             return None
         if self._trace is not None:

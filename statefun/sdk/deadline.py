@@ -22,7 +22,6 @@ from _signal import (  # type: ignore[import-not-found] # the typeshed has none
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from signal import ITIMER_REAL, getitimer
 from types import FrameType
 from typing import Any, Final
 
@@ -34,6 +33,13 @@ _ROUNDING: Final = 0.001
 """Seconds added to each timer's delay: a timer may ring early, and a timer of 0 seconds never rings."""
 _LONGEST: Final = 1e8
 """The longest timer in seconds (three years). For a longer timeout, the timer is set repeatedly."""
+# Compiled code reads these faster than attributes of modules.
+_SIGALRM: Final = int(signal.SIGALRM)
+_ITIMER_REAL: Final = int(signal.ITIMER_REAL)
+_get_ident: Final = threading.get_ident
+_getsignal: Final = getsignal
+_getitimer: Final = signal.getitimer
+_monotonic: Final = time.monotonic
 
 
 class CallTimeoutError(BaseException):
@@ -102,15 +108,16 @@ class Alarm:
         self._setup: _Setup | None = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
-        if self.seconds is not None and (
-            (_holders and _holders[0] == threading.get_ident()) or _is_main_thread()
+        seconds = self.seconds
+        if seconds is not None and (
+            (_holders and _holders[0] == _get_ident()) or _is_main_thread()
         ):
             _alarms.append(self)
             self._is_on = True
-            half = self.seconds / 2
-            if not _holders or getsignal(signal.SIGALRM) is not _on_alarm:
+            half = seconds / 2
+            if not _holders or _getsignal(_SIGALRM) is not _on_alarm:
                 self._setup = _take_over(half)
-            elif not 0 < getitimer(ITIMER_REAL)[0] <= half + _ROUNDING:
+            elif not 0 < _getitimer(_ITIMER_REAL)[0] <= half + _ROUNDING:
                 _ring_in(half)
         return self
 
@@ -126,7 +133,7 @@ class Alarm:
     def begin(self) -> None:
         """Start to measure the time of a call."""
         self._has_warned = False
-        self._beginning = time.monotonic()
+        self._beginning = _monotonic()
 
     def resume(self) -> None:
         """Start to measure the time for which a coroutine runs until it waits again."""
@@ -187,13 +194,13 @@ def _take_over(seconds: float) -> _Setup:
     if hook is not _on_ignored:
         _hooks.append(hook)
         sys.unraisablehook = _on_ignored
-    before = _ring_in(seconds) if seconds else signal.setitimer(ITIMER_REAL, 0)
+    before = _ring_in(seconds) if seconds else signal.setitimer(_ITIMER_REAL, 0)
     return None if is_ours else handler, before, hook
 
 
 def _give_back(setup: _Setup) -> None:
     handler, timer, hook = setup
-    signal.setitimer(ITIMER_REAL, *timer)
+    signal.setitimer(_ITIMER_REAL, *timer)
     if hook is not _on_ignored:
         _hooks.pop()
         if sys.unraisablehook is _on_ignored:  # otherwise a function has set its own hook
@@ -204,7 +211,7 @@ def _give_back(setup: _Setup) -> None:
 
 def _ring_in(seconds: float) -> tuple[float, float]:
     """Let the timer ring after ``seconds``; return the timer's former delay and interval."""
-    return signal.setitimer(ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
+    return signal.setitimer(_ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,32 +13,11 @@ from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.kafka_parts import Headers, check_placement, header_bytes, value_bytes
-from statefun.sdk.shortening import shortened
+from statefun.sdk.kafka_parts import Headers, check_placement, header_bytes, record_value
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue, as_typed_value
 
-_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
-_TOPIC_SHOWN = 300
-"""The largest number of characters of an invalid topic name that error texts quote."""
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
-
-
-@lru_cache
-def topic_problem(topic: str) -> str:
-    """Return why a name is not a valid name of a Kafka topic; empty if the name is valid.
-
-    >>> topic_problem("user-events.v1_2")
-    ''
-    >>> topic_problem("no such/topic!")
-    "'no such/topic!' is not a name of a topic: it must have 1 to 249 of the characters a-z, A-Z, 0-9, ., _ and -"
-    """
-    if _TOPIC.fullmatch(topic):
-        return ""
-    return (
-        f"{shortened(topic, _TOPIC_SHOWN)!r} is not a name of a topic: it must have 1 to 249 of the "
-        "characters a-z, A-Z, 0-9, ., _ and -"
-    )
 
 
 class EgressMessage:
@@ -132,33 +110,23 @@ class KafkaEgressMessage(EgressMessage):
             timestamp: the record's time, with a time zone; if not given, the time at which the
                 record is written.
         """
-        if not (isinstance(topic, str) and topic):
-            raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
-        if topic_problem(topic):
-            raise DefinitionError(f"a record for egress {typename}: {topic_problem(topic)}")
-        if not (key is None or isinstance(key, str)):
-            raise DefinitionError(
-                f"a record for egress {typename}, topic {topic}: "
-                f"its key must be a string or None, not {key!r}"
-            )
-        self.typename = checked_typename(typename)
-        self.topic = topic
-        self.key = key or None  # an empty key is no key on the wire
-        self.headers: tuple[tuple[str, bytes | None], ...] = ()
-        self.partition = partition
-        self.timestamp = timestamp
-        if partition is not None or timestamp is not None:
-            check_placement(typename, topic, partition, timestamp)
         try:
+            self.value = record_value(typename, topic, key, value, value_type)
+            self.headers: tuple[tuple[str, bytes | None], ...] = ()
             if headers:
                 self.headers = header_bytes(typename, topic, headers)
-            (key or "").encode()  # a lone surrogate is noticed here, not when records are written
-            self.value = value_bytes(typename, topic, value, value_type)
         except UnicodeEncodeError as error:
             raise DefinitionError(
                 f"a record for egress {typename}, topic {topic}: "
                 f"its key, value or a header is not valid Unicode: {error}"
             ) from error
+        self.typename = checked_typename(typename)
+        self.topic = topic
+        self.key = key or None  # an empty key is no key on the wire
+        self.partition = partition
+        self.timestamp = timestamp
+        if partition is not None or timestamp is not None:
+            check_placement(typename, topic, partition, timestamp)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 from statefun.sdk.address import RESERVED, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError, caused
 from statefun.sdk.secrecy import SECRET, reason, shown_cause
-from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.types import SimpleType, Type, TypedValue
 
 _make_value: Final = partial(tuple.__new__, TypedValue)
 MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
@@ -36,8 +36,12 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         DefinitionError: if the type cannot encode the value.
     """
     try:
-        serializer: Any = type_.serializer()  # the user's, which may return anything
-        content = serializer.serialize(value)
+        if type(type_) is SimpleType:  # it saves a call in Python
+            serialize: Any = type_.serialize_fn  # the user's, which may return anything
+        else:
+            serializer: Any = type_.serializer()  # the user's as well
+            serialize = serializer.serialize
+        content = serialize(value)
         if not isinstance(content, bytes):
             raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
     except Exception as error:  # noqa: BLE001 - as below, it may be left out

@@ -16,7 +16,8 @@ Every error has a stable ``code`` that messages start with and that programs may
      │   ├─ StateDecodeError     SF305  a stored value does not decode as its type
      │   ├─ RequestError         SF306  a request of a remote runtime that cannot be read
      │   ├─ UnexpectedValueError SF307  a value of a type that no handler of the function takes
-     │   └─ EndpointError        SF308  a remote function has failed, or has not answered
+     │   ├─ EndpointError        SF308  a remote function has failed, or has not answered
+     │   └─ LateMessageError     SF309  a message for a window that is closed
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that does not exist
@@ -182,6 +183,12 @@ class UnexpectedValueError(InvocationError, RecordError):
     """The value of a message is of a type that no handler of the function takes."""
 
     code = "SF307"
+
+
+class LateMessageError(InvocationError):
+    """A message has come after its window was closed."""
+
+    code = "SF309"
 
 
 class EndpointError(InvocationError):

@@ -89,7 +89,7 @@ class StatefulFunctions:
             present = self._functions.get(str(name))
             if present is not None and _definition(present.fun) != _definition(fun):
                 raise DefinitionError(
-                    f"{name} is already registered by {_place(present.fun)}; a typename can have only one "
+                    f"{name} is already registered by {place_of_definition(present.fun)}; a typename can have only one "
                     "function, to which .on(...) adds handlers for further types"
                 )
             declared = tuple(specs or ())
@@ -98,7 +98,7 @@ class StatefulFunctions:
             policy = failure_policy(on_failure)
             check_limits(timeout, detach_after, max_in_flight, rate_limit)
         except DefinitionError as error:
-            raise DefinitionError(f"{_place(fun)}: {error.message}") from None
+            raise DefinitionError(f"{place_of_definition(fun)}: {error.message}") from None
         function = StatefulFunction(
             name,
             (handler,),
@@ -144,7 +144,7 @@ class StatefulFunctions:
                 common = _common_types(other, handler)
                 if common:
                     raise DefinitionError(
-                        f"the handler {_place(other.fun)} already takes values of type "
+                        f"the handler {place_of_definition(other.fun)} already takes values of type "
                         f"{text_of_annotation(common[0])}"
                     )
             specs = value_specs(present.declared)
@@ -155,7 +155,7 @@ class StatefulFunctions:
                     )
             check_former_names(specs)
         except DefinitionError as error:
-            raise DefinitionError(f"{_place(fun)}: {error.message}") from None
+            raise DefinitionError(f"{place_of_definition(fun)}: {error.message}") from None
         self.replace(attrs.evolve(present, handlers=(*others, handler), specs=specs))
 
     def bind(  # noqa: PLR0913 - each is a property of a function
@@ -392,7 +392,8 @@ def _definition(fun: Any) -> tuple[str | None, str]:
     return getattr(fun, "__module__", None), getattr(fun, "__qualname__", repr(fun))
 
 
-def _place(fun: Any) -> str:
+def place_of_definition(fun: Any) -> str:
+    """Return the name of a function, with its file and line if they are known."""
     code = getattr(fun, "__code__", None)
     name = getattr(fun, "__qualname__", repr(fun))
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

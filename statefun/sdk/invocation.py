@@ -13,12 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from statefun.sdk.call_failures import failed_invocation, timeout_error
-from statefun.sdk.context import (
-    Context,
-    PrepareMessage,
-    Sent,
-    begin_message,
-)
+from statefun.sdk.context import Context, PrepareMessage, begin_message
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.failure import OnFailure
@@ -32,11 +27,14 @@ from statefun.sdk.invocation_batch import (
     Postponed,
 )
 from statefun.sdk.message import Message, ReceivedMessage
+from statefun.sdk.sent import Sent
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
 from statefun.sdk.watchdog import Stretch, finished, finished_here
 
+# Compiled code finds a constant at once, but an imported name in a dictionary.
+_make_message: Final = ReceivedMessage
 _make_result: Final = partial(tuple.__new__, InvocationResult)
 _NOTHING_SENT: Final = Sent().counts()
 _NOTHING_CHANGED: Final[Mapping[str, TypedValue | None]] = MappingProxyType({})
@@ -136,15 +134,18 @@ class _Run:
     """Handles the invocations of a batch in one context, and takes back the effects of failed ones."""
 
     __slots__ = (
-        "_batch",
         "_changes_before",
         "_counts_before",
         "_failures",
         "_function",
         "_prepare",
+        "_record",
         "_sent",
         "_served",
+        "_target",
+        "_times",
         "_values",
+        "_watermark",
         "context",
     )
 
@@ -158,7 +159,10 @@ class _Run:
     ) -> None:
         self._served = served
         self._function = function
-        self._batch = batch
+        self._target = batch.target
+        self._record = batch.record
+        self._times = batch.times
+        self._watermark = batch.watermark
         self._prepare = prepare
         self._sent = Sent()
         self._values = Values(function.specs, batch.state)
@@ -172,9 +176,8 @@ class _Run:
 
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
-        batch = self._batch
-        message = ReceivedMessage(batch.target, argument, batch.record, index)
-        event_time = None if batch.times is None else batch.times[index]
+        message = _make_message(self._target, argument, self._record, index)
+        event_time = None if self._times is None else self._times[index]
         begin_message(self.context, message, caller, trace, event_time)
         if index:
             self._counts_before = self._sent.counts()
@@ -182,8 +185,14 @@ class _Run:
         return message
 
     def _new_context(self) -> Context:
-        batch = self._batch
-        return Context(batch.target, self._values, self._sent, self._prepare, batch.watermark)
+        return Context(
+            self._target,
+            self._values,
+            self._sent,
+            self._prepare,
+            self._watermark,
+            has_event_times=self._times is not None,
+        )
 
     def leave_context(self) -> None:
         """Continue with a copy of the context, as a call that has timed out may still use the old context."""
@@ -199,7 +208,7 @@ class _Run:
                 raise error
         self._sent.take_back(self._counts_before)
         self._values.restore(self._changes_before)
-        self._failures.append(failed_invocation(self._function, self._batch.target, index, error))
+        self._failures.append(failed_invocation(self._function, self._target, index, error))
 
     def result(self, postponed: Postponed | None = None) -> InvocationResult:
         sent = self._sent

@@ -13,10 +13,11 @@ from typing import NamedTuple, Protocol
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, DelayedMessage, PrepareMessage
+from statefun.sdk.context import PrepareMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import InvocationError
 from statefun.sdk.message import FindRecord, Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 

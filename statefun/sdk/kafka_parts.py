@@ -3,39 +3,76 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from statefun.sdk.encoding import typed
-from statefun.sdk.errors import DefinitionError
+from statefun.sdk.errors import DefinitionError, caused
+from statefun.sdk.shortening import shortened
 from statefun.sdk.times import EPOCH
-from statefun.sdk.types import Type
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
 """Headers as a mapping from names to values, or as pairs, of which several may have the same name."""
 
 _MAX_PARTITION = 2**31 - 1
+_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+_TOPIC_SHOWN = 300
+"""The largest number of characters of an invalid topic name that error texts quote."""
 
 
-def value_bytes(
-    typename: str, topic: str, value: Any, value_type: Type[Any] | None
-) -> bytes | None:
-    """Encode a value with ``value_type``; without a ``value_type``, encode it as Kafka's serializers do.
+@lru_cache
+def topic_problem(topic: str) -> str:
+    """Return why a name is not a valid name of a Kafka topic; empty if the name is valid.
 
-    Without a ``value_type``, the result for the value None is None, which makes a tombstone.
+    >>> topic_problem("user-events.v1_2")
+    ''
+    >>> topic_problem("no such/topic!")
+    "'no such/topic!' is not a name of a topic: it must have 1 to 249 of the characters a-z, A-Z, 0-9, ., _ and -"
+    """
+    if _TOPIC.fullmatch(topic):
+        return ""
+    return (
+        f"{shortened(topic, _TOPIC_SHOWN)!r} is not a name of a topic: it must have 1 to 249 of the "
+        "characters a-z, A-Z, 0-9, ., _ and -"
+    )
+
+
+def record_value(typename: Any, topic: Any, key: Any, value: Any, value_type: Any) -> bytes | None:
+    """Check the topic and the key of a record, and encode its value.
+
+    Without a ``value_type``, the value is encoded as Kafka's serializers do, and the result for the value None is
+    None, which makes a tombstone. The arguments may be of any class, as the user gives them.
 
     Raises:
-        DefinitionError: if the value cannot be encoded.
-        UnicodeEncodeError: if the value is a string that UTF-8 cannot encode.
+        DefinitionError: if the topic or the key is invalid, or the value cannot be encoded.
+        UnicodeEncodeError: if the key or the value is a string that UTF-8 cannot encode.
     """
+    if not (isinstance(topic, str) and topic):
+        raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
+    problem = topic_problem(topic)
+    if problem:
+        raise DefinitionError(f"a record for egress {typename}: {problem}")
+    if not (key is None or isinstance(key, str)):
+        raise DefinitionError(
+            f"a record for egress {typename}, topic {topic}: "
+            f"its key must be a string or None, not {key!r}"
+        )
+    if key:
+        key.encode()  # a lone surrogate is noticed here, not when records are written
+    if value_type is None and isinstance(value, str):
+        return value.encode()
+    return _value_bytes(typename, topic, value, value_type)
+
+
+def _value_bytes(typename: Any, topic: str, value: Any, value_type: Any) -> bytes | None:
     if value_type is not None:
         return typed(value, value_type).value
     if value is None:
         return None
-    if isinstance(value, str):
-        return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     try:
@@ -44,19 +81,18 @@ def value_bytes(
         if isinstance(value, float):
             return struct.pack(">d", value)
     except struct.error as error:
-        raise DefinitionError(
+        text = (
             f"a record for egress {typename}, topic {topic}: the value {value!r} cannot be "
             f"encoded: {error}; give a value_type such as LongType"
-        ) from error
+        )
+        raise caused(DefinitionError(text), error) from error
     raise DefinitionError(
         f"a record for egress {typename}, topic {topic}: a value of class {type(value).__name__} "
         "needs a value_type; without a value_type, a value must be bytes, str, int or float"
     )
 
 
-def header_bytes(
-    typename: str, topic: str, headers: Headers
-) -> tuple[tuple[str, bytes | None], ...]:
+def header_bytes(typename: Any, topic: str, headers: Any) -> tuple[tuple[str, bytes | None], ...]:
     """Encode the headers of a record.
 
     Raises:
@@ -72,10 +108,11 @@ def header_bytes(
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnicodeEncodeError):
             raise
-        raise DefinitionError(
+        text = (
             f"a record for egress {typename}, topic {topic}: headers must be names with values that "
             f"are bytes, strings or None: {error}"
-        ) from error
+        )
+        raise caused(DefinitionError(text), error) from error
     return tuple(
         (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
     )

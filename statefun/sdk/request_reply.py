@@ -21,12 +21,12 @@ from statefun.protocol.request_reply_pb2 import Address as WireAddress
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import DefinitionError, RequestError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue

@@ -11,7 +11,7 @@ import attrs
 
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Context
-from statefun.sdk.failure import FailurePolicy
+from statefun.sdk.failure import FailurePolicy, OnFailure
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
 from statefun.sdk.limits import RateLimit
@@ -68,6 +68,10 @@ class StatefulFunction:
     """The typenames that the function had before; messages to them are messages to the function."""
     stored_as: str = ""
     """The former typename with which a checkpoint stores state and messages of the function, if it is one."""
+    needs_event_time: bool = False
+    """Whether the function has windows, so that its messages need event times."""
+    on_late: OnFailure | None = None
+    """The policy for messages whose window is closed."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)

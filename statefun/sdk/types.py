@@ -203,6 +203,7 @@ class SimpleType(Type[T]):
         for name, fn in (("serialize_fn", serialize_fn), ("deserialize_fn", deserialize_fn)):
             if not callable(fn):
                 raise DefinitionError(f"type {typename}: {name} must be a function, not {fn!r}")
+        self.serialize_fn = serialize_fn
         self.deserialize_fn = deserialize_fn
         self._serializer = _Functions(serialize_fn, deserialize_fn)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import DefinitionError, StateDecodeError, caused
 from statefun.sdk.secrecy import reason, shown_cause
-from statefun.sdk.types import TypedValue
+from statefun.sdk.types import SimpleType, TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 UNSET: Final = TypedValue("", b"")
@@ -142,6 +142,8 @@ def decoded(spec: ValueSpec, current: TypedValue) -> Any:
     typename, content = stored
     try:
         if typename == type_.typename:
+            if type(type_) is SimpleType:  # it saves a call in Python
+                return type_.deserialize_fn(content)
             return type_.serializer().deserialize(content)
         if type_.reads(typename):
             return type_.decode(typename, content)

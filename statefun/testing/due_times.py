@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import heapq
 
-from statefun.engine.address_keys import typename_of
+from statefun.engine.address_keys import address_of, typename_of
 from statefun.engine.buckets import DELAYED
 from statefun.engine.delays import delayed_messages
-from statefun.engine.wheel import CANCELLABLE, TIMERS_NAMESPACE
+from statefun.engine.wheel import (
+    CANCELLABLE,
+    TIMERS_NAMESPACE,
+    bucket_of_id,
+    due_tick,
+    is_of_event_time,
+)
 from statefun.protocol.runtime_pb2 import AddressState, Bucket
 
 _TOKENS = f"{TIMERS_NAMESPACE}/{CANCELLABLE}"
 
 
 class DueTimes:
-    """The due times of waiting messages, in milliseconds since the epoch."""
+    """The due times of waiting messages, in milliseconds since the epoch.
 
-    def __init__(self) -> None:
+    Args:
+        in_event_time: whether this object has the due times in event time; otherwise, it has those of the clock.
+    """
+
+    def __init__(self, *, in_event_time: bool = False) -> None:
+        self._in_event_time = in_event_time
         self._buckets: list[tuple[int, bytes]] = []
         """A heap of the due times of messages in buckets, each with the bucket's encoded address."""
         self._in_buckets: set[tuple[int, bytes]] = set()
@@ -42,6 +53,8 @@ class DueTimes:
             bucket: the encoded address of the bucket.
             content: the messages, encoded.
         """
+        if is_of_event_time(due_tick(bucket_of_id(address_of(bucket).id))) != self._in_event_time:
+            return
         for entry in Bucket.FromString(content).messages:
             if (entry.due, bucket) not in self._in_buckets:
                 self._in_buckets.add((entry.due, bucket))
@@ -68,6 +81,7 @@ class DueTimes:
             message.due
             for each in values
             for message in delayed_messages(each.typename, each.value)
+            if message.in_event_time == self._in_event_time
         ]
         if dues:
             self._cancellable[key] = min(dues)
@@ -78,6 +92,11 @@ class DueTimes:
         while self._tokens and self._cancellable.get(self._tokens[0][1]) != self._tokens[0][0]:
             heapq.heappop(self._tokens)
         return min((*self._messages[:1], *(due for due, _ in self._tokens[:1])), default=None)
+
+    @property
+    def first_bucket(self) -> int | None:
+        """The due time of the first message in a bucket, also of one that was cancelled; None if there is none."""
+        return self._buckets[0][0] if self._buckets else None
 
     def take(self, now: int) -> list[bytes]:
         """Remove the due times up to ``now``; return the encoded addresses of buckets with due messages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from statefun.engine.buckets import TICK
 from statefun.engine.effects import NO_TIME
 from statefun.engine.event_times import record_time
 from statefun.engine.record_routes import RecordRoutes
@@ -13,6 +14,7 @@ from statefun.module.model import Module
 from statefun.protocol.runtime_pb2 import EventTimes
 from statefun.sdk.address import TypeName
 from statefun.sdk.times import to_epoch_millis
+from statefun.testing.due_times import DueTimes
 from statefun.testing.message_rows import MessageRow
 
 
@@ -33,6 +35,8 @@ class EventClock:
         self._written: dict[Partition, int] = {}
         """When the last record of each partition was written, in milliseconds since the epoch."""
         self.progress = EventProgress()
+        self.timers = DueTimes(in_event_time=True)
+        """The event times at which messages of ``send_at`` are due."""
 
     def wrote(self, ingress: TypeName, topic: str, number: int, now: int) -> None:
         """Take note of a record that was written to a partition."""
@@ -68,9 +72,20 @@ class EventClock:
         caught_up = {
             each: now - written for each, written in self._written.items() if each not in unread
         }
-        situation = Situation([*self._written], caught_up, now)
+        next_timer = self.timers.first_bucket
+        situation = Situation([*self._written], caught_up, now, next_timer=next_timer)
         self.progress = next_progress(self.progress, [*facts, waiting], self._settings, situation)
         return self.progress.watermark
+
+    def ticks(self, watermark: int | None) -> list[MessageRow]:
+        """Return the ticks for the buckets with messages of ``send_at`` that are due at a watermark.
+
+        Until a bucket has released its messages, its tick holds the watermark.
+        """
+        if watermark is None:
+            return []
+        keys = self.timers.take(watermark)
+        return [MessageRow(key, None, TICK, b"%d" % watermark, None, watermark) for key in keys]
 
     def _time_of(self, row: MessageRow, unread: set[Partition]) -> int | None:
         """Return the event time of a record or message; add the partition of a record to ``unread``."""

@@ -311,9 +311,9 @@ class InProcessApplication(TestedApplication):
     def _tick(self) -> None:
         """Send a tick to each bucket that holds a due message."""
         now = self._milliseconds
-        self._reserved += [
-            MessageRow(key, None, TICK, b"%d" % now) for key in self._due_times.take(now)
-        ]
+        keys = self._due_times.take(now)
+        self._reserved += [MessageRow(key, None, TICK, b"%d" % now) for key in keys]
+        self._reserved += self._events.ticks(self._advance())
 
     def _run_batch(self) -> None:
         """Run a micro-batch, again after each crash, until it is committed."""
@@ -386,6 +386,7 @@ class InProcessApplication(TestedApplication):
                 self._states[key] = state
         for bucket, content_ in done.waiting:
             self._due_times.add(bucket, content_)
+            self._events.timers.add(bucket, content_)
         for message in (*done.messages, *done.released):
             if address_of(message.target).namespace in _KEEPERS:
                 self._reserved.append(message)

@@ -31,8 +31,6 @@ from statefun.testing.message_rows import MessageRow, columns_of
 from statefun.testing.remote_calls import call_until_answered
 from statefun.testing.twice import check_same
 
-RUN = "test"
-"""The name of the run in tests."""
 _SIDE_BY_SIDE = 1000
 """How many calls of coroutine functions run at a time, as by default in a worker."""
 
@@ -77,7 +75,7 @@ class BatchEffects:
     def take(self, effects: Effects) -> None:
         """Move the effects that the engine has collected to this object."""
         released = []
-        for row in (row for piece in effects.messages.take() for row in piece):
+        for row in (row for piece in effects.messages.take() for row in zip(*piece, strict=True)):
             message = MessageRow(*row)
             if message.typename == RELEASED:
                 entry = DelayedMessage.FromString(message.value or b"")
@@ -91,7 +89,11 @@ class BatchEffects:
             self.messages.append(message)
         self.released += [message for _, message in sorted(released, key=lambda each: each[0])]
         for egress, rows in effects.egress.items():
-            self.records += [(egress, EgressRecord(*row)) for piece in rows.take() for row in piece]
+            self.records += [
+                (egress, EgressRecord(*row))
+                for piece in rows.take()
+                for row in zip(*piece, strict=True)
+            ]
 
 
 class _Invoker(Invoker):
@@ -186,7 +188,6 @@ class MicroBatches:
             invoker=self._invoker,
             counts=counts,
             runner=self._runner,
-            run=RUN,
             watermark=watermark,
         )
         waiting_addresses = []

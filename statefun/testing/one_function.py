@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.event_loop import outside_of_loops
@@ -19,9 +18,10 @@ from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.record import IngressRecord
+from statefun.sdk.sent import Cancellation
 from statefun.sdk.state import State, state_values
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.times import to_epoch_millis
+from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import encoded_as
@@ -106,10 +106,12 @@ class TestContext:
     @property
     def state(self) -> dict[str, Any]:
         """The stored values, decoded, by name; values that are not set are missing."""
-        return {
-            name: self._spec(name).type.decode(*value)
-            for name, value in sorted(self._stored.items())
-        }
+        return {name: self._decoded(name, value) for name, value in sorted(self._stored.items())}
+
+    def _decoded(self, name: str, value: TypedValue) -> Any:
+        # The values of windows have specs of their own.
+        known = name in self._function.specs or name in self._function.renamed_values
+        return self._spec(name).type.decode(*value) if known else content(value)
 
     def _spec(self, name: str) -> ValueSpec:
         """Return the spec of a value, given a present or former name of it."""
@@ -145,7 +147,7 @@ class TestContext:
             self._stored,
             [Invocation(caller, argument_of(self.address, value, value_type))],
             None if record is None else lambda _index: record,
-            times=None if event_time is None else [to_epoch_millis(event_time)],
+            times=[None if event_time is None else to_epoch_millis(event_time)],
             watermark=None if watermark is None else to_epoch_millis(watermark),
         )
         # What a server does: the first exception is raised as it is.
@@ -165,7 +167,10 @@ class TestContext:
             else:
                 sent = SentMessage.of(each.message)
                 token = each.cancellation_token
-                self.delayed.append(DelayedMessage(each.delay, sent.target, sent.value, token))
+                when = None if each.due is None else from_epoch_millis(each.due)
+                self.delayed.append(
+                    DelayedMessage(each.delay, sent.target, sent.value, token, when)
+                )
         for message in result.egress_messages:
             record = _record_of(message)
             self.egress.append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
@@ -83,6 +83,8 @@ class DelayedMessage:
     target: Address
     value: Any
     cancellation_token: str = ""
+    when: datetime | None = None
+    """The event time at which the message is due; None if the delay counts."""
 
 
 @attrs.frozen

@@ -8,10 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import DelayedMessage
 from statefun.sdk.invocation_batch import InvocationResult
 from statefun.sdk.message import Message
 from statefun.sdk.secrecy import SECRET
+from statefun.sdk.sent import DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue, default_types
 from statefun.testing.outcomes import content
@@ -78,7 +78,7 @@ def _comparable(effect: Any) -> Any:
     if isinstance(effect, Message):
         return effect.target_typename, effect.target_id, effect.typed_value
     if isinstance(effect, DelayedMessage):
-        return effect.delay, _comparable(effect.message), effect.cancellation_token
+        return effect.delay, effect.due, _comparable(effect.message), effect.cancellation_token
     if hasattr(effect, "typed_value"):
         return effect.typename, effect.typed_value
     if hasattr(effect, "cause"):

@@ -18,15 +18,15 @@ from typing import Any
 import attrs
 
 from statefun.transforms.data import (
-    DATE,
-    DECIMAL,
+    CONNECT_DATE,
+    CONNECT_DECIMAL,
+    CONNECT_TIME,
+    CONNECT_TIMESTAMP,
     LOGICAL,
     OPAQUE,
-    TIME,
-    TIMESTAMP,
     Field,
-    Kind,
     Schema,
+    SchemaKind,
     TransformError,
     bytes_of,
     decimal_of,
@@ -37,28 +37,28 @@ from statefun.transforms.data import (
 _DEFAULT = "avro.default"
 """The name of the parameter that keeps a field's default, as JSON, if Connect lacks the field's Avro type."""
 _PRIMITIVES = {
-    "int": Kind.INT32,
-    "long": Kind.INT64,
-    "float": Kind.FLOAT32,
-    "double": Kind.FLOAT64,
-    "boolean": Kind.BOOLEAN,
-    "string": Kind.STRING,
-    "bytes": Kind.BYTES,
+    "int": SchemaKind.INT32,
+    "long": SchemaKind.INT64,
+    "float": SchemaKind.FLOAT32,
+    "double": SchemaKind.FLOAT64,
+    "boolean": SchemaKind.BOOLEAN,
+    "string": SchemaKind.STRING,
+    "bytes": SchemaKind.BYTES,
 }
 _OF_KIND = {kind: name for name, kind in _PRIMITIVES.items()} | {
-    Kind.INT8: "int",
-    Kind.INT16: "int",
+    SchemaKind.INT8: "int",
+    SchemaKind.INT16: "int",
 }
 _KINDS = _PRIMITIVES | {
-    "enum": Kind.STRING,
-    "fixed": Kind.BYTES,
-    "array": Kind.ARRAY,
-    "map": Kind.MAP,
+    "enum": SchemaKind.STRING,
+    "fixed": SchemaKind.BYTES,
+    "array": SchemaKind.ARRAY,
+    "map": SchemaKind.MAP,
 }
 _LOGICAL = {
-    ("int", "date"): DATE,
-    ("int", "time-millis"): TIME,
-    ("long", "timestamp-millis"): TIMESTAMP,
+    ("int", "date"): CONNECT_DATE,
+    ("int", "time-millis"): CONNECT_TIME,
+    ("long", "timestamp-millis"): CONNECT_TIMESTAMP,
 }
 _NAMED = {"record", "error", "enum", "fixed"}
 _UNNAMED = "ConnectDefault"
@@ -122,7 +122,7 @@ def _full(name: str, namespace: str) -> str:
 def _schema(avro: Any) -> Schema:
     if isinstance(avro, list):
         others = [each for each in avro if each != "null"]
-        one = _schema(others[0]) if len(others) == 1 else _opaque(Kind.UNION, others)
+        one = _schema(others[0]) if len(others) == 1 else _opaque(SchemaKind.UNION, others)
         return attrs.evolve(one, is_optional="null" in avro)
     if isinstance(avro, str) and avro in _PRIMITIVES:
         return Schema(_PRIMITIVES[avro])
@@ -133,28 +133,28 @@ def _schema_of_type(avro: Mapping[str, Any]) -> Schema:
     type_ = avro["type"]
     if type_ in {"record", "error"}:
         fields = tuple(Field(each["name"], _field(each)) for each in avro["fields"])
-        return Schema(Kind.STRUCT, name=avro["name"], doc=avro.get("doc"), fields=fields)
+        return Schema(SchemaKind.STRUCT, name=avro["name"], doc=avro.get("doc"), fields=fields)
     name = _LOGICAL.get((type_, avro.get("logicalType", "")))
     if name is not None:
         return Schema(_PRIMITIVES[type_], name=name, version=1)
     opaque = _opaque(_KINDS[type_], avro)
     if avro.get("logicalType") == "decimal":
         parameters = (("scale", str(avro.get("scale", 0))), *opaque.parameters)
-        return attrs.evolve(opaque, name=DECIMAL, version=1, parameters=parameters)
+        return attrs.evolve(opaque, name=CONNECT_DECIMAL, version=1, parameters=parameters)
     return Schema(opaque.kind) if set(avro) == {"type"} else opaque
 
 
-def _opaque(kind: Kind, avro: Any) -> Schema:
+def _opaque(kind: SchemaKind, avro: Any) -> Schema:
     return Schema(kind, parameters=((OPAQUE, json.dumps(avro)),))
 
 
-_NULL = attrs.evolve(_opaque(Kind.UNION, "null"), is_optional=True)
+_NULL = attrs.evolve(_opaque(SchemaKind.UNION, "null"), is_optional=True)
 
 
 def _field(avro: Mapping[str, Any]) -> Schema:
     schema = _schema(avro["type"])
     default = avro.get("default")
-    if schema.kind is Kind.STRUCT:
+    if schema.kind is SchemaKind.STRUCT:
         return schema
     schema = attrs.evolve(schema, doc=avro.get("doc"))
     if default is None:
@@ -163,7 +163,7 @@ def _field(avro: Mapping[str, Any]) -> Schema:
         # The JSON of the default, from which the field is written again.
         parameters = (*schema.parameters, (_DEFAULT, json.dumps(default)))
         return attrs.evolve(schema, parameters=parameters)
-    if schema.kind is Kind.BYTES:
+    if schema.kind is SchemaKind.BYTES:
         default = default.encode("latin-1")
     return attrs.evolve(schema, default=logical(schema, default))
 
@@ -198,7 +198,7 @@ def _avro(schema: Schema, names: Iterator[str]) -> Any:
 
 def _required(schema: Schema, names: Iterator[str]) -> Any:
     parameters = dict(schema.parameters)
-    if schema.kind is Kind.STRUCT:
+    if schema.kind is SchemaKind.STRUCT:
         extra: dict[str, Any] = {} if schema.doc is None else {"doc": schema.doc}
         if schema.version is not None:
             extra["connect.version"] = schema.version
@@ -217,12 +217,12 @@ def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
     name, schema = field
     avro: dict[str, Any] = {"name": name, "type": _avro(schema, names)}
     default, parameters = schema.default, dict(schema.parameters)
-    if schema.doc is not None and schema.kind is not Kind.STRUCT:
+    if schema.doc is not None and schema.kind is not SchemaKind.STRUCT:
         avro["doc"] = schema.doc
     if default is None and _DEFAULT in parameters:
         avro["default"] = json.loads(parameters[_DEFAULT])
-    elif default is not None and schema.kind is not Kind.STRUCT:
-        default = plain(schema, default)
+    elif default is not None and schema.kind is not SchemaKind.STRUCT:
+        default = encodable(schema, default)
         avro["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
     elif schema.is_optional:
         avro["default"] = None
@@ -277,7 +277,7 @@ def _bare(avro: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _has_logical(schema: Schema) -> bool:
     """Return whether values with a schema are, or contain in their fields, moments or decimal numbers."""
-    if schema.kind is Kind.STRUCT:
+    if schema.kind is SchemaKind.STRUCT:
         return any(_has_logical(each) for _, each in schema.fields)
     return schema.name in LOGICAL
 
@@ -286,12 +286,12 @@ def logical(schema: Schema, value: Any) -> Any:
     """Convert encoded moments and decimal numbers in a value to objects of the classes Moment and Decimal."""
     if value is None or not _has_logical(schema):
         return value
-    if schema.kind is Kind.STRUCT:
+    if schema.kind is SchemaKind.STRUCT:
         return {name: logical(each, value[name]) for name, each in schema.fields}
-    return decimal_of(schema, value) if schema.name == DECIMAL else moment_of(schema, value)
+    return decimal_of(schema, value) if schema.name == CONNECT_DECIMAL else moment_of(schema, value)
 
 
-def plain(schema: Schema, value: Any) -> Any:
+def encodable(schema: Schema, value: Any) -> Any:
     """Convert the moments and decimal numbers in a value to the numbers and bytes that encode them.
 
     Raises:
@@ -300,8 +300,8 @@ def plain(schema: Schema, value: Any) -> Any:
     """
     if value is None or not _has_logical(schema):
         return value
-    if schema.kind is Kind.STRUCT:
-        return {name: plain(each, value[name]) for name, each in schema.fields}
-    if schema.name == DECIMAL:
+    if schema.kind is SchemaKind.STRUCT:
+        return {name: encodable(each, value[name]) for name, each in schema.fields}
+    if schema.name == CONNECT_DECIMAL:
         return bytes_of(schema, value, json.loads(dict(schema.parameters)[OPAQUE]).get("size"))
     return number_of(schema, value)

@@ -17,12 +17,12 @@ from statefun.transforms.data import (
     MOMENTS,
     Data,
     Field,
-    Kind,
     Moment,
     Schema,
+    SchemaKind,
     TransformError,
     basics,
-    described,
+    description_of,
     fields_in,
     fields_of,
     number_of,
@@ -43,17 +43,23 @@ from statefun.transforms.java_numbers import (
 )
 from statefun.transforms.transform import PartTransform, Record, Schemas, schema_after
 
-CAST_KINDS = (*INTEGERS, Kind.FLOAT32, Kind.FLOAT64, Kind.BOOLEAN, Kind.STRING)
+CAST_KINDS = (
+    *INTEGERS,
+    SchemaKind.FLOAT32,
+    SchemaKind.FLOAT64,
+    SchemaKind.BOOLEAN,
+    SchemaKind.STRING,
+)
 """The kinds (schema types) that values can be cast to."""
-_TAKEN = frozenset((*CAST_KINDS, Kind.BYTES))
+_TAKEN = frozenset((*CAST_KINDS, SchemaKind.BYTES))
 
 
 @attrs.frozen(cache_hash=True)
 class Cast(PartTransform):
     """Casts fields of a key or value, or the whole key or value, to other schema types."""
 
-    fields: tuple[tuple[str, Kind], ...] = ()
-    whole: Kind | None = None
+    fields: tuple[tuple[str, SchemaKind], ...] = ()
+    whole: SchemaKind | None = None
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
@@ -82,7 +88,7 @@ class Cast(PartTransform):
             for each in to_cast:
                 if each.kind not in _TAKEN:
                     raise TransformError(
-                        f"{described(Data(each, 0))} cannot be cast to another type"
+                        f"{description_of(Data(each, 0))} cannot be cast to another type"
                     )
         super().check(schemas)
 
@@ -117,7 +123,7 @@ class Cast(PartTransform):
         return Schema(kind, schema.is_optional, default=default)
 
 
-def _named(name: str, data: Data, kind: Kind) -> Any:
+def _named(name: str, data: Data, kind: SchemaKind) -> Any:
     """Cast the value of a field; if it fails, the error names the field."""
     try:
         return cast(data, kind)
@@ -125,7 +131,7 @@ def _named(name: str, data: Data, kind: Kind) -> Any:
         raise TransformError(f"field {name!r}: {error}") from None
 
 
-def cast(data: Data, kind: Kind) -> Any:
+def cast(data: Data, kind: SchemaKind) -> Any:
     """Cast a value to another kind (schema type); null stays null.
 
     Raises:
@@ -135,8 +141,8 @@ def cast(data: Data, kind: Kind) -> Any:
     if value is None:
         return None
     if kind_of(data) not in _TAKEN and not isinstance(value, Moment):
-        raise TransformError(f"{described(data)} cannot be cast to {kind.value}")
-    if kind is Kind.STRING:
+        raise TransformError(f"{description_of(data)} cannot be cast to {kind.value}")
+    if kind is SchemaKind.STRING:
         return _text(schema, value)
     if isinstance(value, Moment):
         if schema is None or schema.name not in MOMENTS:
@@ -145,21 +151,23 @@ def cast(data: Data, kind: Kind) -> Any:
     try:
         number = _number(value, kind)
     except ValueError as error:
-        raise TransformError(f"{described(data)} cannot be cast to {kind.value}: {error}") from None
+        raise TransformError(
+            f"{description_of(data)} cannot be cast to {kind.value}: {error}"
+        ) from None
     except TypeError:
-        raise TransformError(f"{described(data)} cannot be cast to {kind.value}") from None
+        raise TransformError(f"{description_of(data)} cannot be cast to {kind.value}") from None
     if schema is None and kind in FLOATS and not math.isfinite(number):
         raise TransformError(
-            f"{described(data)} cannot be cast to {kind.value}: JSON cannot represent {number}"
+            f"{description_of(data)} cannot be cast to {kind.value}: JSON cannot represent {number}"
         )
     # Without a schema, the encoder would write the digits of 64 bits.
-    return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
+    return shortest(number) if kind is SchemaKind.FLOAT32 and schema is None else number
 
 
-def _number(value: Any, kind: Kind) -> Any:
+def _number(value: Any, kind: SchemaKind) -> Any:
     if isinstance(value, bytes):
         raise TypeError  # Python would parse their digits; Connect does not
-    if kind is Kind.BOOLEAN:
+    if kind is SchemaKind.BOOLEAN:
         if isinstance(value, str):
             return value.lower() == "true"
         return (
@@ -168,7 +176,7 @@ def _number(value: Any, kind: Kind) -> Any:
     bits = INTEGERS.get(kind)
     if bits is None:
         number = parsed_float(value) if isinstance(value, str) else float(value)
-        return single(number) if kind is Kind.FLOAT32 else number
+        return single(number) if kind is SchemaKind.FLOAT32 else number
     if isinstance(value, str):
         return parsed_integer(value, bits)
     if isinstance(value, float):
@@ -180,7 +188,7 @@ def _text(schema: Schema | None, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        is_single = schema is not None and schema.kind is Kind.FLOAT32
+        is_single = schema is not None and schema.kind is SchemaKind.FLOAT32
         return text_of_float(value, is_single=is_single)
     if isinstance(value, bytes):
         return b64encode(value).decode()

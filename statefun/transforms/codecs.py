@@ -16,8 +16,8 @@ from statefun.sdk.errors import StatefunError
 from statefun.transforms import json_text
 from statefun.transforms.avro_data import (
     avro_of_schema,
+    encodable,
     logical,
-    plain,
     schema_of_avro,
     without_logical_types,
 )
@@ -209,7 +209,7 @@ class AvroCodec(Codec):
         if data.schema is None:
             raise TransformError("the transformed key or value has no schema, which Avro needs")
         bare = without_logical_types(avro_schema(data.schema))
-        return avro.encode(plain(data.schema, data.value), bare)
+        return avro.encode(encodable(data.schema, data.value), bare)
 
 
 @lru_cache(maxsize=128)
@@ -252,7 +252,7 @@ class RegistryCodec(Codec):
                 "or the option valueFormat has no subject"
             )
         return schema_registry.registered_avro(
-            plain(data.schema, data.value),
+            encodable(data.schema, data.value),
             avro_schema(data.schema),
             self.url,
             self.subject,

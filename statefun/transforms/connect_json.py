@@ -12,29 +12,29 @@ from typing import Any
 import attrs
 
 from statefun.transforms.data import (
-    DECIMAL,
+    CONNECT_DECIMAL,
     FLOATS,
     INTEGERS,
     MOMENTS,
     OPTIONAL_STRING,
     Data,
     Field,
-    Kind,
     Moment,
     Schema,
+    SchemaKind,
     TransformError,
     bounded,
     bytes_of,
     decimal_of,
-    described,
+    description_of,
     moment_of,
     number_of,
 )
 from statefun.transforms.java_numbers import shortest, single, wrapped
 
-_NAMES = {Kind.FLOAT32: "float", Kind.FLOAT64: "double"}
+_NAMES = {SchemaKind.FLOAT32: "float", SchemaKind.FLOAT64: "double"}
 """JsonConverter's names of the kinds (schema types) that have other names in Connect's model."""
-_KINDS = {_NAMES.get(kind, kind.value): kind for kind in Kind if kind is not Kind.UNION}
+_KINDS = {_NAMES.get(kind, kind.value): kind for kind in SchemaKind if kind is not SchemaKind.UNION}
 
 
 def schema_of_json(content: Any) -> Schema | None:
@@ -56,12 +56,12 @@ def schema_of_json(content: Any) -> Schema | None:
         _option(content, "doc", str),
         _parameters(_option(content, "parameters", dict) or {}),
         fields=tuple(map(_field, _option(content, "fields", list) or ())),
-        items=schema_of_json(content.get("items" if kind is Kind.ARRAY else "values")),
+        items=schema_of_json(content.get("items" if kind is SchemaKind.ARRAY else "values")),
         keys=schema_of_json(content.get("keys")),
     )
-    if kind in {Kind.ARRAY, Kind.MAP} and schema.items is None:
+    if kind in {SchemaKind.ARRAY, SchemaKind.MAP} and schema.items is None:
         raise TransformError(f"the schema of the {kind.value} must contain a schema of the items")
-    if kind is Kind.MAP and schema.keys is None:
+    if kind is SchemaKind.MAP and schema.keys is None:
         raise TransformError("the schema of the map must contain a schema of the keys")
     default = content.get("default")
     if default is None:
@@ -100,12 +100,14 @@ def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
         "type": _NAMES.get(schema.kind, schema.kind.value),
         "optional": schema.is_optional,
     }
-    if schema.kind is Kind.STRUCT:
+    if schema.kind is SchemaKind.STRUCT:
         content["fields"] = [
             {**(json_of_schema(each) or {}), "field": name} for name, each in schema.fields
         ]
     if schema.items is not None:
-        content["items" if schema.kind is Kind.ARRAY else "values"] = json_of_schema(schema.items)
+        content["items" if schema.kind is SchemaKind.ARRAY else "values"] = json_of_schema(
+            schema.items
+        )
     if schema.keys is not None:
         content["keys"] = json_of_schema(schema.keys)
     for name in ("name", "version", "doc"):
@@ -135,7 +137,7 @@ def value_of_json(schema: Schema, content: Any) -> Any:
         raise
     except (AttributeError, TypeError, ValueError):
         raise TransformError(
-            f"the JSON cannot be converted to {described(Data(schema, 0))}"
+            f"the JSON cannot be converted to {description_of(Data(schema, 0))}"
         ) from None
 
 
@@ -152,14 +154,14 @@ def _struct(schema: Schema, content: Any) -> dict[str, Any]:
 
 
 def _array(schema: Schema, content: Any) -> list[Any]:
-    items = schema.items or Schema(Kind.STRING)
+    items = schema.items or Schema(SchemaKind.STRING)
     return [value_of_json(items, each) for each in _exactly(list, content)]
 
 
 def _map(schema: Schema, content: Any) -> dict[Any, Any]:
     """Convert the JSON of a map: an object if the keys are texts, otherwise a list of pairs."""
     keys, items = schema.keys or OPTIONAL_STRING, schema.items or OPTIONAL_STRING
-    if keys.kind is Kind.STRING:
+    if keys.kind is SchemaKind.STRING:
         return {key: value_of_json(items, value) for key, value in content.items()}
     return {value_of_json(keys, key): value_of_json(items, value) for key, value in content}
 
@@ -178,7 +180,7 @@ def _float(schema: Schema, content: Any) -> float:
     if isinstance(content, bool):
         raise TypeError
     number = float(_exactly(int | float | Decimal, content))
-    return single(number) if schema.kind is Kind.FLOAT32 else number
+    return single(number) if schema.kind is SchemaKind.FLOAT32 else number
 
 
 def _exactly(kind: Any, content: Any) -> Any:
@@ -193,19 +195,19 @@ def _decimal(schema: Schema, content: Any) -> Decimal:
     return decimal_of(schema, b64decode(content, validate=True))
 
 
-_READ: Mapping[Kind, Callable[[Schema, Any], Any]] = {
+_READ: Mapping[SchemaKind, Callable[[Schema, Any], Any]] = {
     **dict.fromkeys(INTEGERS, _integer),
     **dict.fromkeys(FLOATS, _float),
-    Kind.BOOLEAN: lambda _, content: _exactly(bool, content),
-    Kind.STRING: lambda _, content: _exactly(str, content),
-    Kind.BYTES: lambda _, content: b64decode(content, validate=True),
-    Kind.STRUCT: _struct,
-    Kind.ARRAY: _array,
-    Kind.MAP: _map,
+    SchemaKind.BOOLEAN: lambda _, content: _exactly(bool, content),
+    SchemaKind.STRING: lambda _, content: _exactly(str, content),
+    SchemaKind.BYTES: lambda _, content: b64decode(content, validate=True),
+    SchemaKind.STRUCT: _struct,
+    SchemaKind.ARRAY: _array,
+    SchemaKind.MAP: _map,
 }
 _LOGICAL_READ: Mapping[str, Callable[[Schema, Any], Any]] = {
     **dict.fromkeys(MOMENTS, lambda schema, content: moment_of(schema, _integer(schema, content))),
-    DECIMAL: _decimal,
+    CONNECT_DECIMAL: _decimal,
 }
 
 
@@ -233,7 +235,7 @@ def json_of_value(schema: Schema | None, value: Any) -> Any:
 def _json_of_float(schema: Schema, value: float) -> float:
     if not math.isfinite(value):
         raise TransformError(f"JSON cannot represent the number {value}")
-    return shortest(value) if schema.kind is Kind.FLOAT32 else value
+    return shortest(value) if schema.kind is SchemaKind.FLOAT32 else value
 
 
 def _json_of_map(schema: Schema, value: Mapping[Any, Any]) -> Any:
@@ -242,18 +244,18 @@ def _json_of_map(schema: Schema, value: Mapping[Any, Any]) -> Any:
         for key, each in value.items()
     ]
     has_names = (
-        schema.keys is None or schema.keys.kind is Kind.STRING
+        schema.keys is None or schema.keys.kind is SchemaKind.STRING
     )  # keys of Avro have no schema
     return dict(pairs) if has_names else pairs
 
 
-_WRITTEN: Mapping[Kind, Callable[[Schema, Any], Any]] = {
-    Kind.FLOAT32: _json_of_float,
-    Kind.FLOAT64: _json_of_float,
-    Kind.BYTES: lambda _, value: b64encode(value).decode(),
-    Kind.STRUCT: lambda schema, value: {
+_WRITTEN: Mapping[SchemaKind, Callable[[Schema, Any], Any]] = {
+    SchemaKind.FLOAT32: _json_of_float,
+    SchemaKind.FLOAT64: _json_of_float,
+    SchemaKind.BYTES: lambda _, value: b64encode(value).decode(),
+    SchemaKind.STRUCT: lambda schema, value: {
         name: json_of_value(each, value[name]) for name, each in schema.fields
     },
-    Kind.ARRAY: lambda schema, value: [json_of_value(schema.items, each) for each in value],
-    Kind.MAP: _json_of_map,
+    SchemaKind.ARRAY: lambda schema, value: [json_of_value(schema.items, each) for each in value],
+    SchemaKind.MAP: _json_of_map,
 }

@@ -20,7 +20,7 @@ class TransformError(ValueError):
     """A transform fails on a record or a schema, or the transform's options are invalid."""
 
 
-class Kind(Enum):
+class SchemaKind(Enum):
     """The type of a schema, such as ``int32`` or ``string``."""
 
     INT8 = "int8"
@@ -39,19 +39,19 @@ class Kind(Enum):
     """The kind of the values of an Avro union, which have one of several types; Connect has no such kind."""
 
 
-INTEGERS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
+INTEGERS = {SchemaKind.INT8: 8, SchemaKind.INT16: 16, SchemaKind.INT32: 32, SchemaKind.INT64: 64}
 """The kinds of whole numbers, each with its number of bits."""
-FLOATS = frozenset({Kind.FLOAT32, Kind.FLOAT64})
+FLOATS = frozenset({SchemaKind.FLOAT32, SchemaKind.FLOAT64})
 
-DATE = "org.apache.kafka.connect.data.Date"
-TIME = "org.apache.kafka.connect.data.Time"
-TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
-MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
+CONNECT_DATE = "org.apache.kafka.connect.data.Date"
+CONNECT_TIME = "org.apache.kafka.connect.data.Time"
+CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+MOMENTS = frozenset({CONNECT_DATE, CONNECT_TIME, CONNECT_TIMESTAMP})
 """The names of schemas whose values are moments: dates, times of day and timestamps."""
 OPAQUE = "avro"
 """The name of the parameter that keeps the Avro schema of a type which Connect lacks, such as enum."""
-LOGICAL = MOMENTS | {DECIMAL}
+LOGICAL = MOMENTS | {CONNECT_DECIMAL}
 """The names of schemas whose values are objects of the classes Moment or Decimal."""
 
 
@@ -85,13 +85,13 @@ def number_of(schema: Schema, moment: Moment) -> int:
         TransformError: if a date contains a time of day, or a time of day contains a date.
     """
     millis = moment.millis
-    if schema.name == DATE:
+    if schema.name == CONNECT_DATE:
         if millis % MILLIS_PER_DAY:
             raise TransformError(
                 f"a date must not contain a time of day, but {_shown(moment)} does"
             )
         return millis // MILLIS_PER_DAY
-    if schema.name == TIME and not 0 <= millis <= MILLIS_PER_DAY:
+    if schema.name == CONNECT_TIME and not 0 <= millis <= MILLIS_PER_DAY:
         raise TransformError(f"a time of day must not contain a date, but {_shown(moment)} does")
     return millis
 
@@ -105,7 +105,7 @@ def _shown(moment: Moment) -> str:
 
 def moment_of(schema: Schema, number: int) -> Moment:
     """Return the moment that a number encodes: days for a date, milliseconds for other moments."""
-    return Moment(number * MILLIS_PER_DAY if schema.name == DATE else number)
+    return Moment(number * MILLIS_PER_DAY if schema.name == CONNECT_DATE else number)
 
 
 _MAX_SCALE = 1000
@@ -196,7 +196,7 @@ class Schema:
     dictionary with the entries of the map.
     """
 
-    kind: Kind
+    kind: SchemaKind
     is_optional: bool = False
     name: str | None = None
     version: int | None = None
@@ -226,8 +226,8 @@ class Data(NamedTuple):
 
 
 NOTHING = Data(None, None)
-STRING = Schema(Kind.STRING)
-OPTIONAL_STRING = Schema(Kind.STRING, is_optional=True)
+STRING = Schema(SchemaKind.STRING)
+OPTIONAL_STRING = Schema(SchemaKind.STRING, is_optional=True)
 
 
 def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
@@ -245,11 +245,11 @@ def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
         if field.name in by_name:
             raise TransformError(f"two fields must not have the same name, {field.name!r}")
         by_name[field.name] = field
-    bare = basics(like, Kind.STRUCT) if like else Schema(Kind.STRUCT)
+    bare = basics(like, SchemaKind.STRUCT) if like else Schema(SchemaKind.STRUCT)
     return attrs.evolve(bare, fields=tuple(by_name.values()))
 
 
-def basics(schema: Schema, kind: Kind | None = None) -> Schema:
+def basics(schema: Schema, kind: SchemaKind | None = None) -> Schema:
     """Copy a schema's name, version, documentation and parameters to a new schema that is not optional.
 
     Args:
@@ -307,9 +307,9 @@ def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
     Raises:
         TransformError: if the schema is not the schema of a struct.
     """
-    if schema.kind is not Kind.STRUCT:
+    if schema.kind is not SchemaKind.STRUCT:
         raise TransformError(
-            f"{purpose} needs an object with fields, not {described(Data(schema, 0))}"
+            f"{purpose} needs an object with fields, not {description_of(Data(schema, 0))}"
         )
     return schema.fields
 
@@ -325,13 +325,13 @@ def fields_of(data: Data, purpose: str) -> dict[str, Any]:
         TransformError: if the data is neither of the two.
     """
     schema, value = data
-    is_struct = schema is None or schema.kind is Kind.STRUCT
+    is_struct = schema is None or schema.kind is SchemaKind.STRUCT
     if not (is_struct and isinstance(value, dict)):
-        raise TransformError(f"{purpose} needs an object with fields, not {described(data)}")
+        raise TransformError(f"{purpose} needs an object with fields, not {description_of(data)}")
     return value
 
 
-def described(data: Data) -> str:
+def description_of(data: Data) -> str:
     """Describe a key or value for error texts by its type, without showing the value itself."""
     schema, value = data
     if value is None:

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import attrs
 
 from statefun.transforms.data import (
+    CONNECT_TIMESTAMP,
     FLOATS,
     INTEGERS,
     LOGICAL,
     OPAQUE,
-    TIMESTAMP,
     Data,
     Field,
-    Kind,
     Moment,
     Schema,
+    SchemaKind,
     TransformError,
     copied,
-    described,
+    description_of,
     fields_in,
     fields_of,
     or_default,
@@ -89,20 +89,20 @@ def _integer(bits: int) -> Callable[[str], int]:
     return lambda text: wrapped(int(Decimal(text)), bits)
 
 
-_PARSED: Mapping[Kind, Callable[[str], Any]] = {
+_PARSED: Mapping[SchemaKind, Callable[[str], Any]] = {
     **{kind: _integer(bits) for kind, bits in INTEGERS.items()},
-    Kind.FLOAT32: lambda text: single(float(Decimal(text))),
-    Kind.FLOAT64: lambda text: float(Decimal(text)),
-    Kind.STRING: str,
+    SchemaKind.FLOAT32: lambda text: single(float(Decimal(text))),
+    SchemaKind.FLOAT64: lambda text: float(Decimal(text)),
+    SchemaKind.STRING: str,
 }
 """Functions that parse a replacement, by the kind (schema type) of the masked value."""
-_EMPTY: Mapping[Kind, Any] = {
+_EMPTY: Mapping[SchemaKind, Any] = {
     **dict.fromkeys(INTEGERS, 0),
     **dict.fromkeys(FLOATS, 0.0),
-    Kind.BOOLEAN: False,
-    Kind.STRING: "",
-    Kind.ARRAY: [],
-    Kind.MAP: {},
+    SchemaKind.BOOLEAN: False,
+    SchemaKind.STRING: "",
+    SchemaKind.ARRAY: [],
+    SchemaKind.MAP: {},
 }
 
 
@@ -128,7 +128,7 @@ class MaskField(PartTransform):
                 if each.name in LOGICAL:
                     continue
                 raise TransformError(
-                    f"field {name!r} cannot be masked: the field has {described(Data(each, 0))}; MaskField "
+                    f"field {name!r} cannot be masked: the field has {description_of(Data(each, 0))}; MaskField "
                     "supports neither objects, nor bytes, nor types that only Avro has, such as enum"
                 )
 
@@ -163,7 +163,7 @@ class MaskField(PartTransform):
             if kind in _EMPTY:
                 return _EMPTY[kind]
             raise TransformError(
-                f"field {name!r} cannot be masked: MaskField does not support {described(data)}"
+                f"field {name!r} cannot be masked: MaskField does not support {description_of(data)}"
             )
         try:
             if is_decimal:
@@ -173,23 +173,28 @@ class MaskField(PartTransform):
         except (InvalidOperation, OverflowError, ValueError):
             raise TransformError(
                 f"field {name!r} cannot be masked: the replacement is not a number, and the field has "
-                f"{described(data)}"
+                f"{description_of(data)}"
             ) from None
         raise TransformError(
-            f"field {name!r} has {described(data)}, but the option replacement can mask only numbers and "
+            f"field {name!r} has {description_of(data)}, but the option replacement can mask only numbers and "
             "texts"
         )
 
 
-def kind_of(data: Data) -> Kind:
+def kind_of(data: Data) -> SchemaKind:
     """Return the kind (schema type) of a value; without a schema, the value's Python class decides."""
     schema, value = data
     if schema is not None:
         return schema.kind
     if isinstance(value, bool):
-        return Kind.BOOLEAN
-    kinds = {int: Kind.INT64, float: Kind.FLOAT64, str: Kind.STRING, list: Kind.ARRAY}
-    return kinds.get(type(value), Kind.MAP)
+        return SchemaKind.BOOLEAN
+    kinds = {
+        int: SchemaKind.INT64,
+        float: SchemaKind.FLOAT64,
+        str: SchemaKind.STRING,
+        list: SchemaKind.ARRAY,
+    }
+    return kinds.get(type(value), SchemaKind.MAP)
 
 
 class Insertion(NamedTuple):
@@ -231,11 +236,11 @@ class InsertField(PartTransform):
     def schema(self, schema: Schema) -> Schema:
         """Return the schema with the inserted fields."""
         kinds = (
-            (self.topic, Kind.STRING, None),
-            (self.partition, Kind.INT32, None),
-            (self.offset, Kind.INT64, None),
-            (self.timestamp, Kind.INT64, TIMESTAMP),
-            (self.static, Kind.STRING, None),
+            (self.topic, SchemaKind.STRING, None),
+            (self.partition, SchemaKind.INT32, None),
+            (self.offset, SchemaKind.INT64, None),
+            (self.timestamp, SchemaKind.INT64, CONNECT_TIMESTAMP),
+            (self.static, SchemaKind.STRING, None),
         )
         inserted = [
             Field(field.name, Schema(kind, field.is_optional, name, 1 if name else None))

@@ -14,8 +14,8 @@ import attrs
 from statefun.transforms.data import (
     Data,
     Field,
-    Kind,
     Schema,
+    SchemaKind,
     TransformError,
     basics,
     copied,
@@ -89,7 +89,7 @@ class ExtractField(PartTransform):
         return Data(after, data.value)
 
 
-_SCALARS = frozenset(Kind) - {Kind.STRUCT, Kind.MAP, Kind.UNION}
+_SCALARS = frozenset(SchemaKind) - {SchemaKind.STRUCT, SchemaKind.MAP, SchemaKind.UNION}
 
 
 @attrs.frozen(cache_hash=True)
@@ -144,7 +144,7 @@ class Flatten(PartTransform):
             default = each.default
             if default is None and outer is not None:
                 default = outer.get(name)
-            if each.kind is Kind.STRUCT:
+            if each.kind is SchemaKind.STRUCT:
                 yield from self._fields(each, joined, default, is_optional=optional)
             elif each.kind in _SCALARS:
                 flat = attrs.evolve(basics(each), is_optional=optional, default=default)
@@ -161,7 +161,7 @@ class Flatten(PartTransform):
         for name, each in schema.fields:
             joined = self._name(prefix, name)
             inner = or_default(each, value[name], replaced=True)
-            if each.kind is not Kind.STRUCT:
+            if each.kind is not SchemaKind.STRUCT:
                 yield joined, inner
             elif inner is not None:
                 yield from self._values(each, inner, joined)

@@ -48,7 +48,7 @@ class RegexRouter(Router):
             record.topic = pattern.sub(self._replaced, record.topic, count=1)
 
     def _replaced(self, match: re.Match[str]) -> str:
-        return "".join(parts_of(self.replacement, match.re.groups, match.__getitem__))
+        return "".join(replacement_parts(self.replacement, match.re.groups, match.__getitem__))
 
 
 _MARKS = re.compile(
@@ -93,7 +93,7 @@ def _python_mark(match: re.Match[str]) -> str:
     return "(?P<" if match["group"] else match[0]
 
 
-def parts_of(
+def replacement_parts(
     replacement: str, groups: int, group_of: Callable[[int | str], str | None]
 ) -> Iterator[str]:
     """Yield, piece by piece, the text that replaces a match, by the rules of Java's class ``Matcher``.
@@ -152,7 +152,7 @@ def check_replacement(regex: str, replacement: str) -> None:
             raise IndexError
         return ""
 
-    list(parts_of(replacement, pattern.groups, group))
+    list(replacement_parts(replacement, pattern.groups, group))
 
 
 @attrs.frozen(cache_hash=True)

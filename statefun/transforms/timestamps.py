@@ -10,19 +10,19 @@ from typing import Any
 import attrs
 
 from statefun.transforms.data import (
-    DATE,
+    CONNECT_DATE,
+    CONNECT_TIME,
+    CONNECT_TIMESTAMP,
     MILLIS_PER_DAY,
     MOMENTS,
     NOTHING,
-    TIME,
-    TIMESTAMP,
     Data,
     Field,
-    Kind,
     Moment,
     Schema,
+    SchemaKind,
     TransformError,
-    described,
+    description_of,
     fields_in,
     fields_of,
     or_default,
@@ -57,11 +57,11 @@ class UnixPrecision(Enum):
 
 _PER_MILLI = {UnixPrecision.MICROSECONDS: 1000, UnixPrecision.NANOSECONDS: 1_000_000}
 _SCHEMAS: Mapping[TimeType, Schema] = {
-    TimeType.STRING: Schema(Kind.STRING),
-    TimeType.UNIX: Schema(Kind.INT64),
-    TimeType.DATE: Schema(Kind.INT32, name=DATE, version=1),
-    TimeType.TIME: Schema(Kind.INT32, name=TIME, version=1),
-    TimeType.TIMESTAMP: Schema(Kind.INT64, name=TIMESTAMP, version=1),
+    TimeType.STRING: Schema(SchemaKind.STRING),
+    TimeType.UNIX: Schema(SchemaKind.INT64),
+    TimeType.DATE: Schema(SchemaKind.INT32, name=CONNECT_DATE, version=1),
+    TimeType.TIME: Schema(SchemaKind.INT32, name=CONNECT_TIME, version=1),
+    TimeType.TIMESTAMP: Schema(SchemaKind.INT64, name=CONNECT_TIMESTAMP, version=1),
 }
 
 
@@ -143,21 +143,21 @@ class TimestampConverter(PartTransform):
         except TransformError:
             raise
         except ValueError as error:
-            raise TransformError(f"{described(data)} is not a timestamp: {error}") from None
+            raise TransformError(f"{description_of(data)} is not a timestamp: {error}") from None
 
     def _type_of(self, data: Data) -> TimeType:
         schema, value = data
         if schema is not None and schema.name in MOMENTS:
             return TimeType.TIMESTAMP
         kind = None if schema is None else schema.kind
-        if kind is Kind.STRING or (schema is None and isinstance(value, str)):
+        if kind is SchemaKind.STRING or (schema is None and isinstance(value, str)):
             return TimeType.STRING
         is_number = isinstance(value, int) and not isinstance(value, bool)
-        if kind is Kind.INT64 or (schema is None and is_number):
+        if kind is SchemaKind.INT64 or (schema is None and is_number):
             return TimeType.UNIX
         if schema is None and isinstance(value, Moment):
             return TimeType.TIMESTAMP
-        raise TransformError(f"{described(data)} is not a timestamp")
+        raise TransformError(f"{description_of(data)} is not a timestamp")
 
     def _millis(self, type_: TimeType, value: Any) -> int:
         if type_ is TimeType.STRING:

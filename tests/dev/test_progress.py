@@ -12,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def test_without_terminal_there_are_two_lines() -> None:
     """A file or pipe gets one line at the start, and one with the duration at the end."""
     stream = io.StringIO()
 
-    with Progress("starting Kafka", stream) as progress:
+    with ProgressLine("starting Kafka", stream) as progress:
         progress.update("kafka-clients (1 of 2)")
         progress.update("kafka-clients (2 of 2)")
 
@@ -49,7 +49,7 @@ def test_failure_is_not_called_done() -> None:
     """If the block raises, the last line has the word failed, and the error is propagated."""
     stream = io.StringIO()
 
-    with pytest.raises(ZeroDivisionError), Progress("dividing", stream):
+    with pytest.raises(ZeroDivisionError), ProgressLine("dividing", stream):
         _ = 1 / 0
 
     assert re.search(r"dividing: failed after \d+\.\d s\n$", stream.getvalue())
@@ -57,7 +57,7 @@ def test_failure_is_not_called_done() -> None:
 
 def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a stream, progress is written to standard error, and not to standard output."""
-    with Progress("waiting"):
+    with ProgressLine("waiting"):
         pass
 
     captured = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_terminal_shows_one_line_that_spins(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):
-        with Progress("starting Kafka", stream) as progress:
+        with ProgressLine("starting Kafka", stream) as progress:
             progress.update("kafka-clients (1 of 2)")
             time.sleep(0.35)
         drawn = _drawn_on(screen)
@@ -88,7 +88,7 @@ def test_long_texts_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):
-        with Progress("starting Kafka", stream) as progress:
+        with ProgressLine("starting Kafka", stream) as progress:
             progress.update("x" * 500)
         drawn = _drawn_on(screen)
 
@@ -100,7 +100,7 @@ def test_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
 
     with _terminal() as (stream, screen):
-        with Progress("starting Kafka", stream) as progress:
+        with ProgressLine("starting Kafka", stream) as progress:
             progress.update("kafka-clients (1 of 2)")
         drawn = _drawn_on(screen)
 
@@ -113,7 +113,7 @@ def test_updates_come_from_any_thread_and_any_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):
-        with Progress("busy", stream) as progress:
+        with ProgressLine("busy", stream) as progress:
             threads = [threading.Thread(target=progress.update, args=["step"]) for _ in range(20)]
             for thread in threads:
                 thread.start()

@@ -15,7 +15,7 @@ import endurance
 from endurance.parts import drive
 from endurance.running import endure
 from endurance.verdict import Verdict, draw, verdicts
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "endurance"
 ABSENCE = timedelta(seconds=20)
@@ -34,14 +34,14 @@ def main() -> int:
     parser.add_argument("--judge", type=Path, help="the folder of a run that is, or was")
     arguments = parser.parse_args()
     if arguments.parts:
-        with Progress("the driver's parts") as progress:
+        with ProgressLine("the driver's parts") as progress:
             found = drive(arguments.batches, progress.update)
         return _judge("parts", found)
     if arguments.judge:
         return _judge("endurance", verdicts(arguments.judge))
     # After any failure, the files stay for inspection.
     folder = Path(tempfile.mkdtemp(prefix="statefun-endurance-")) / "run"
-    with Progress("endurance") as progress:
+    with ProgressLine("endurance") as progress:
         every = timedelta(seconds=arguments.every)
         used = endure(folder, arguments.batches, every, ABSENCE, progress.update)
     for name, count in used.counts.items():

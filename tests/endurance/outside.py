@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -19,6 +17,7 @@ from typing import final
 import attrs
 from confluent_kafka import Producer
 from kinesis_server import KinesisHarness
+from local_servers import ServedProgram, running
 from patience import SECONDS
 
 PAUSE = 2.0
@@ -149,21 +148,9 @@ class Outside:
 
     def _come_and_go(self, number: int) -> None:
         away = self._endpoint.absence.total_seconds()
-        command = [
-            sys.executable,
-            "-m",
-            "statefun.cli",
-            "serve",
-            "served.py",
-            "--port",
-            str(self._endpoint.port),
-        ]
-        with (self._folder / "served.log").open("a") as log:
-            server = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
-        try:
+        program, log = self._folder / "served.py", self._folder / "served.log"
+        server = ServedProgram(program, log, self._endpoint.port, folder=self._folder)
+        with running(server):
             self._end.wait(2 * away)
             self.has_come_and_gone = number > 0
-        finally:
-            server.kill()
-            server.wait()
         self._end.wait(away)

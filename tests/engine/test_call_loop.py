@@ -19,7 +19,7 @@ from harness import wait
 from statefun import Context, Message, StatefulFunctions
 from statefun.engine import call_loop
 from statefun.engine.call_loop import LeavingCalls
-from statefun.engine.running_calls import Left, RunningCall
+from statefun.engine.running_calls import AbandonedError, Left, RunningCall
 
 BRIEF, LONG = timedelta(milliseconds=20), timedelta(minutes=1)
 
@@ -32,6 +32,7 @@ class Reporter:
     is_open: bool = True
     results: list[object] = attrs.field(factory=list)
     again: list[str] = attrs.field(factory=list)
+    is_staged: bool = True
 
     def open(self) -> bool:
         """Return what was set."""
@@ -40,6 +41,12 @@ class Reporter:
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep a report, and the thread that it comes from."""
         self.results.append((key, attempt, result, threading.current_thread().name))
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Say what was set."""
+        answer = Future[bool]()
+        answer.set_result(self.is_staged)
+        return answer
 
     def begun(self, attempt: str) -> Future[None]:
         """Keep the name of a call that has begun again."""
@@ -355,6 +362,36 @@ def test_a_call_that_was_lost_before_runs_after_it_has_left(
     calls.wait()
 
     assert seen == [(name, [name])]
+
+
+def test_a_call_of_a_task_that_does_not_count_does_not_run(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """It could end its process, and nobody would know that it was the reason."""
+    reports.is_staged = False
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    async def again(ctx: Context, message: Message) -> None:
+        pass
+
+    ended: list[type[BaseException]] = []
+
+    async def begin(running: RunningCall) -> None:
+        running.take(cast("Any", object()))
+        running.losses = 1
+        calls.begin(running, "t/f", LONG)
+        try:
+            async with calls.place(functions.for_typename("t/f"), running):
+                ended.append(AssertionError)
+        except AbandonedError as error:
+            ended.append(type(error))
+
+    [_] = attempts(calls.run([begin], 1))
+    calls.wait()
+
+    assert ended == [AbandonedError]
+    assert reports.again == []
 
 
 def test_a_call_that_was_lost_before_runs_even_if_it_cannot_leave(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from statefun import FunctionError, KafkaEgressMessage, Message, ValueDecodeError
 from statefun.engine.call_results import decoded_result, encoded_result
 from statefun.protocol.runtime_pb2 import CallResult
-from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.invocation_batch import FailedInvocation, InvocationResult, Postponed, Trouble
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 

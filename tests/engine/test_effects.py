@@ -23,7 +23,7 @@ def test_effects_are_taken_in_pieces_of_a_bounded_size() -> None:
 
     pieces = rows.take()
 
-    assert [[row[0] for row in piece] for piece in pieces] == [[0, 1], [2, 3], [4]]
+    assert [numbers for numbers, _ in pieces] == [[0, 1], [2, 3], [4]]
     assert (rows.take(), len(rows), rows.size) == ([], 0, 0)
 
 

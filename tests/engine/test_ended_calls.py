@@ -68,6 +68,12 @@ class Reporter:
         """Keep a report."""
         self.results.append(result)
 
+    def left(self, _attempt: str) -> Future[bool]:
+        """Say that the micro-batch is staged."""
+        answer = Future[bool]()
+        answer.set_result(True)
+        return answer
+
     def begun(self, _attempt: str) -> Future[None]:
         """Return a future that is done: no call was lost before."""
         sent = Future[None]()
@@ -116,7 +122,6 @@ def dispatch(
         immediate=10,
         turn=turn,
         runner=runner,
-        run="run",
     )
     group = Group(KEY, columns, 0, len(rows), AddressValues(state))
     [_] = dispatcher.dispatch([group], Effects() if effects is None else effects)
@@ -220,6 +225,26 @@ def test_a_message_whose_call_ends_its_process_again_and_again_fails() -> None:
     assert len(values.under_way.messages) == 2  # the others, without losses
 
 
+def test_a_call_that_is_lost_with_its_run_is_made_again_without_blame() -> None:
+    """It waits until the new run says so: other messages do not make it forget how it was lost."""
+
+    async def called(_ctx: Context, _message: Message) -> None:
+        pass
+
+    runner, functions = choosing(leaves=lambda: True), registry(called)
+    values, _ = dispatch(functions, runner, [MESSAGE])
+    runner.take()  # the run ends
+    values, _ = dispatch(functions, runner, [MESSAGE], values.encoded())
+    under_way, calls = values.under_way, runner.take()
+    assert under_way is not None
+    loss = encoded_loss(under_way.attempt, has_begun=True, has_ended=False)
+    values, _ = dispatch(functions, runner, [(LOST, loss)], values.encoded())
+
+    assert not calls
+    assert runner.take()
+    assert values.lost == 0
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_dead_letter_says_since_when_its_call_went_on(*, is_lost: bool) -> None:
     """Whether the function has failed, or its call was lost once too often."""
@@ -236,8 +261,8 @@ def test_a_dead_letter_says_since_when_its_call_went_on(*, is_lost: bool) -> Non
         row = lost if is_lost else (RESULT, report.result or b"")
         values, _ = dispatch(functions, runner, [row], values.encoded(), effects=effects)
 
-    [[letter]] = effects.egress[str(OUT.id)].take()
-    headers = dict(letter[3])
+    [(_, _, _, [headers_of_letter], *_)] = effects.egress[str(OUT.id)].take()
+    headers = dict(headers_of_letter)
     assert headers["statefun-long-call-since"] == b"%d" % since
 
 

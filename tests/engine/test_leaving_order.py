@@ -48,7 +48,7 @@ from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import MessageRow, columns_of
 from statefun.testing.micro_batch import StoppedClock
 
-RUN, NOW = "run", 1_000_000
+NOW = 1_000_000
 ADA, FAR = b"Ada\0t/f", b"Ada\0t/far"
 _STRING = StringType.serializer()
 
@@ -149,7 +149,6 @@ class Task:
             concurrency=10,
             immediate=self.immediate,
             runner=self._runner,
-            run=RUN,
         )
         effects = Effects()
         targets = dict.fromkeys(row.target for row in rows)
@@ -160,7 +159,7 @@ class Task:
                 state = group.values.encoded() if group.values.changed else self.states.get(key)
                 self.states[key] = state or b""
         self.skipped += dispatcher.summary().skipped
-        return [Row(*row) for piece in effects.messages.take() for row in piece]
+        return [Row(*row) for piece in effects.messages.take() for row in zip(*piece, strict=True)]
 
     def run_all(self, *rows: MessageRow) -> None:
         """Run micro-batches until there are no messages and reports any more."""

@@ -165,7 +165,6 @@ class Runtime:
         self.leaves = 0.5
         """How often a call leaves."""
         self.stored = _Stored()
-        self.run_number = 1
         self.first_batch = 0
         self.reports: list[Report] = []
         self.log: dict[str, bytes] = {}
@@ -191,7 +190,6 @@ class Runtime:
 
     def restart(self) -> None:
         """Begin a new run: the calls in the log are lost."""
-        self.run_number += 1
         self.first_batch = self.stored.batch
         self.runner.take()
         self.reports = [Report(key, attempt, None) for attempt, key in self.log.items()]
@@ -228,7 +226,6 @@ class Runtime:
             immediate=self.immediate,
             counts=counts,
             runner=self.runner,
-            run=str(self.run_number),
         )
         for wave in self._waves():
             for group in dispatcher.dispatch(wave, effects):
@@ -312,7 +309,9 @@ class Runtime:
     def _collect(self, effects: Effects) -> None:
         stored = self.stored
         stored.buckets |= effects.buckets
-        for row in (Row(*row) for piece in effects.messages.take() for row in piece):
+        for row in (
+            Row(*row) for piece in effects.messages.take() for row in zip(*piece, strict=True)
+        ):
             if row.typename == RELEASED:
                 entry = DelayedMessage.FromString(row.value)
                 inner = Row(row.target, row.caller, entry.typename, entry.value)
@@ -320,7 +319,7 @@ class Runtime:
             else:
                 stored.rows.append((row, None, 0))
         for rows in effects.egress.values():
-            for record in (record for piece in rows.take() for record in piece):
+            for record in (record for piece in rows.take() for record in zip(*piece, strict=True)):
                 target, caller, number, actions = json.loads(record[2])
                 stored.handled.append(Handled(target, caller, number, tuple(actions)))
 

@@ -113,7 +113,7 @@ def test_what_an_address_waits_for_stays() -> None:
     stored = AddressState(waiting_until=START + 5, lost=1, wake=START + 9)
     stored.values.add(name="a", typename=INT, value=number(1), expires=START + 99)
     stored.waiting.append(Retry(typename=INT, value=number(5)).SerializeToString())
-    stored.under_way.run, stored.under_way.attempt, stored.under_way.since = "run", "1", START
+    stored.under_way.attempt, stored.under_way.since = "1", START
     stored.under_way.messages.append(Retry(typename=INT, value=number(4)).SerializeToString())
     expected = AddressState.FromString(stored.SerializeToString())
     expected.values.add(name="b", typename=INT, value=number(2))
@@ -132,7 +132,7 @@ def test_a_value_that_expires_gets_a_wake_up() -> None:
 
     assert [each.expires for each in state.values] == [expires]
     assert state.wake >= expires
-    assert [row[2] for piece in effects.messages.take() for row in piece] == [DELAYED]
+    assert [typename for piece in effects.messages.take() for typename in piece[2]] == [DELAYED]
 
 
 def test_setting_a_value_again_keeps_or_removes_its_expiry() -> None:

@@ -26,13 +26,18 @@ from statefun.engine.wheel import (
     chunk_of,
     date_of,
     due_tick,
+    event_bucket,
+    event_due,
+    event_tick_of,
+    is_of_event_time,
     rounded_up,
     tick_of,
     time_of,
 )
 from statefun.protocol.runtime_pb2 import Bucket
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
-from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.event_fields import EARLIEST_TIME
+from statefun.sdk.sent import Cancellation, DelayedMessage
 
 times = st.integers(0, 2**53)
 buckets = st.sets(st.integers(0, 2**43), max_size=30)
@@ -133,6 +138,32 @@ def test_a_message_reaches_its_final_bucket_in_a_few_steps(wait: int, now: int, 
 def test_a_million_timers_of_a_tick_are_several_states() -> None:
     """No single state has to hold all of them."""
     assert len({bucket_for(1000, b"%d" % number) for number in range(1000)}) == 8
+
+
+@given(due=st.integers(EARLIEST_TIME, LATEST), now=st.integers(EARLIEST_TIME, LATEST))
+def test_event_time_has_ticks_of_its_own(due: int, now: int) -> None:
+    """The bucket of a message opens when the watermark has come to its time at the earliest, or passes it on before."""
+    time = event_due(due)
+    bucket = event_bucket(time, now, b"Ada")
+    tick = due_tick(bucket)
+
+    assert is_of_event_time(tick)
+    assert bucket < chunk_of(0, 0)
+    assert time_of(event_tick_of(time)) == time
+    assert min(now, time) < time_of(tick) <= time or time_of(tick) == time
+
+
+def test_ticks_of_one_domain_leave_the_other_alone() -> None:
+    """Neither the clock opens buckets of event time, nor the watermark those of the clock."""
+    pending = PendingBuckets()
+    clock, event = bucket_for(1000, b"Ada"), event_bucket(1000, 1000, b"Ada")
+    pending.add({clock, event})
+
+    assert pending.due(tick_of(LATEST)) == [clock]
+    assert pending.due(event_tick_of(LATEST)) == [event]
+    pending.drop(tick_of(LATEST))
+    assert pending.all() == [event]
+    assert (pending.next_tick(), pending.next_tick(of_event_time=True)) == (None, due_tick(event))
 
 
 chunked = st.sets(st.builds(chunk_of, st.integers(0, 2**43), st.integers(-1, 5)), max_size=30)

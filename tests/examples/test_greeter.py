@@ -135,7 +135,7 @@ def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path:
     """The user reads the mistake and the valid names, and no stack trace."""
     process = submit(own_broker, "greeter", tmp_path, "--conf", "spark.statefun.avialable-now=true")
 
-    assert process.wait() == 1
+    assert process.wait() == 78
     log = tmp_path / "log"
     assert (
         "[SF100] spark.statefun.avialable-now is not a setting; the settings are: "

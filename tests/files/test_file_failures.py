@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from statefun.components.running import EgressRecord, Marker, UncertainError
 from statefun.files import gathered
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles
+from statefun.runtime.checkpoint.local_files import LocalFiles
 
 ERRORS = [errno.ENOSPC, errno.EACCES, errno.EIO]
 FAILURES = [1, 12, 1]
@@ -72,6 +72,8 @@ class Disk:
                 raise self._error()
             result = call(*arguments, **options)
             if fails:
+                if hasattr(result, "close"):
+                    result.close()
                 raise self._error()
             return result
 
@@ -104,7 +106,7 @@ class Disk:
             patch.setattr(Path, "open", self.opening(Path.open))
             for owner, called in (
                 (Path, ("mkdir", "replace")),
-                (CheckpointFiles, ("info", "list", "open", "remove")),
+                (LocalFiles, ("facts", "has", "list", "open", "remove")),
             ):
                 for name in called:
                     patch.setattr(owner, name, self.failing(getattr(owner, name)))

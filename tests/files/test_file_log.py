@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from statefun.components.running import Folder
-from statefun.files.file_log import Entry, FileLog, FileRange, FileState
+from statefun.files.file_log import FileLog, FileRange, FileState, LogEntry
 
 STATE = FileState(end=4, lines=1, modified=1, is_all=True, size=4, digest="")
 RANGE = FileRange("/in", "/in", "a", 0, 4, 0, first=0, count=1, state=STATE)
@@ -17,10 +17,10 @@ def test_a_file_may_come_back_and_be_taken_away_at_once(tmp_path: Path, is_loade
     """Then the file is forgotten, by the run that writes the entry and by runs that read the entry."""
     log = FileLog(Folder.at(tmp_path))
     log.states(0)
-    log.write(1, Entry(1, [RANGE], [], []))
-    log.write(2, Entry(1, [], ["/in/a"], []))
+    log.write(1, LogEntry(1, [RANGE], [], []))
+    log.write(2, LogEntry(1, [], ["/in/a"], []))
     assert log.states(2)["/in/a"].is_gone
-    log.write(3, Entry(1, [], [], ["/in/a"], ["/in/a"]))
+    log.write(3, LogEntry(1, [], [], ["/in/a"], ["/in/a"]))
     if is_loaded:
         log = FileLog(Folder.at(tmp_path))
 

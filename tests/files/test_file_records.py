@@ -14,8 +14,8 @@ from statefun import Context, FunctionError, Message, StatefulFunctions
 from statefun.engine.clock import BatchClock, SystemClock
 from statefun.engine.program import Program
 from statefun.engine.sending import Sender
-from statefun.files.file_records import FOLDER, line_record, row_record
-from statefun.files.rows import Columns
+from statefun.files.file_records import OWN_FOLDER, line_record, row_record
+from statefun.files.rows import ParquetColumns
 from statefun.module.loader import load_module_files
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
@@ -93,7 +93,7 @@ def test_each_line_is_one_object(value: bytes) -> None:
 
 def test_rows_fit_their_columns() -> None:
     """Rows that do not fit are refused; the error names the column."""
-    columns = Columns(pa.schema([("n", pa.int64())]))
+    columns = ParquetColumns(pa.schema([("n", pa.int64())]))
 
     assert row_record(columns, message(b'{"n": 1}')).value == b'{"n": 1}'
     for value, reason in (
@@ -112,10 +112,10 @@ def test_topics_are_folders() -> None:
 
     for each in (sent, EgressMessage("a/b", sent.typed_value)):
         assert (line_record(each).topic, line_record(each).value) == ("records", b"{}")
-    assert line_record(message(b"{}")).topic == FOLDER
+    assert line_record(message(b"{}")).topic == OWN_FOLDER
 
 
-@pytest.mark.parametrize("topic", ["_x", ".x", FOLDER, "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize("topic", ["_x", ".x", OWN_FOLDER, "a.jsonl", "a.parquet"])
 def test_topics_that_readers_of_folders_leave_out_are_refused(topic: str) -> None:
     """So are topics that end as names of files do."""
     sent = KafkaEgressMessage("a/b", topic=topic, value="{}")
@@ -126,12 +126,12 @@ def test_topics_that_readers_of_folders_leave_out_are_refused(topic: str) -> Non
 
 FILES = """\
 kind: io.statefun.file.v1/egress
-spec: {id: test/lines, folder: FOLDER, format: json-lines}
+spec: {id: test/lines, folder: OWN_FOLDER, format: json-lines}
 ---
 kind: io.statefun.file.v1/egress
 spec:
   id: test/rows
-  folder: FOLDER
+  folder: OWN_FOLDER
   format: parquet
   schema:
     n: bigint
@@ -154,7 +154,7 @@ def test_records_are_refused_on_both_ways(
 ) -> None:
     """Bad records are refused when they are sent, in a test's process and in a task; others are not."""
     file = tmp_path / "module.yaml"
-    file.write_text(FILES.replace("FOLDER", str(tmp_path)))
+    file.write_text(FILES.replace("OWN_FOLDER", str(tmp_path)))
     functions = StatefulFunctions()
 
     @functions.bind("test/f")

@@ -18,10 +18,10 @@ from simulation.disk import Disk, MemoryFolder
 
 from statefun.components.running import EgressRecord, Marker, UncertainError, Writing
 from statefun.files import file_writing, gathered
-from statefun.files.file_records import FOLDER
+from statefun.files.file_records import OWN_FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
-from statefun.runtime.checkpoint import file_systems
+from statefun.runtime.checkpoint import checkpoint_files
 
 TEXT = "kind: io.statefun.file.v1/egress\nspec: {id: a/b, folder: /out, rollEvery: 5s, rollSize: SIZE}\n"
 HARD = 10
@@ -85,7 +85,7 @@ class World:
                 records = [
                     EgressRecord(topic, None, json.dumps({"name": name}).encode(), None)
                     for name in names
-                    for topic in (FOLDER, "t")
+                    for topic in (OWN_FOLDER, "t")
                 ]
                 cluster.write(records, Marker(batch, count, b"", owner, owner))
                 yield
@@ -139,7 +139,7 @@ def simulate(seed: int) -> str:
     changes: list[tuple[Any, str, Any]] = [
         (file_writing, "Folder", SimpleNamespace(at=lambda _: world.folder)),
         (file_writing, "time", Stopwatch(world.chaos.clock)),
-        (file_systems, "uuid", world.chaos),
+        (checkpoint_files, "uuid", world.chaos),
         (gathered, "_PIECE", world.chaos.random.choice([1, 50, 10_000])),
     ]
     with ExitStack() as stack:

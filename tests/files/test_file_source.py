@@ -10,6 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from file_reader import MODULE, Reader
-from pyarrow import fs
 
 from statefun.components.running import PROBLEM_HEADER, Folder
 from statefun.files.file_source import FileSource
 from statefun.files.parsing import read_task
 from statefun.files.scanning import LONGEST, SHOWN
 from statefun.module.loader import parse_module
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
+from statefun.runtime.checkpoint.local_files import LocalFiles
 from statefun.sdk.errors import ConnectorError
 
 CALLS_FOR_A_NAME = 20
@@ -612,7 +613,7 @@ def test_secrets_of_a_path_identify_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No record, log line or checkpoint has them; a planned micro-batch is read with new credentials."""
-    local = files_of(fs.LocalFileSystem())
+    local = LocalFiles()
 
     def located(folder: Folder) -> tuple[CheckpointFiles, str]:
         path = folder.location.partition("?")[0]
@@ -751,10 +752,10 @@ def test_the_work_for_a_micro_batch_does_not_follow_the_number_of_known_files(
         reader.write("new", "two\n")
         reader.clock.seconds += 30
         start = reader.offset
-        listing.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+        listing.append(calls_of(partial(reader.source.latest_offset, reader.offset)))
         reader.offset = {"log": start["log"] + 1, "records": start["records"] + 1}
         reader.read()  # lists the folder once more, and then waits until it does so again
-        between.append(calls_of(lambda reader=reader: reader.source.latest_offset(reader.offset)))
+        between.append(calls_of(partial(reader.source.latest_offset, reader.offset)))
 
     assert between[0] == between[1]
     assert listing[1] - listing[0] <= CALLS_FOR_A_NAME * (known_files[1] - known_files[0])

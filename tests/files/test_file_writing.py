@@ -15,12 +15,12 @@ import file_writer
 import pyarrow.parquet as pq
 import pytest
 from file_writer import AT_ONCE, LATER, claimed, connect, files, hidden, marker, names, rows
-from pyarrow import fs
 
 from statefun.components.running import UncertainError
 from statefun.files import file_writing, gathered
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.local_files import LocalFiles
 from statefun.sdk.errors import ConnectorError
 
 PARQUET = f"{AT_ONCE}, format: parquet, schema: {{name: string}}"
@@ -242,7 +242,7 @@ def test_secrets_of_a_folder_are_in_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Errors have the names of the options in a folder's URI, and not their values."""
-    local = files_of(fs.LocalFileSystem())
+    local = LocalFiles()
 
     def located(folder: Folder) -> tuple[CheckpointFiles, str]:
         return local, folder.location.partition("?")[0].replace("s3://bucket", str(tmp_path))

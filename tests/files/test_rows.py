@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statefun.files.file_writing import content_of
-from statefun.files.rows import SIMPLE_TYPES, Columns, name_of, parse_row
+from statefun.files.rows import SIMPLE_TYPES, ParquetColumns, name_of, parse_row
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 DECIMALS = st.integers(1, 38).flatmap(
@@ -124,7 +124,7 @@ def read(content: bytes) -> list[dict[str, Any]]:
 def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
     """Readers get the values of all accepted records, for any schema, alone or together."""
     schema = data.draw(SCHEMAS)
-    columns, accepted, rows = Columns(schema), list[bytes](), list[Any]()
+    columns, accepted, rows = ParquetColumns(schema), list[bytes](), list[Any]()
     for text in data.draw(st.lists(objects({each.name: each.type for each in schema}), max_size=5)):
         try:
             row = parse_row(text)
@@ -166,7 +166,7 @@ def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
 )
 def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
     """Each type accepts its JSON values, and a reader gets them."""
-    columns = Columns(pa.schema([("c", type_)]))
+    columns = ParquetColumns(pa.schema([("c", type_)]))
     text = f'{{"c": {text}}}'
     columns.check(parse_row(text))
 
@@ -214,14 +214,14 @@ def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
 )
 def test_values_that_do_not_fit(type_: pa.DataType, text: str, problem: str) -> None:
     """They are refused, with the column and the reason."""
-    columns = Columns(pa.schema([("c", type_)]))
+    columns = ParquetColumns(pa.schema([("c", type_)]))
     with pytest.raises(ValueError, match=problem.replace("\\ud", "\\\\ud")):
         columns.check(parse_row(f'{{"c": {text}}}'))
 
 
 def test_a_deeply_nested_record_fits_no_column() -> None:
     """It is refused, however deep it is, and whatever other records a file has."""
-    columns = Columns(pa.schema([("c", pa.struct([("c", pa.string())]))]))
+    columns = ParquetColumns(pa.schema([("c", pa.struct([("c", pa.string())]))]))
     for depth in (100, 450, 100_000):
         text = '{"c":' * depth + "1" + "}" * depth
         with pytest.raises((ValueError, RecursionError)):

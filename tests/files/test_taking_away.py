@@ -41,11 +41,15 @@ def crashing(step: int, *, after: bool) -> Iterator[None]:
             is_now = next(steps) == step
             if is_now and not after:
                 raise CrashError
+            result: Any = None
             try:
-                return operation(self, *arguments)
+                result = operation(self, *arguments)
             finally:
                 if is_now:
+                    if hasattr(result, "close"):
+                        result.close()
                     raise CrashError
+            return result
 
         return call
 

@@ -11,7 +11,7 @@ from statefun.inspect.status_command import NOT_HEALTHY
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.lock import checkpoint_lock
-from statefun.runtime.checkpoint.orders import Order, take_order
+from statefun.runtime.checkpoint.orders import Order, Orders
 from statefun.runtime.checkpoint.pauses import Parts, Paused, read_paused, write_paused
 
 PARTS = Parts(frozenset({"t/users"}), frozenset({"t/greets", "t/letters"}))
@@ -88,21 +88,22 @@ def test_orders_go_to_running_applications_only(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An application cannot drain while it must not deliver or publish."""
+    orders = Orders(folder)
     for command in ("drain", "restart", "stop"):
         assert "no application runs with" in said(capsys, command, folder.shown, code=1)
-    assert take_order(folder) is None
+    assert orders.next() is None
 
     with checkpoint_lock(folder):
         for order in Order:
             assert json.loads(said(capsys, order.value, folder.shown, "--json")) == {
                 "order": order.value
             }
-            assert take_order(folder) is order
+            assert orders.next() is order
         write_paused(folder, PARTS, Paused(egresses=PARTS.egresses))
         refused = said(capsys, "drain", folder.shown, code=1)
     assert "egress t/greets, egress t/letters: paused" in refused
     assert refused.endswith(f"statefun resume {folder.shown} --egress t/greets")
-    assert take_order(folder) is None
+    assert orders.next() is None
 
 
 def test_the_status_shows_progress_and_pauses(

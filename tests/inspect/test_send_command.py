@@ -69,6 +69,12 @@ def test_messages_are_encoded_by_their_types(
     assert main([*send, '{"euros": 5}', *payment]) == 0
     assert main([*send, "AAEC", "--type", "other/Type", "--encoding", "base64"]) == 0
 
+    assert main(["state", "show", ADA, "--checkpoint", str(stored)]) == 0
+    _, _, shown = capsys.readouterr().out.partition("4 messages on the way\n")
+    assert '{"euros": 5}' in shown
+    assert [line.split()[-1] for line in shown.splitlines()] == [
+        *("value", "hello", "5", "5}", r"b'\x00\x01\x02'"),
+    ]
     inbox, key = SentMessages(Folder.at(stored), 0), address_key(Address("test.fns/account", "Ada"))
     assert inbox.messages(0, inbox.readable(0, is_busy=False)) == [
         AcceptedMessage(1, key, StringType.typename, StringType.serializer().serialize("hello")),

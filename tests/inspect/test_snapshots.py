@@ -212,6 +212,9 @@ def test_half_of_a_copy_is_refused(stored: Folder, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no complete snapshot"):
         restore_snapshot(target, Folder.at(tmp_path / "copy"))
 
+    with pytest.raises(ConfigurationError, match="there is no snapshot at"):
+        restore_snapshot(Folder.at(tmp_path / "other"), Folder.at(tmp_path / "copy"))
+
     target.write(SNAPSHOT, facts)
     target.remove("ingresses.json")
     with pytest.raises(FileNotFoundError):

@@ -14,6 +14,8 @@ from typing import Any
 
 import attrs
 import pytest
+from confluent_kafka import Producer
+from harness import KafkaHarness
 from stored_checkpoint import CHECKPOINTS
 
 from statefun.cli import main
@@ -53,6 +55,36 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0
 def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """Run the command, and return the JSON document that it prints."""
     return json.loads(printed(capsys, *arguments, "--json"))
+
+
+@pytest.mark.broker
+def test_show_lists_dead_letters_of_the_address(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of an address of which the checkpoint knows nothing else."""
+    dead = kafka.topic("dead")
+    program = tmp_path / "app.py"
+    program.write_text(PROGRAM.format(type="statefun.IntType"))
+    module = kafka.module({kafka.topic("in"): ["test.fns/account"]}, dead_letters=dead)
+    (tmp_path / "module.yaml").write_text(module)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for id_ in ("Ada", "Bob", "Ada"):
+        headers = {"target": f"test.fns/account/{id_}", "error-code": "SF301", "time": "1000"}
+        encoded = [(f"statefun-{name}", text.encode()) for name, text in headers.items()]
+        producer.produce(dead, b"5", headers=list[tuple[str, str | bytes | None]](encoded))
+    producer.flush(30)
+    show = ("show", "--dead-letters", "--program", str(program))
+
+    ada = printed(capsys, *show, "test.fns/account/Ada")
+    bob = document(capsys, *show, "test.fns/account/Bob")
+
+    heading, *letters = ada.partition("2 dead letters\n")[2].splitlines()
+    assert (heading.split()[0], len(letters)) == ("id", 2)
+    assert all("test.fns/account/Ada" in line and "SF301" in line for line in letters)
+    assert (bob["values"], len(bob["dead_letters"])) == ({}, 1)
+    assert "did you mean Ada?" in printed(capsys, *show, "test.fns/account/Adda", status=1)
+    refused = printed(capsys, "show", "--dead-letters", "test.fns/account/Ada", status=1)
+    assert "give its program with --program" in refused
 
 
 def test_show_prints_values_and_timers(capsys: pytest.CaptureFixture[str]) -> None:

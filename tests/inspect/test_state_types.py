@@ -117,4 +117,4 @@ def test_unknown_functions_and_folders_are_refused(
     assert main(["state", "types", "t.fns/crad", "--checkpoint", known]) == 1
     assert "there is no function t.fns/crad; did you mean" in capsys.readouterr().err
     assert main(["state", "types", "--checkpoint", str(tmp_path / "none")]) == 1
-    assert "is no checkpoint with which an application was started" in capsys.readouterr().err
+    assert "there is no checkpoint at" in capsys.readouterr().err

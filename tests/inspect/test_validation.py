@@ -520,7 +520,7 @@ def test_a_cluster_that_is_gone_is_a_finding(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each component that uses the cluster has a finding."""
-    monkeypatch.setattr("statefun.inspect.validate_command._PATIENCE", PATIENCE)
+    monkeypatch.setattr("statefun.inspect.outside_findings._PATIENCE", PATIENCE)
     text = (folder / "module.yaml").read_text()
     (folder / "module.yaml").write_text(text.replace("kafka:9092", "127.0.0.1:1"))
 

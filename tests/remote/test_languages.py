@@ -21,7 +21,7 @@ from harness import KafkaHarness, wait
 from languages import commanded
 from languages.application import COROUTINE, PLAIN
 from languages.servers import LANGUAGES, Server
-from local_servers import connected, free_port
+from local_servers import ServedProgram
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
 
@@ -32,55 +32,27 @@ PARTITIONS = 2
 SERVED = "statefun serve"
 
 
-@attrs.define
-class Process:
-    """``statefun serve`` with functions of this package."""
-
-    port: int
-    environment: Mapping[str, str]
-    log: Path
-    process: subprocess.Popen[str] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it serves."""
-        return f"http://127.0.0.1:{self.port}/"
-
-    def start(self) -> None:
-        """Start it, and wait until it listens."""
-        program = str(commanded.__file__)
-        command = [sys.executable, "-m", "statefun.cli", "serve", program, "--port", str(self.port)]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, text=True
-            )
-        connected(self.port, self.process).close()
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-
 @contextmanager
-def all_served(results: str, folder: Path) -> Iterator[dict[str, Server | Process]]:
+def all_served(results: str, folder: Path) -> Iterator[dict[str, Server | ServedProgram]]:
     """Serve a function in each language; yield the servers by the functions they have."""
-    environment = {**os.environ, "RESULTS_TOPIC": results, "PYTHONPATH": str(TESTS.parent)}
     with ExitStack() as stack:
-        servers: dict[str, Server | Process] = {
+        servers: dict[str, Server | ServedProgram] = {
             f"{commanded.NAMESPACE}/{language.name}": stack.enter_context(Server(language, results))
             for language in LANGUAGES
             if not language.missing_tools
         }
-        own = Process(free_port(), environment, folder / "served.log")
+        own = ServedProgram(
+            Path(commanded.__file__),
+            folder / "served.log",
+            environment={"RESULTS_TOPIC": results, "PYTHONPATH": str(TESTS.parent)},
+        )
         stack.callback(own.kill)
         own.start()
         yield servers | {f"{commanded.NAMESPACE}/*": own}
 
 
 def module_of(
-    kafka: KafkaHarness, topics: Mapping[str, str], servers: Mapping[str, Server | Process]
+    kafka: KafkaHarness, topics: Mapping[str, str], servers: Mapping[str, Server | ServedProgram]
 ) -> str:
     """Return the module file of the application."""
     routes = "".join(
@@ -164,7 +136,7 @@ class Driver:
 
 
 @contextmanager
-def disturbed(servers: Mapping[str, Server | Process], seed: int) -> Iterator[list[str]]:
+def disturbed(servers: Mapping[str, Server | ServedProgram], seed: int) -> Iterator[list[str]]:
     """Kill a server now and then, and start it again; yield which were killed."""
     chosen, killed, done = random.Random(seed), list[str](), threading.Event()
 

@@ -41,7 +41,6 @@ from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.sdk.address import Address, TypeName
-from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.encoding import encoded
 from statefun.sdk.invocation_batch import (
     NO_TROUBLE,
@@ -51,6 +50,7 @@ from statefun.sdk.invocation_batch import (
     Trouble,
     Turn,
 )
+from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.value_spec import Expiration
 from statefun.testing.remote_calls import call_until_answered

@@ -8,14 +8,26 @@ import os
 import signal
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
+import attrs
 import pytest
 from harness import KafkaHarness, run, wait
 from pyspark import cloudpickle
 
-from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun import (
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    OnFailure,
+    StatefulFunctions,
+    TypedValue,
+    ValueSpec,
+)
+from statefun.engine.left_calls import MOST_LOST
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
@@ -102,6 +114,75 @@ def test_the_calls_of_a_worker_that_is_killed_are_made_again(
         "y": expected,
     }
     assert len(Path(marks).read_text().split()) > len(records)
+
+
+@attrs.frozen
+class Deaths:
+    """Functions that run in the same workers, one of which ends them in the middle of tasks of the other."""
+
+    marks: str
+    """The file with a mark for each end of a worker."""
+    out: str
+    """The topic of the records."""
+
+    def count(self) -> int:
+        """Return how often a worker has ended."""
+        path = Path(self.marks)
+        return len(path.read_text()) if path.exists() else 0
+
+    def functions(self) -> StatefulFunctions:
+        """Return the functions."""
+        functions = StatefulFunctions()
+        functions.register("t.fns/busy", self.busy)
+        soon = timedelta(milliseconds=50)
+        functions.register("t.fns/a", self.call, on_failure=OnFailure.SKIP, detach_after=soon)
+        return functions
+
+    def busy(self, ctx: Context, _message: Message) -> None:
+        """Be a task for a while, again and again until enough workers have ended."""
+        os.environ["BUSY"] = "yes"
+        time.sleep(0.2)
+        os.environ["BUSY"] = ""
+        if self.count() < MOST_LOST:
+            other = "2" if ctx.address.id == "1" else "1"  # which is called in the next micro-batch
+            ctx.send(Message("t.fns/busy", other, TypedValue("t/bytes", b"")))
+
+    async def call(self, ctx: Context, message: Message) -> None:
+        """Wait, and end the worker if the message says so."""
+        await asyncio.sleep(0.4)
+        if message.raw_value() == b"deadly":
+            for _ in range(200):
+                await asyncio.sleep(0.02)
+                if os.environ.get("BUSY"):
+                    break
+            with Path(self.marks).open("a") as file:  # noqa: ASYNC230 - it takes no time
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        ctx.send(KafkaEgressMessage("test/out", topic=self.out, key=ctx.address.id, value="well"))
+
+
+def test_a_message_that_ends_the_query_each_time_fails_after_some_runs(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Spark ends a query with a worker that ends during a task, but losses count over runs; neighbours do not fail."""
+    inputs, ticks = kafka.topic("in"), kafka.topic("ticks")
+    deaths = Deaths(str(tmp_path / "marks"), kafka.topic("out"))
+    kafka.send(ticks, [(id_, "") for id_ in "12"])
+    kafka.send(inputs, [("x", "harmless"), ("y", "deadly"), ("z", "harmless")])
+    module = kafka.module({inputs: ["t.fns/a"], ticks: ["t.fns/busy"]}, value_type="t/bytes")
+
+    failures, summary = 0, None
+    while summary is None and failures < 3 * MOST_LOST:
+        try:
+            summary = run(module, deaths.functions(), checkpoint)
+        except StatefunError:
+            failures += 1
+
+    assert failures > 0
+    assert deaths.count() == MOST_LOST
+    assert sorted(record.key or "" for record in kafka.receive(deaths.out)) == ["x", "z"]
+    assert summary is not None
+    assert summary.skipped == 1
 
 
 def test_calls_of_a_driver_that_is_killed_are_made_again(

@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 import doctest
+import json
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -33,6 +37,37 @@ def test_modules_of_a_package_are_summed() -> None:
         "| sdk | 99.9 % | 100.0 % | 99.9 % |",
         "| all | 99.7 % | 28.5 % | 99.2 % |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "partial", "code"), [(94, (), 1), (95, (), 0), (94, ("--partial",), 0)]
+)
+def test_a_package_below_its_floor_is_an_error(
+    tmp_path: Path, lines: int, partial: tuple[str, ...], code: int
+) -> None:
+    """The packages that have to be tested well; a report of some tests shows less."""
+    report = tmp_path / "report.json"
+    files = {f"statefun/{name}/x.py": _summary(99, 100, 0, 0) for name in coverage_table.KEPT}
+    files["statefun/runtime/egress/x.py"] = _summary(lines, 100, 0, 0)
+    report.write_text(json.dumps({"files": files}))
+
+    done = subprocess.run(
+        [sys.executable, coverage_table.__file__, report, *partial],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == code, done.stderr
+    assert done.stdout.count("| runtime/egress | ") == 1 + code
+    assert done.stdout.count("| sdk | ") == 1
+
+
+def test_a_package_that_is_not_in_the_report_is_below_its_floor() -> None:
+    """Otherwise a package with another name would have no floor any more."""
+    files = {f"statefun/{name}/x.py": _summary(1, 1, 0, 0) for name in coverage_table.KEPT[1:]}
+
+    assert list(coverage_table.below_floor(files)) == [f"| {coverage_table.KEPT[0]} |  |  |  |"]
 
 
 def test_the_examples_hold() -> None:

@@ -16,7 +16,7 @@ from statefun import (
     TypedValue,
     message_builder,
 )
-from statefun.sdk.context import Cancellation, DelayedMessage, Sent
+from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
 from statefun.sdk.values import Values
 
 ADDRESS = Address("com.example.fns", "greeter", "Ada")

@@ -34,6 +34,7 @@ CODES = {
     "SF306": ("RequestError", "InvocationError"),
     "SF307": ("UnexpectedValueError", "InvocationError"),
     "SF308": ("EndpointError", "InvocationError"),
+    "SF309": ("LateMessageError", "InvocationError"),
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),

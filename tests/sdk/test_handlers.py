@@ -42,12 +42,12 @@ from statefun import (
 )
 from statefun.protocol.types_pb2 import IntWrapper
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
-from statefun.sdk.context import Sent
 from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import message_to
 from statefun.sdk.primitives import KafkaLongType
+from statefun.sdk.sent import Sent
 from statefun.sdk.values import Values
 
 FUNCTION = "test.handlers/function"

@@ -6,11 +6,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-from local_servers import connected, free_port
+from local_servers import connected, free_port, served
 
 from statefun.protocol.request_reply_pb2 import ToFunction
 
@@ -33,25 +32,6 @@ if __name__ == "__main__":
 """
 
 
-@contextmanager
-def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Serve a program; yield the process, which listens."""
-    (folder / "app.py").write_text(PROGRAM)
-    (folder / "helper.py").write_text("PAUSE = 0.01")
-    command = [sys.executable, "-m", "statefun.cli", "serve", "app.py", "--port", str(port)]
-    with subprocess.Popen(
-        [*command, *options],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     """It says what it serves, no request is lost, and names that others gave it are refused."""
     port = free_port()
@@ -59,8 +39,9 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     target = asked.invocation.target
     target.namespace, target.type, target.id = "test.fns", "slow", "Ada"
     asked.invocation.invocations.add().argument.typename = "test/none"
+    (tmp_path / "helper.py").write_text("PAUSE = 0.01")
     with (
-        serving(tmp_path, port, "--access-log") as process,
+        served(tmp_path, port, PROGRAM, "--access-log") as process,
         closing(connected(port, process)) as client,
     ):
         client.request("GET", "/health")
@@ -79,8 +60,9 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
         threading.Timer(0.2, (tmp_path / "go on").touch).start()
         response = client.getresponse()
         assert (response.status, response.read()) == (200, b"")
-        output, _ = process.communicate()
+        process.wait()
 
+    output = (tmp_path / "served.log").read_text()
     assert f"serving test.fns/slow\nat http://127.0.0.1:{port}/" in output
     assert '"GET /health HTTP/1.1" 200' in output
     assert "Traceback" not in output

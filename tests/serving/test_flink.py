@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from command_trees import Expected, trees
 from flink_statefun import FlinkStateFun, missing_tools
 from harness import KafkaHarness, wait
 from languages import commanded
-from local_servers import connected, free_port
+from local_servers import ServedProgram, running
 
 pytestmark = [
     pytest.mark.broker,
@@ -29,25 +26,6 @@ COMMANDS = int(os.environ.get("STATEFUN_COMMANDS", "2000"))
 FUNCTIONS = {"plain": commanded.PLAIN, "coroutine": commanded.COROUTINE}
 IDS = [f"Grüße/{number}" for number in range(50)]
 PARTITIONS = 2
-
-
-@contextmanager
-def served(port: int, results: str, log: Path) -> Iterator[None]:
-    """Serve the functions as a user does."""
-    program = str(Path(commanded.__file__))
-    command = [sys.executable, "-m", "statefun.cli", "serve", program, "--port", str(port)]
-    environment = {**os.environ, "RESULTS_TOPIC": results}
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, text=True
-        ) as process,
-    ):
-        try:
-            connected(port, process).close()
-            yield
-        finally:
-            process.kill()
 
 
 def module_of(kafka: KafkaHarness, topics: dict[str, str], port: int) -> str:
@@ -88,10 +66,11 @@ def test_everything_comes_exactly_once(kafka: KafkaHarness, tmp_path: Path) -> N
     for function, topic in topics.items():
         kafka.send(topic, [(tree.id, tree.value) for tree in forest if tree.function == function])
 
-    port, log = free_port(), tmp_path / "server.log"
+    log = tmp_path / "server.log"
+    server = ServedProgram(Path(commanded.__file__), log, environment={"RESULTS_TOPIC": results})
     with (
-        served(port, results, log),
-        FlinkStateFun(module_of(kafka, topics, port), tmp_path / "flink") as job,
+        running(server),
+        FlinkStateFun(module_of(kafka, topics, server.port), tmp_path / "flink") as job,
     ):
 
         def have_come() -> bool:

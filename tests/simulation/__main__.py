@@ -11,7 +11,7 @@ from contextlib import nullcontext
 import simulation
 from simulation.run import simulate
 from simulation.sabotage import SABOTAGES, sabotaged
-from statefun.dev.progress import Progress
+from statefun.dev.progress import ProgressLine
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
 def _try_all(seeds: range, arguments: argparse.Namespace) -> int:
     fork = multiprocessing.get_context("fork")  # with what is sabotaged
     with (
-        Progress(f"simulating {len(seeds)} seeds") as progress,
+        ProgressLine(f"simulating {len(seeds)} seeds") as progress,
         fork.Pool(arguments.processes) as pool,
     ):
         for done, (seed, wrong) in enumerate(pool.imap_unordered(_try, seeds, chunksize=50), 1):

@@ -17,12 +17,17 @@ from statefun.engine.under_way import UnderWay
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, CallResult
 from statefun.runtime.calls import call_register
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.checkpoint.call_log import Addresses, CallLog
+from statefun.runtime.checkpoint.call_log import Addresses, CallLog, Losses
 from statefun.sdk.address import Address
 from statefun.sdk.stateful_function import StatefulFunction
 
 _settle, _settled, _has_to_wait = LeftCalls.settle, Dispatcher._settled, Dispatcher._has_to_wait
-_report, _lose, _add = CallRegister.report, LeftCalls._lose, CallLog.add
+_report, _close, _lose, _add = (
+    CallRegister.report,
+    CallRegister.close,
+    LeftCalls._lose,
+    CallLog.add,
+)
 
 
 def any_result_counts(
@@ -35,19 +40,9 @@ def any_result_counts(
     return _settle(calls, group, address, *arguments)
 
 
-def any_run_counts(
-    calls: LeftCalls, group: Group, address: Address, *arguments: Any
-) -> Sequence[int]:
-    """Wait for the results of calls that earlier runs have made."""
-    values = group.values
-    if values.under_way is not None:
-        values.under_way = attrs.evolve(values.under_way, run=calls._run)
-    return _settle(calls, group, address, *arguments)
-
-
 def takes_any_report(register: CallRegister, report: CallReport) -> None:
     """Pass on reports about unknown calls."""
-    if not (report.begun or report.attempt in register._detached):
+    if not (report.begun or report.attempt in register._under_way):
         register._detached[report.attempt] = call_register._Detached("", 0)
         register._under_way[report.attempt] = report.address
     _report(register, report)
@@ -69,7 +64,13 @@ def blames_anyway(
     calls: LeftCalls, group: Group, function: StatefulFunction, loss: CallLoss, reactions: Reactions
 ) -> None:
     """Count each loss of a call, also if the call has only waited for its place."""
-    _lose(calls, group, function, CallLoss(attempt=loss.attempt, begun=True), reactions)
+    _lose(
+        calls,
+        group,
+        function,
+        CallLoss(attempt=loss.attempt, begun=True, ended=loss.ended),
+        reactions,
+    )
 
 
 def logs_nothing(log: CallLog, batch: int, calls: Addresses, under_way: Addresses) -> None:
@@ -79,6 +80,16 @@ def logs_nothing(log: CallLog, batch: int, calls: Addresses, under_way: Addresse
 def logs_new_ones(log: CallLog, batch: int, calls: Addresses, under_way: Addresses) -> None:
     """Write a snapshot of the newest calls only."""
     _add(log, batch, calls, calls)
+
+
+def forgets_losses(log: CallLog, losses: Losses, under_way: Addresses) -> None:
+    """Let the next run begin without the losses of this one."""
+
+
+def blames_all_ends(register: CallRegister, *, has_failed: bool = False) -> None:
+    """Keep the losses of all workers that have ended."""
+    register._ends = [{name: loss for losses in register._ends for name, loss in losses.items()}]
+    _close(register, has_failed=has_failed)
 
 
 def loses_nothing(register: CallRegister, worker: str) -> None:
@@ -112,7 +123,7 @@ def result_put_off(
     """Call the function first with the messages that wait for a result."""
     values, call = group.values, group.values.under_way
     function, rows, reactions = arguments
-    if call is not None and function is not None and call.run == calls._run and values.waiting:
+    if call is not None and function is not None and values.waiting:
         for result in _results(group, rows):
             if result.attempt == call.attempt:
                 _late[id(values)] = _Late(calls, call, address, function, result, reactions)

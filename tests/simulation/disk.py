@@ -20,7 +20,7 @@ from unittest import mock
 import attrs
 
 from simulation.chaos import Chaos
-from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint import local_files as filesystem
 from statefun.runtime.checkpoint.folder import Folder
 
 
@@ -234,7 +234,7 @@ class MemoryFolder(Folder):
 
     def __init__(self, location: str, disk: Disk, chaos: Chaos) -> None:
         object.__setattr__(self, "location", location)
-        self.__dict__.update(disk=disk, chaos=chaos)
+        self.__dict__.update(disk=disk, chaos=chaos, kept=None)
 
     @property
     def _disk(self) -> Disk:
@@ -279,7 +279,7 @@ class MemoryFolder(Folder):
         if not self.has(name):
             raise FileNotFoundError(name)
         with self._system() as path:
-            cast("Any", filesystem)._move_locally(path, name, target)
+            cast("Any", filesystem)._move_locally(path / name, path / target)
 
     @contextmanager
     def _system(self) -> Iterator[LocalPath]:

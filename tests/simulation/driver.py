@@ -13,6 +13,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from simulation.chaos import CrashError
+from simulation.leaving import QueryFailedError
 from simulation.publishing import (
     EndlessError,
     Publishing,
@@ -128,10 +129,14 @@ class Driver:
             with jvm_lock(self._jvm(), checkpoint, timedelta(0)):
                 prepared.succession.check_start(log.newest())
                 immediate = self._settings.immediate_messages
-                self._engine = Engine(self._world, self._history, immediate, register, run)
+                self._engine = Engine(self._world, self._history, immediate, register)
                 self._staging = self._new_staging(prepared, publisher, register)
                 self._engine.holds_reading = partial(getattr, self._staging, "holds_reading")
-                is_done = self._follow(self._engine, self._publishing, batches)
+                try:
+                    is_done = self._follow(self._engine, self._publishing, batches)
+                except QueryFailedError as error:
+                    self._engine.close()
+                    raise CrashError from error
                 if not (is_done or self._chaos.active):
                     raise EndlessError("micro-batches do not come to an end")
                 if is_done and register.is_pending():

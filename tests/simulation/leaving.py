@@ -5,6 +5,9 @@ A call runs to its end at once, and its report waits in its process: so the call
 driver gets the report. The effects of a call are true once a committed micro-batch applies its result. A
 call that was lost before has a further report, that it runs again: until the driver gets that one, the call
 may as well wait for its place.
+
+The end of a process may end the query, as on one machine: then other processes end, too, and the driver closes its
+register before it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import attrs
 
 from simulation.arrow_batches import Row
 from simulation.functions import Actor, begin_journal
-from simulation.world import PARTITIONS, Attempts, Journal, World, journals
+from simulation.world import PARTITIONS, Attempts, History, Journal, World, journals
 from statefun import StringType
 from statefun.engine.left_calls import LOST, MOST_LOST, RESULT
 from statefun.protocol.runtime_pb2 import AddressState, CallLoss, CallReport, CallResult, Retry
@@ -93,21 +96,31 @@ class Runner(ChoosingRunner):
         self.reports.append(CallReport(address=key, attempt=attempt, result=result or b""))
 
 
+class QueryFailedError(Exception):
+    """The query has ended because a process has."""
+
+
 class Processes:
     """The worker processes of a driver, one for each state partition.
 
     Args:
         world: the world.
+        history: the checkpoint of the driver.
         register: gets the reports.
     """
 
-    def __init__(self, world: World, register: CallRegister) -> None:
+    def __init__(self, world: World, history: History, register: CallRegister) -> None:
         self._world = world
+        self._losses = history.losses
         self._random = world.calls
         self._register = register
         self._calls: dict[str, LeftCall] = {}
         self._begun: set[str] = set()
         """The calls of which the driver knew that they ran again, by their names."""
+        self._over: set[str] = set()
+        """The calls about which the driver has a report that they have ended, by their names."""
+        self._ended: list[str] = []
+        """The processes that have ended, in order."""
         self._late: list[CallReport] = []
         """Reports that were on their way when a connection broke."""
         self._runners = [self._new_runner() for _ in range(PARTITIONS)]
@@ -136,7 +149,7 @@ class Processes:
         if self._world.chaos.active and self._random.random() < self._world.losses:
             self._lose(self._random.randrange(PARTITIONS))
         if self._late and self._random.random() < self._world.speed:
-            self._register.report(self._late.pop())
+            self._report(self._late.pop())
 
     def deliver_all(self) -> bool:
         """Deliver all reports; return whether there were any."""
@@ -148,29 +161,47 @@ class Processes:
         return were_there
 
     def _deliver(self, report: CallReport) -> None:
-        self._register.report(report)
-        if report.begun:
-            self._begun.add(report.attempt)
+        self._report(report)
         if self._random.random() < 0.1:
             self._late.append(report)  # the same once more
 
+    def _report(self, report: CallReport) -> None:
+        self._register.report(report)
+        (self._begun if report.begun else self._over).add(report.attempt)
+
     def _lose(self, partition: int) -> None:
-        """Lose a process, or its connection alone."""
+        """Lose a process, or its connection alone; perhaps, the query ends with it."""
         runner = self._runners[partition]
         late = [each for each in runner.reports if self._random.random() < 0.3]
         self._late += [each for each in late if not each.begun]
         self._register.disconnected(runner.worker)
+        self._ended.append(runner.worker)
+        if self._random.random() < 0.3:
+            for other in self._runners:
+                if other is not runner and self._random.random() < 0.5:
+                    self._register.disconnected(other.worker)
+            raise QueryFailedError
         if self._random.random() < 0.5:
             runner.reports.clear()
             runner.worker = self._new_name()
         else:
             self._runners[partition] = self._new_runner()
 
+    def close(self) -> None:
+        """Close the register, as the query has failed: the next run has to know which calls were lost."""
+        self._losses.possible.update(self._ended)
+        self._register.close(has_failed=True)
+        if len(self._ended) == 1:  # else it is the losses of an earlier process that are kept
+            [worker] = self._ended
+            names = [each for each in self._calls if each.startswith(f"{worker}-")]
+            self._losses.certain |= {
+                name: name in self._begun for name in names if name not in self._over
+            }
+
     def settled(
         self,
         rows: Iterable[Row],
         state: Mapping[bytes, bytes],
-        run: str,
         actor: Actor,
         attempts: Attempts,
     ) -> Journal:
@@ -179,7 +210,6 @@ class Processes:
         Args:
             rows: the rows of the task.
             state: the stored state of each address.
-            run: the run of the application.
             actor: who acts in the task.
             attempts: the micro-batches that were committed before.
         """
@@ -189,7 +219,7 @@ class Processes:
                 continue
             stored = AddressState.FromString(state.get(row.target, b""))
             call = stored.under_way
-            if call.run != run or call.attempt != _attempt_of(row):
+            if call.attempt != _attempt_of(row):
                 continue
             over.add(row.target)
             if row.typename == RESULT:
@@ -198,12 +228,26 @@ class Processes:
                 continue
             uid = _uid_of(call.messages[0])
             before = sum(each.lost.count(uid) for _, each in journals(attempts))
-            if before and call.attempt not in self._begun:
-                continue  # the call may have waited for its place
+            if call.attempt in self._calls:
+                counts = not before or call.attempt in self._begun
+            else:
+                counts = self._counts(CallLoss.FromString(row.value), before)
+            if not counts:
+                continue  # the call may have waited for its place, or its run has ended
             journal.lost.append(uid)
             if before + 1 == MOST_LOST and not row.target.endswith(b"/far"):
                 journal.failed.append(uid)
         return journal
+
+    def _counts(self, loss: CallLoss, before: int) -> bool:
+        """Return whether a loss in an earlier run counts, and check what is said about it."""
+        name = loss.attempt
+        if loss.ended and name.rpartition("-")[0] not in self._losses.possible:
+            self._world.wrong = f"call {name} is blamed, whose process has not ended the query"
+        has_begun = self._losses.certain.get(name)
+        if has_begun is not None and (loss.ended, loss.begun) != (True, has_begun):
+            self._world.wrong = f"the loss of call {name} in an earlier run is forgotten"
+        return loss.ended and (loss.begun or not before)
 
 
 def _attempt_of(row: Row) -> str:

@@ -21,7 +21,7 @@ from simulation.world import World
 from statefun.engine import buckets, chunks, left_calls, running_calls
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
 from statefun.runtime.calls import call_register
-from statefun.runtime.checkpoint import call_log, file_systems, timer_log
+from statefun.runtime.checkpoint import call_log, checkpoint_files, timer_log
 from statefun.runtime.dispatch import announcement, segments
 from statefun.runtime.egress import tasks, thread
 from statefun.runtime.ingress import holding
@@ -117,7 +117,7 @@ def _simulated(world: World) -> Iterator[None]:
     chaos = world.chaos
     choose = chaos.random.choice
     changes: list[tuple[Any, str, Any]] = [
-        (file_systems, "uuid", chaos),
+        (checkpoint_files, "uuid", chaos),
         (segments, "uuid", chaos),
         (publisher, "threading", THREADING),
         (thread, "threading", THREADING),

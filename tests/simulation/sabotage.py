@@ -20,7 +20,7 @@ from statefun.engine.transports import TransportCalls
 from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint import local_files as filesystem
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -294,22 +294,27 @@ SABOTAGES = {
             Change(LeftCalls, "settle", broken_calls.any_result_counts),
             Change(CallRegister, "report", broken_calls.takes_any_report),
         ],
-        6,
+        25,
     ),
     "called-meanwhile": Sabotage(
         "messages wait while a call of their address is under way",
         [Change(Dispatcher, "_has_to_wait", broken_calls.calls_meanwhile)],
         0,
     ),
-    "any-run": Sabotage(
-        "a call of an earlier run is made again",
-        [Change(LeftCalls, "settle", broken_calls.any_run_counts)],
-        915,
+    "losses-forgotten": Sabotage(
+        "the losses of a call count over runs",
+        [Change(CallLog, "lose", broken_calls.forgets_losses)],
+        1037,
+    ),
+    "bystanders-blamed": Sabotage(
+        "a process that ends because the query has ended is no loss of its calls",
+        [Change(CallRegister, "close", broken_calls.blames_all_ends)],
+        495,
     ),
     "lost-unnoticed": Sabotage(
         "a call is made again if its process is lost",
         [Change(CallRegister, "disconnected", broken_calls.loses_nothing)],
-        162,
+        174,
     ),
     "calls-not-logged": Sabotage(
         "a call is in the log before the micro-batch that it has left is committed",

@@ -31,7 +31,8 @@ from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.operator import Evaluation, Operator
+from statefun.runtime.dispatch.evaluation import Evaluation
+from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import FeedbackReader
@@ -78,7 +79,7 @@ class Engine:
     """The JVM of a driver, and the workers that it starts."""
 
     def __init__(
-        self, world: World, history: History, immediate: int, register: CallRegister, run: str
+        self, world: World, history: History, immediate: int, register: CallRegister
     ) -> None:
         self._world = world
         self._chaos = world.chaos
@@ -88,8 +89,8 @@ class Engine:
         self._immediate = immediate
         self.holds_reading: Callable[[], bool] = lambda: False
         """Whether the program lets the next micro-batch read no records."""
-        self._server = CallServerAddress("nowhere", 0, run, b"")
-        self._processes = Processes(world, register) if world.has_calls else None
+        self._server = CallServerAddress("nowhere", 0, b"")
+        self._processes = Processes(world, history, register) if world.has_calls else None
         inboxes = {CALLS_INBOX: register}
         self._reader = FeedbackReader(self._checkpoint, world.chaos.clock, inboxes)
         if not self._log.query_id():
@@ -117,6 +118,11 @@ class Engine:
     def deliver_reports(self) -> bool:
         """Deliver all reports about calls; return whether there were any."""
         return self._processes is not None and self._processes.deliver_all()
+
+    def close(self) -> None:
+        """Close the driver's register of calls, after a process has ended the query."""
+        if self._processes is not None:
+            self._processes.close()
 
     def _go_on(self) -> None:
         if self._processes is not None:
@@ -275,8 +281,7 @@ class Engine:
         )
         runner = None
         if self._processes is not None:
-            attempts, run = self._history.attempts, self._server.run
-            settled = self._processes.settled(rows, state, run, actor, attempts)
+            settled = self._processes.settled(rows, state, actor, self._history.attempts)
             actor.journal.add(settled)
             runner = self._processes.runner(partition, actor)
         properties = {**told, "streaming.sql.batchId": str(batch)}

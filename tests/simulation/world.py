@@ -129,6 +129,16 @@ def journals(attempts: Attempts) -> Iterator[tuple[int, Journal]]:
 
 
 @attrs.define
+class Losses:
+    """The calls that were lost because the query has ended with their processes."""
+
+    possible: set[str] = attrs.field(factory=set)
+    """The processes that may have been the reason."""
+    certain: dict[str, bool] = attrs.field(factory=dict)
+    """The calls of which the driver has known that, before it ended; and whether they were known to run again."""
+
+
+@attrs.define
 class History:
     """A checkpoint, and its committed history."""
 
@@ -138,10 +148,12 @@ class History:
     """The remains of a driver that has ended."""
     server: Server | None = None
     """With the function that is elsewhere."""
+    losses: Losses = attrs.field(factory=Losses)
 
     def copy(self) -> History:
         """Return another one, which goes its own way from now on."""
-        return History(self.disk.copy(), dict(self.attempts))
+        losses = Losses(set(self.losses.possible), dict(self.losses.certain))
+        return History(self.disk.copy(), dict(self.attempts), losses=losses)
 
     def folder(self, chaos: Chaos) -> MemoryFolder:
         """Return the checkpoint."""

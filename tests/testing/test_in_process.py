@@ -21,6 +21,7 @@ from statefun import (
     Context,
     DefinitionError,
     FunctionError,
+    IntType,
     KafkaEgress,
     KafkaEgressMessage,
     KafkaIngress,
@@ -31,6 +32,7 @@ from statefun import (
     StringType,
     TypedValue,
     UnknownFunctionError,
+    ValueSpec,
     egress_message_builder,
     function,
     make_json_type,
@@ -266,6 +268,53 @@ def test_a_topic_in_json_has_values_of_the_programs_own_type() -> None:
     app.drain()
 
     assert got == [("x", {"Ada": 36})]
+
+
+def test_two_ingresses_read_one_topic_with_different_transforms() -> None:
+    """Each record comes by both routes, and each route changes its key, value and topic in its own way."""
+    functions = StatefulFunctions()
+    people = make_json_type("test.in-process/people", dict[str, Any])
+    received: list[object] = []
+
+    @functions.bind("t/by-name", specs=[ValueSpec("count", IntType)])
+    @functions.bind("t/by-city", specs=[ValueSpec("count", IntType)])
+    def handle(ctx: Context, message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        topic = "" if ctx.record is None else ctx.record.topic
+        received.append((str(ctx.address), message.as_type(people), topic, ctx.storage.count))
+
+    def reader(field: str) -> KafkaIngress:
+        builder = KafkaIngress.for_id(f"test/by-{field}").with_kafka_address("localhost:1")
+        transforms = [
+            {"type": "ValueToKey", "fields": field},
+            {"type": "ExtractField$Key", "field": field},
+            {"type": "ReplaceField$Value", "exclude": field},
+            {"type": "RegexRouter", "regex": "(.*)", "replacement": f"$1-by-{field}"},
+        ]
+        return (
+            builder.with_consumer_group_id(field)
+            .with_topic(
+                "people",
+                value_type=people,
+                targets=[f"t/by-{field}"],
+                valueFormat={"type": "json"},
+                transforms=transforms,
+            )
+            .build()
+        )
+
+    app = InProcessApplication(functions=functions, components=[reader("name"), reader("city")])
+    for name in ("Ada", "Mary"):
+        app.produce("people", "x", json.dumps({"name": name, "city": "London", "age": 36}))
+    app.drain()
+
+    by_city, by_name = "people-by-city", "people-by-name"
+    assert sorted(received, key=repr) == [
+        ("t/by-city/London", {"name": "Ada", "age": 36}, by_city, 1),
+        ("t/by-city/London", {"name": "Mary", "age": 36}, by_city, 2),
+        ("t/by-name/Ada", {"city": "London", "age": 36}, by_name, 1),
+        ("t/by-name/Mary", {"city": "London", "age": 36}, by_name, 1),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -12,7 +12,7 @@ from statefun.sdk.errors import RecordError
 from statefun.sdk.record import EncodedRecord
 from statefun.transforms.casting import cast
 from statefun.transforms.chain import Chain, Transformed
-from statefun.transforms.data import Data, Kind, Schema, TransformError
+from statefun.transforms.data import Data, Schema, SchemaKind, TransformError
 from statefun.transforms.transform import Part
 
 INGRESS = """\
@@ -201,9 +201,11 @@ def test_a_cast_to_a_float_that_json_does_not_have_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [Kind.INT8, Kind.FLOAT32, Kind.FLOAT64, Kind.BOOLEAN])
-def test_bytes_are_not_cast_to_numbers(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [SchemaKind.INT8, SchemaKind.FLOAT32, SchemaKind.FLOAT64, SchemaKind.BOOLEAN]
+)
+def test_bytes_are_not_cast_to_numbers(kind: SchemaKind) -> None:
     """Bytes that happen to be digits are not parsed as a text."""
     with pytest.raises(TransformError) as raised:
-        cast(Data(Schema(Kind.BYTES), b"1"), kind)
+        cast(Data(Schema(SchemaKind.BYTES), b"1"), kind)
     assert str(raised.value) == f"a value of type bytes cannot be cast to {kind.value}"

@@ -17,7 +17,15 @@ from statefun.formats.avro import decode, encode
 from statefun.transforms.avro_data import avro_of_schema, schema_of_avro
 from statefun.transforms.codecs import AvroCodec, JsonWithSchemaCodec, json_of, read_part
 from statefun.transforms.connect_json import json_of_schema, schema_of_json
-from statefun.transforms.data import DECIMAL, TIMESTAMP, Data, Kind, Moment, Schema, TransformError
+from statefun.transforms.data import (
+    CONNECT_DECIMAL,
+    CONNECT_TIMESTAMP,
+    Data,
+    Moment,
+    Schema,
+    SchemaKind,
+    TransformError,
+)
 
 EVERYTHING: dict[str, Any] = {
     "type": "record",
@@ -154,7 +162,7 @@ def test_any_json_is_data_or_an_error(content: Any) -> None:
 
 def test_a_map_with_other_keys_is_a_list_of_pairs() -> None:
     """A map whose keys are not texts is a list of pairs, as Connect's converter writes it."""
-    schema = Schema(Kind.MAP, items=Schema(Kind.BOOLEAN), keys=Schema(Kind.INT32))
+    schema = Schema(SchemaKind.MAP, items=Schema(SchemaKind.BOOLEAN), keys=Schema(SchemaKind.INT32))
     content = JsonWithSchemaCodec().write(Data(schema, {1: True}))
     assert content is not None
     assert json.loads(content)["payload"] == [[1, True]]
@@ -163,11 +171,11 @@ def test_a_map_with_other_keys_is_a_list_of_pairs() -> None:
 
 def test_a_date_with_a_time_is_refused() -> None:
     """A timestamp in the place of a date is an error: its time is not cut off."""
-    schema = Schema(Kind.INT64, name=TIMESTAMP, version=1)
+    schema = Schema(SchemaKind.INT64, name=CONNECT_TIMESTAMP, version=1)
     content = JsonWithSchemaCodec().write(Data(schema, Moment(5)))
     assert content is not None
     assert json.loads(content)["payload"] == 5
-    day = attrs.evolve(schema, name="org.apache.kafka.connect.data.Date", kind=Kind.INT32)
+    day = attrs.evolve(schema, name="org.apache.kafka.connect.data.Date", kind=SchemaKind.INT32)
     with pytest.raises(TransformError, match="a date must not contain a time of day, but 1970-"):
         JsonWithSchemaCodec().write(Data(day, Moment(5)))
 
@@ -187,7 +195,7 @@ def test_decimal_numbers_lose_no_digit() -> None:
     content = encode({"a": Decimal("1234567890123456789012345678.1234567891")}, text)
     codec = AvroCodec(text)
     assert codec.write(codec.read(content)) == content
-    schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
+    schema = {"type": "bytes", "name": CONNECT_DECIMAL, "parameters": {"scale": "2"}}
     envelope = b'{"schema":%s,"payload":1.239}' % json.dumps(schema).encode()
     read = JsonWithSchemaCodec().read(envelope)
     assert read.value == Decimal("1.239")
@@ -198,7 +206,7 @@ def test_decimal_numbers_lose_no_digit() -> None:
 @pytest.mark.parametrize("scale", ["990000", "-990000", "x"])
 def test_an_invalid_scale_is_refused(scale: str) -> None:
     """A record may have any scale, and numbers of a million digits take half a minute."""
-    schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": scale}}
+    schema = {"type": "bytes", "name": CONNECT_DECIMAL, "parameters": {"scale": scale}}
     envelope = b'{"schema":%s,"payload":1}' % json.dumps(schema).encode()
     read = JsonWithSchemaCodec().read(envelope)
     with pytest.raises(TransformError, match="scale"):
@@ -212,7 +220,7 @@ def test_an_invalid_scale_is_refused(scale: str) -> None:
 )
 def test_a_decimal_number_with_too_many_digits_is_refused(payload: bytes) -> None:
     """A record of a few bytes could otherwise occupy a worker for minutes."""
-    schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
+    schema = {"type": "bytes", "name": CONNECT_DECIMAL, "parameters": {"scale": "2"}}
     envelope = b'{"schema":%s,"payload":%b}' % (json.dumps(schema).encode(), payload)
     with pytest.raises(TransformError, match="a decimal number must have at most 10,000 digits"):
         JsonWithSchemaCodec().read(envelope)
@@ -264,7 +272,7 @@ def test_defaults_and_docs_of_fields_stay() -> None:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_floats_that_json_does_not_have_are_refused(number: float) -> None:
     """A float such as NaN would become null, which may be another id."""
-    for data_ in (Data(None, {"a": [None, number]}), Data(Schema(Kind.FLOAT64), number)):
+    for data_ in (Data(None, {"a": [None, number]}), Data(Schema(SchemaKind.FLOAT64), number)):
         with pytest.raises(TransformError, match="JSON cannot represent the number"):
             json_of(data_)
 
@@ -278,6 +286,6 @@ def test_a_null_with_a_schema_is_no_tombstone() -> None:
     """Null with a schema is an object with schema and payload, as in Connect."""
     codec = JsonWithSchemaCodec()
     assert codec.write(Data(None, None)) is None
-    content = codec.write(Data(Schema(Kind.STRING, is_optional=True), None))
+    content = codec.write(Data(Schema(SchemaKind.STRING, is_optional=True), None))
     assert content is not None
     assert json.loads(content)["payload"] is None

@@ -30,6 +30,7 @@ from statefun import (
     state_value,
 )
 from statefun.testing import InProcessApplication, TestContext, explore
+from statefun.windows import Session, Tumbling, Window, WindowContext, windowed
 
 functions = StatefulFunctions()
 
@@ -139,3 +140,34 @@ explore(scenario, crashes=10)
 )
 def retried(ctx: Context, message: Message) -> None:
     ctx.send(message)
+
+
+class Logins(Window):
+    count: int = 0
+    users: list[str] = state_value(default_factory=list)
+
+    def merge(self, later: Logins) -> None:
+        self.count += later.count
+        self.users += later.users
+
+
+@windowed("example.typing/logins", Tumbling(timedelta(minutes=5), grace=timedelta(minutes=1)))
+def add(ctx: WindowContext, login: Login, logins: Logins) -> None:
+    logins.count += 1
+    logins.users.append(login.user)
+
+
+@add.on_close
+def close(ctx: WindowContext, logins: Logins) -> None:
+    ctx.send(Address("example.typing/report", f"{ctx.window.start:%H:%M}"), logins.count)
+
+
+@add.on_late
+def late(ctx: WindowContext, login: Login) -> None:
+    print(login.user, ctx.lateness.total_seconds())
+
+
+@windowed("example.typing/visits", Session(timedelta(minutes=30)), late="dead-letter")
+def visit(ctx: WindowContext, value: Login | Logout, logins: Logins) -> None:
+    if ctx.event_time is not None:
+        ctx.send_at(ctx.event_time + timedelta(days=1), ctx.address, value, "token")

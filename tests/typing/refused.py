@@ -7,6 +7,7 @@ from datetime import timedelta
 import attrs
 
 from statefun import Address, Context, Message, State, function, make_json_type
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 
 @attrs.frozen
@@ -39,6 +40,7 @@ def greet(ctx: Context, login: Login, profile: Profile) -> None:
     ctx.send("text")  # mypy: call-overload; pyright: reportArgumentType
     ctx.send_after(5, ctx.address, "x")  # mypy: call-overload; pyright: reportCallIssue
     ctx.send_after(timedelta(1), "x")  # mypy: call-overload; pyright: reportCallIssue
+    ctx.send_at(timedelta(1), ctx.address, "x")  # mypy: call-overload; pyright: reportCallIssue
     ctx.sned(5)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
@@ -53,3 +55,23 @@ LOGIN = make_json_type("a/b", Login)
 
 def handle(message: Message) -> int:
     return message.as_type(LOGIN)  # mypy: return-value; pyright: reportReturnType
+
+
+class Logins(Window):
+    count: int = 0
+
+
+@windowed("example.typing/logins", Tumbling(5))  # mypy: arg-type; pyright: reportArgumentType
+def add(ctx: WindowContext, login: Login, logins: Logins) -> None:
+    logins.cuont += 1  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+
+
+@add.on_close  # mypy: arg-type; pyright: reportArgumentType
+def close(ctx: WindowContext, login: Login) -> None: ...
+
+
+HOURS = Tumbling(timedelta(hours=1))
+
+
+@windowed("example.typing/plain", HOURS)  # mypy: type-var; pyright: reportArgumentType
+def plain(ctx: WindowContext, login: Login, profile: Profile) -> None: ...

@@ -13,8 +13,8 @@ from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import duration, integer, member, text
 from statefun.module.yaml.shapes import Key, Shape, Variants, described, schema_of
-from statefun.sdk.egress import topic_problem
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.kafka_parts import topic_problem
 
 _DEFAULT_TIMEOUT = timedelta(minutes=15)
 _MAX_TIMEOUT = timedelta(milliseconds=2**31 - 1)

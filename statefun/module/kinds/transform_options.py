@@ -22,7 +22,7 @@ from statefun.module.yaml.readers import (
 )
 from statefun.module.yaml.shapes import Key, Reader, described
 from statefun.transforms.casting import CAST_KINDS
-from statefun.transforms.data import Kind
+from statefun.transforms.data import SchemaKind
 from statefun.transforms.field_transforms import Insertion
 from statefun.transforms.java_dates import DateFormat
 from statefun.transforms.paths import PathSyntax
@@ -85,7 +85,7 @@ def _renames(node: Node, problems: Problems) -> tuple[tuple[str, str], ...]:
 
 
 @described(_words("field:type").schema)  # type: ignore[attr-defined]
-def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
+def _casts(node: Node, problems: Problems) -> Mapping[str, SchemaKind]:
     """Read the types to which fields are cast, by field name; the name of a whole key or value is ``""``."""
     words = _words("field:type")(node, problems)
     if len(words) == 1 and ":" not in words[0]:
@@ -98,7 +98,7 @@ def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
     return {name: _kind(kind, node, problems) for name, kind in pairs}
 
 
-def _kind(name: str, node: Node, problems: Problems) -> Kind:
+def _kind(name: str, node: Node, problems: Problems) -> SchemaKind:
     kinds = {kind.value: kind for kind in CAST_KINDS}
     if name.lower() not in kinds:
         sentence = f"Invalid type: {_shown(name, node)}; valid values are [{', '.join(kinds)}]"

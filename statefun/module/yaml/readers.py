@@ -15,7 +15,7 @@ from statefun.module.yaml.dates import parse_date
 from statefun.module.yaml.durations import parse_duration
 from statefun.module.yaml.nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Problems, read_all
-from statefun.module.yaml.shapes import Described, Reader, Schema, described, expect, schema_of
+from statefun.module.yaml.shapes import Described, JsonSchema, Reader, described, expect, schema_of
 from statefun.sdk.address import RESERVED, TypeName, is_reserved
 from statefun.sdk.errors import DefinitionError
 
@@ -31,7 +31,7 @@ _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 """The schema of a reference, ``${NAME}`` or ``${file:path}``, which any value may contain."""
 
 
-def scalar_schema(title: str, **restrictions: Any) -> Schema:
+def scalar_schema(title: str, **restrictions: Any) -> JsonSchema:
     """Return the schema of a single value; a reference such as ``${NAME}`` is allowed instead."""
     return {"title": title, "anyOf": [restrictions, _VARIABLE]}
 
@@ -114,7 +114,7 @@ def flag(what: str) -> Reader[bool]:
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 
-def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Described[T]:
+def parsed(parse: Callable[[str], T], what: str, schema: JsonSchema) -> Described[T]:
     """Return a reader of a single value, which parses the value's text.
 
     Args:
@@ -262,7 +262,7 @@ def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
     return read
 
 
-def pairs_schema(title: str, value: Schema) -> Schema:
+def pairs_schema(title: str, value: JsonSchema) -> JsonSchema:
     """Return the schema of ``name: value`` pairs whose values have the schema ``value``."""
     one = {"type": "object", "additionalProperties": value}
     many = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}

@@ -26,7 +26,7 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 Reader = Callable[[Node, Problems], T]
 """A function that returns the value of a node, or reports the node's problems and raises `Invalid`."""
-Schema = Mapping[str, Any]
+JsonSchema = Mapping[str, Any]
 """A JSON Schema of values; the schema's title is the name of the values' type in the documentation."""
 
 
@@ -35,19 +35,19 @@ class Described(Generic[T_co]):
     """A reader together with the schema of its values."""
 
     read: Reader[T_co]
-    schema: Schema
+    schema: JsonSchema
 
     def __call__(self, node: Node, problems: Problems) -> T_co:
         """Read the value of a node with the reader."""
         return self.read(node, problems)
 
 
-def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
+def described(schema: JsonSchema) -> Callable[[Reader[T]], Described[T]]:
     """Return a decorator that attaches ``schema``, the JSON Schema of the values, to a reader of values."""
     return lambda read: Described(read, schema)
 
 
-def schema_of(read: Reader[Any]) -> Schema:
+def schema_of(read: Reader[Any]) -> JsonSchema:
     """Return the schema of a reader's values; if the reader has no schema, return an empty one."""
     return read.schema if isinstance(read, Described) else {}
 
@@ -67,7 +67,7 @@ class Key(Generic[T_co]):
     """An example value for the documentation."""
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> JsonSchema:
         """The JSON Schema of the value."""
         notes: dict[str, Any] = {"description": self.doc}
         if isinstance(self.default, str) and self.default.startswith("("):
@@ -125,7 +125,7 @@ class Shape:
     keys: tuple[Key[Any], ...]
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> JsonSchema:
         """The JSON Schema of mappings that have only the declared keys."""
         return {
             "title": "mapping",
@@ -187,7 +187,7 @@ class Variants:
     """A text with which a type may begin, such as the name of a Java package."""
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> JsonSchema:
         """The JSON Schema of mappings that have a ``type`` and the keys of this type."""
         shapes = {name: Shape(keys).schema for name, keys in self.shapes.items()}
         return {
@@ -234,7 +234,7 @@ class Variants:
         own = tuple(entry for entry in mapping.entries if entry.key.text not in foreign)
         return variant, shape.read(attrs.evolve(mapping, entries=own), problems)
 
-    def _names(self, name: str) -> Schema:
+    def _names(self, name: str) -> JsonSchema:
         return {"enum": [name, self.prefix + name]} if self.prefix else {"const": name}
 
     def _takers(self, name: str) -> str:

@@ -2,7 +2,8 @@
 """The driver's register of calls that go on after their micro-batch has ended, and the inbox of results.
 
 The results are only in memory. If the driver ends before a micro-batch has read them, their calls are lost. The
-next run finds all such calls in the checkpoint's log of calls, and reports them to their addresses as lost.
+next run finds all such calls in the checkpoint's log of calls, and reports them to their addresses as lost. If the run
+has failed because a worker has ended, the log says which calls were lost with that worker: one of them may be the reason.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import attrs
 
-from statefun.engine.left_calls import LOST, RESULT, encoded_loss
-from statefun.protocol.runtime_pb2 import CallReport, Outcome
+from statefun.engine.left_calls import LOST, RESULT
+from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
@@ -64,6 +65,12 @@ class CallRegister:
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
+        self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
+        """For each call that waits until the micro-batch that it has left is staged: its worker, and the answer."""
+        self._ends: list[dict[str, CallLoss]] = []
+        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls."""
+        self._survived: dict[str, CallLoss] = {}
+        """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
         self._messages: dict[int, AcceptedMessage] = {}
@@ -73,7 +80,7 @@ class CallRegister:
         """The total size of the messages with results, in bytes."""
         self._is_closed = False
         for name in self._under_way:
-            self._lose(name)
+            self._lose(log.losses.get(name, CallLoss(attempt=name)))
         if self._messages:
             logger.info(
                 "%d calls of earlier runs may be unfinished; those that are not over are made again",
@@ -95,11 +102,13 @@ class CallRegister:
         """
         with self._changed:
             self._workers.discard(worker)
+            self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
-            if not has_ended:
-                self._begun.difference_update(lost)
-            for name in lost:
-                self._lose(name)
+            losses = {name: self._loss(name, has_ended=has_ended) for name in lost}
+            for loss in losses.values():
+                self._lose(loss)
+            if has_ended and not self._is_closed:
+                self._ends.append(losses)
 
     def report(self, report: CallReport) -> None:
         """Accept a worker's report about a call; wait first while too many results wait for a micro-batch."""
@@ -115,6 +124,20 @@ class CallRegister:
                 self._answer(report)
             else:
                 self._early[report.attempt] = report
+
+    def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
+        """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
+
+        Args:
+            worker: the name of the worker that asks.
+            attempt: the name of the call.
+            answer: is called once, maybe in another thread, unless the worker is disconnected or the run ends before.
+        """
+        with self._changed:
+            if attempt in self._detached:
+                answer(True)
+            else:
+                self._asked[attempt] = worker, answer
 
     def staged(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Register the calls that go on after a micro-batch, once the micro-batch is staged and before its commit."""
@@ -132,16 +155,37 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    self._lose(call.attempt)
+                    self._lose(self._loss(call.attempt, has_ended=True))
             self._begun &= self._detached.keys()
+            survived = [self._survived, *self._ends]
+            self._survived = {
+                name: loss
+                for losses in survived
+                for name, loss in losses.items()
+                if name in self._under_way
+            }
+            self._ends = []
+            asked, self._asked = self._asked, {}
+            for name, (_, answer) in asked.items():
+                answer(name in self._detached)
 
-    def close(self) -> None:
-        """End the register with the run: reports that wait for room are accepted at once, and nobody reads them."""
+    def close(self, *, has_failed: bool = False) -> None:
+        """End the register with the run: reports that wait for room are accepted at once, and nobody reads them.
+
+        Args:
+            has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
+                task. Then losses count in the next run, but not those of workers that have ended after another one
+                in the last micro-batch: they may have ended because the query did.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             if not self._under_way:
                 self._log.clear()
+            elif has_failed:
+                losses = self._survived | (self._ends[0] if self._ends else {})
+                if losses:
+                    self._log.lose(losses, self._under_way)
 
     def names(self) -> set[str]:
         """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
@@ -198,17 +242,20 @@ class CallRegister:
         with self._changed:
             for number in [number for number in self._messages if number <= last]:
                 self._bytes -= len(self._messages.pop(number).value)
-                del self._under_way[self._names.pop(number)]
+                self._under_way.pop(self._names.pop(number), None)
             self._changed.notify_all()
 
     def _answer(self, report: CallReport) -> None:
         if report.result:
             self._add(report.attempt, RESULT, report.result)
         else:
-            self._lose(report.attempt)
+            self._lose(self._loss(report.attempt, has_ended=True))
 
-    def _lose(self, name: str) -> None:
-        self._add(name, LOST, encoded_loss(name, has_begun=name in self._begun))
+    def _loss(self, name: str, *, has_ended: bool) -> CallLoss:
+        return CallLoss(attempt=name, begun=has_ended and name in self._begun, ended=has_ended)
+
+    def _lose(self, loss: CallLoss) -> None:
+        self._add(loss.attempt, LOST, loss.SerializeToString())
 
     def _add(self, name: str, typename: str, value: bytes) -> None:
         self._detached.pop(name, None)  # a call of an earlier run is not there

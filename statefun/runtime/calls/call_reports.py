@@ -11,16 +11,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from queue import SimpleQueue
 from typing import NamedTuple
 
 import attrs
+from google.protobuf.message import DecodeError
 
+from statefun.engine.call_limits import Company
 from statefun.engine.call_loop import LeavingCalls
-from statefun.protocol.runtime_pb2 import CallReport
+from statefun.protocol.runtime_pb2 import CallAnswer, CallReport
 from statefun.runtime.calls.call_server import HANDSHAKE, WORKER_READY, CallServerAddress
 from statefun.runtime.calls.call_sockets import connect, limited, shut
 
@@ -31,6 +33,7 @@ MOST_CALLS = 10_000
 _PAUSE = timedelta(seconds=30)
 """How long a worker waits after a failed attempt to connect before it tries again."""
 _NAME_BYTES = 100
+_ANSWER_BYTES = 1000
 
 
 class _Report(NamedTuple):
@@ -65,6 +68,8 @@ class CallReports:
         self._is_connecting = False
         self._next_attempt = 0.0
         """The time from which on the process may try to connect again, in seconds of the monotonic clock."""
+        self._asked: dict[str, Future[bool]] = {}
+        """What calls that wait for the driver's answer wait for, by their names."""
         self._unsent = 0
         self._changed = threading.Condition()
 
@@ -90,6 +95,18 @@ class CallReports:
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Pass a call's result (None if it has none) to the thread that sends reports to the driver."""
         self._put(CallReport(address=key, attempt=attempt, result=result or b""))
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Ask the driver whether a micro-batch that a call has left is staged; see :class:`CallReporter`."""
+        answer = Future[bool]()
+        answer.set_running_or_notify_cancel()  # nobody can cancel it
+        with self._changed:
+            if self._line is None:  # the driver has given the call up
+                answer.set_result(False)
+            else:
+                self._asked[attempt] = answer
+                self._put(CallReport(attempt=attempt, waits=True))
+        return answer
 
     def begun(self, attempt: str) -> Future[None]:
         """Pass the report that a call runs now to the thread that sends reports; see :class:`CallReporter`."""
@@ -134,13 +151,21 @@ class CallReports:
         if line is None:
             return
         _begin(lambda: self._send(line))
-        with suppress(OSError, EOFError):
-            # The driver sends nothing more: this waits for the end of the connection.
-            line.connection.recv_bytes(_NAME_BYTES)
+        with suppress(OSError, EOFError, DecodeError):
+            while True:
+                self._take(CallAnswer.FromString(line.connection.recv_bytes(_ANSWER_BYTES)))
         with self._changed:
             self._line, self._next_attempt = None, 0.0
+            for name in [*self._asked]:
+                self._take(CallAnswer(attempt=name))
         shut(line.connection)
         line.reports.put(None)
+
+    def _take(self, answer: CallAnswer) -> None:
+        with self._changed:
+            asked = self._asked.pop(answer.attempt, None)
+        if asked is not None:
+            asked.set_result(answer.left)
 
     def _new_line(self) -> _Line:
         worker, key = uuid.uuid4().hex, self._server.key
@@ -179,18 +204,28 @@ def _begin(run: Callable[[], None]) -> None:
     threading.Thread(target=run, name="statefun reports", daemon=True).start()
 
 
-@lru_cache(1)
 def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
     """Return the object that runs calls of this process and reports about them to the driver of a run."""
-    calls = LeavingCalls(CallReports(server), MOST_CALLS)
-    _runners[:] = [calls]  # nobody waits for reports of an earlier run
+    calls = _runners.get(server)
+    if calls is None:
+        for other in [each for each, its in _runners.items() if not its.is_connected]:
+            del _runners[other]  # that run has ended, and nobody waits for its reports
+        calls = LeavingCalls(CallReports(server), MOST_CALLS, _company())
+        _runners[server] = calls
     return calls
 
 
-_runners: list[LeavingCalls] = []
+_runners: dict[CallServerAddress, LeavingCalls] = {}
+"""Runs of one Spark session share its workers."""
+
+
+@cache
+def _company() -> Company:
+    """Return what decides which calls run side by side in this process, of whichever run."""
+    return Company()
 
 
 def wait_for_calls() -> None:
     """Wait until all calls of this process have ended and are reported, before the process ends."""
-    for calls in _runners:
+    for calls in _runners.values():
         calls.wait()

@@ -3,7 +3,7 @@
 
 A connection begins with the challenges of Python's ``multiprocessing.connection``: both sides prove that
 they know the key of the run, which workers get with the code of the application. Then the worker sends
-messages of bytes: first its name, then its reports.
+messages of bytes: first its name, then its reports. The driver answers the reports of calls that wait.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -22,9 +23,16 @@ import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.engine.left_calls import MOST_RESULT_BYTES
-from statefun.protocol.runtime_pb2 import CallReport
+from statefun.protocol.runtime_pb2 import CallAnswer, CallReport
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.calls.call_sockets import connection_of, limited, listen, shut
+from statefun.runtime.calls.call_sockets import (
+    connection_of,
+    has_ended,
+    limit_writes,
+    limited,
+    listen,
+    shut,
+)
 
 logger = logging.getLogger("statefun")
 
@@ -36,6 +44,8 @@ _MOST_REPORT_BYTES = MOST_RESULT_BYTES + 1024 * 1024
 """The largest size of a report, in bytes: room for the largest result and for the key of its address."""
 _NAME_BYTES = 100
 _KEY_BYTES = 32
+_LAST_REPORTS = 5.0
+"""How long, in seconds, a run that has failed waits for the last reports of workers that have ended."""
 _LOOK = 0.5
 """The time, in seconds, between two checks of the accepting thread whether the server is closed."""
 
@@ -46,8 +56,6 @@ class CallServerAddress:
 
     host: str
     port: int
-    run: str
-    """The id of the application's run."""
     key: bytes = attrs.field(repr=False)
 
 
@@ -56,33 +64,45 @@ class CallServer:
 
     Args:
         register: gets the reports.
-        run: the id of the application's run.
         host: the address at which workers reach this process.
         bind: the address at which the server listens; ``host`` if not given.
     """
 
-    def __init__(self, register: CallRegister, run: str, host: str, bind: str = "") -> None:
+    def __init__(self, register: CallRegister, host: str, bind: str = "") -> None:
         self._register = register
         self._key = os.urandom(_KEY_BYTES)
         self._listener = listen(bind or host)
         port = int(self._listener.getsockname()[1])
-        self.address = CallServerAddress(host, port, run, self._key)
+        self.address = CallServerAddress(host, port, self._key)
         """The address to which workers report, with the key of the run."""
         self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, threading.Thread] = {}
+        """The connections, and the threads that receive from them."""
         self._closed = threading.Event()
         self._begin(self._accept)
 
-    def close(self) -> None:
-        """Close all connections; no reports are received any more."""
+    def close(self, *, has_failed: bool = False) -> None:
+        """Close all connections; no reports are received any more.
+
+        Args:
+            has_failed: see :meth:`CallRegister.close`.
+        """
         with self._lock:
             self._closed.set()
+            ended = [thread for each, thread in self._connections.items() if has_ended(each)]
+        if has_failed:
+            end = time.monotonic() + _LAST_REPORTS
+            for thread in ended:
+                thread.join(max(0.0, end - time.monotonic()))
+        self._register.close(has_failed=has_failed)
+        with self._lock:
             for connection in self._connections:
                 shut(connection)
-        self._register.close()
 
-    def _begin(self, run: Callable[[], None]) -> None:
-        threading.Thread(target=run, name="statefun call reports", daemon=True).start()
+    def _begin(self, run: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=run, name="statefun call reports", daemon=True)
+        thread.start()
+        return thread
 
     def _accept(self) -> None:
         self._listener.settimeout(_LOOK)
@@ -97,14 +117,15 @@ class CallServer:
                     self._closed.wait(_LOOK)
                     continue
                 with self._lock:
-                    self._connections.add(connection)
                     if self._closed.is_set():
-                        shut(connection)
-                self._begin(partial(self._serve, connection))
+                        connection.close()
+                    else:
+                        thread = self._begin(partial(self._serve, connection))
+                        self._connections[connection] = thread
 
     def _serve(self, connection: Connection) -> None:
         """Receive the reports of one worker until its connection ends."""
-        worker, has_ended = "", True
+        worker, is_known_to_end = "", True
         try:
             with limited(connection, HANDSHAKE):
                 deliver_challenge(connection, self._key)
@@ -112,14 +133,18 @@ class CallServer:
                 worker = connection.recv_bytes(_NAME_BYTES).decode()
                 self._register.connected(worker)
                 connection.send_bytes(WORKER_READY)
+            limit_writes(connection, HANDSHAKE)
             while True:
-                self._register.report(
-                    CallReport.FromString(connection.recv_bytes(_MOST_REPORT_BYTES))
-                )
+                report = CallReport.FromString(connection.recv_bytes(_MOST_REPORT_BYTES))
+                if report.waits:
+                    answer = partial(_answer, connection, report.attempt)
+                    self._register.ask(worker, report.attempt, answer)
+                else:
+                    self._register.report(report)
         except (EOFError, ConnectionResetError):
             pass  # the worker has ended
         except OSError:
-            has_ended = False  # as far as is known
+            is_known_to_end = False
         except (AuthenticationError, DecodeError, ValueError) as error:
             logger.warning(
                 "a connection to the port to which workers report about calls is refused, since its client "
@@ -127,9 +152,16 @@ class CallServer:
                 error,
             )
         finally:
+            if worker:  # after that, the register answers no more over this connection
+                self._register.disconnected(worker, has_ended=is_known_to_end)
             with self._lock:
-                self._connections.discard(connection)
+                del self._connections[connection]
                 with suppress(OSError):
                     connection.close()
-            if worker:
-                self._register.disconnected(worker, has_ended=has_ended)
+
+
+def _answer(connection: Connection, attempt: str, has_left: bool) -> None:  # noqa: FBT001 - as it is called
+    try:
+        connection.send_bytes(CallAnswer(attempt=attempt, left=has_left).SerializeToString())
+    except (OSError, ValueError):  # the worker has ended, or does not read any more
+        shut(connection)

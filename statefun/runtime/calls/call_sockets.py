@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -17,6 +18,8 @@ _INTERVAL = 5
 """If the other machine has not answered TCP, the time, in seconds, after which TCP asks again."""
 _QUESTIONS = 3
 """After this many unanswered questions whether the other machine still answers, TCP ends the connection."""
+_ENDED = {7, 8}
+"""The states CLOSE and CLOSE_WAIT of TCP, in which Linux has a connection that the other end has closed."""
 _OPTIONS = {
     "TCP_KEEPIDLE": _IDLE,
     "TCP_KEEPINTVL": _INTERVAL,
@@ -64,6 +67,24 @@ def limited(connection: Connection, patience: timedelta) -> Iterator[None]:
     _set_limit(connection, timedelta(0))
 
 
+def limit_writes(connection: Connection, patience: timedelta) -> None:
+    """From now on, let a write fail with an OSError if the other end keeps it waiting for ``patience``."""
+    with _socket_of(connection) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time(patience))
+
+
+def has_ended(connection: Connection) -> bool:
+    """Return whether the other end has closed a connection, perhaps with data that nobody has read yet.
+
+    False on systems other than Linux, which do not say that.
+    """
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError), _socket_of(connection) as same:
+        return same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED
+    return False
+
+
 def shut(connection: Connection) -> None:
     """End a connection: threads that read from it get an EOFError, at both ends.
 
@@ -74,11 +95,14 @@ def shut(connection: Connection) -> None:
 
 
 def _set_limit(connection: Connection, patience: timedelta) -> None:
-    seconds, rest = divmod(patience, timedelta(seconds=1))
-    limit = struct.pack("ll", seconds, rest // timedelta(microseconds=1))
     with _socket_of(connection) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _time(patience))
+    limit_writes(connection, patience)
+
+
+def _time(patience: timedelta) -> bytes:
+    seconds, rest = divmod(patience, timedelta(seconds=1))
+    return struct.pack("ll", seconds, rest // timedelta(microseconds=1))
 
 
 def _socket_of(connection: Connection) -> socket.socket:

@@ -11,6 +11,7 @@ import attrs
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged
+from statefun.runtime.checkpoint.kept_files import OwnCommits
 from statefun.runtime.spark_internals.log_files import (
     COMMITS,
     METADATA,
@@ -38,8 +39,19 @@ class CommitLog:
         self._commits = checkpoint.child(COMMITS)
         self._offsets = checkpoint.child(OFFSETS_FOLDER)
 
+    @property
+    def _own(self) -> OwnCommits | None:
+        kept = self._checkpoint.kept
+        return None if kept is None else kept.own_commits
+
+    def is_own(self, batch: int) -> bool:
+        """Return whether the present run is known to have committed ``batch``; only in object stores."""
+        return self._own is not None and self._own.has(batch)
+
     def newest(self) -> int:
         """Return the number of the newest committed batch; -1 if no batch is committed."""
+        if self._own is not None:
+            return self._own.newest()
         return newest_batch(self._commits.names())
 
     def committed(self) -> list[int]:
@@ -59,6 +71,8 @@ class CommitLog:
 
         The batch must be one of the newest: Spark deletes the commit files of older batches.
         """
+        if self._own is not None:
+            return batch <= self._own.newest()
         return self._commits.has(str(batch))
 
     def author(self, batch: int) -> str | None:
@@ -70,6 +84,11 @@ class CommitLog:
         Raises:
             CheckpointError: if the file in an object store is not complete.
         """
+        own = self._own
+        if own is not None and own.has(batch):
+            return own.run
+        if own is not None and batch > own.earlier and not own.is_to_ask():
+            return None
         try:
             content = self._commits.read(str(batch))
         except FileNotFoundError:

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to files through pyarrow, so that a crash never loses a file that is being replaced.
+"""Access to files of other file systems through pyarrow, so that a crash never loses a file that is being replaced.
 
-A local rename replaces a file in one step, and S3 and Google Cloud Storage show a new object only when it
-is complete. Other file systems take two steps: pyarrow deletes a file on HDFS before it renames another
-file to its name, and empties a blob on Azure before it writes to it. A crash between these steps would
-lose the file. So on such file systems, the new content is written under a second name first, and readers
-use the second name if the file itself is missing.
+Google Cloud Storage shows a new object only when it is complete. Other file systems take two steps: pyarrow deletes
+a file on HDFS before it renames another file to its name, and empties a blob on Azure before it writes to it. A crash
+between these steps would lose the file. So on such file systems, the new content is written under a second name first,
+and readers use the second name if the file itself is missing.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import uuid
 from typing import BinaryIO, cast
 
 from pyarrow import fs
 
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts, temporary_name
 from statefun.sdk.errors import ConfigurationError
 
 _REPLACES_IN_ONE_STEP = {"local", "s3", "gcs", "mock"}
@@ -25,16 +24,16 @@ object store."""
 _NEXT = ".statefun-next"
 
 
-class CheckpointFiles:
+class ArrowFiles(CheckpointFiles):
     """Access to the files, by path, of a file system that replaces a file in one step."""
 
     def __init__(self, system: fs.FileSystem) -> None:
         self.system = system
 
-    def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return the files and folders directly inside a folder, by name; empty if the folder does not exist."""
+    def list(self, folder: str) -> dict[str, FileFacts | None]:
+        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
         selector = fs.FileSelector(folder, allow_not_found=True)
-        return {info.base_name: info for info in self.system.get_file_info(selector)}
+        return {info.base_name: _facts(info) for info in self.system.get_file_info(selector)}
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes of all files in a folder and below it, in bytes, by their paths in the folder."""
@@ -45,22 +44,21 @@ class CheckpointFiles:
             if info.type == fs.FileType.File
         }
 
-    def info(self, path: str) -> fs.FileInfo:
-        """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
-        return self.system.get_file_info(path)
+    def facts(self, path: str) -> FileFacts | None:
+        """Return the facts of a file; None if no file has this path."""
+        return _facts(self._info(path))
 
     def has(self, path: str) -> bool:
         """Return whether a file or folder with this path exists."""
-        return bool(self.info(path).type != fs.FileType.NotFound)
+        return bool(self._info(path).type != fs.FileType.NotFound)
+
+    def has_folder(self, path: str) -> bool:
+        """Return whether a folder with this path exists."""
+        return bool(self._info(path).type == fs.FileType.Directory)
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading; raises FileNotFoundError."""
         return cast("BinaryIO", self.system.open_input_file(path))
-
-    def read(self, path: str) -> bytes:
-        """Return the content of a file; raises FileNotFoundError."""
-        with self.open(path) as file:
-            return file.read()
 
     def write(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
@@ -82,11 +80,12 @@ class CheckpointFiles:
         if self.has(path):
             self.system.delete_dir(path)
 
-    def finish_replacing(self, folder: str) -> None:
-        """Do nothing: this file system replaces a file in one step, which a crash cannot interrupt."""
+    def _info(self, path: str) -> fs.FileInfo:
+        """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
+        return self.system.get_file_info(path)
 
 
-class RenamedFiles(CheckpointFiles):
+class RenamedFiles(ArrowFiles):
     """Access to the files of a file system that can rename a file only to a name that no other file has.
 
     A file is replaced in three steps: the new content is written completely under a second name, the file is
@@ -96,7 +95,7 @@ class RenamedFiles(CheckpointFiles):
     write a file at a time.
     """
 
-    def list(self, folder: str) -> dict[str, fs.FileInfo]:
+    def list(self, folder: str) -> dict[str, FileFacts | None]:
         """Return the files and folders directly inside a folder, each once, by its own name."""
         entries = super().list(folder)
         for second in filter(_is_next, [*entries]):
@@ -111,14 +110,6 @@ class RenamedFiles(CheckpointFiles):
             if _is_next(name):
                 sizes.setdefault(f"{parent}{slash}{_first_name(name)}", sizes.pop(path))
         return sizes
-
-    def info(self, path: str) -> fs.FileInfo:
-        """Return pyarrow's entry for a file that has its own name or only its second name."""
-        for place in (path, _next(path)):
-            entry = super().info(place)
-            if entry.type != fs.FileType.NotFound:
-                return entry
-        return super().info(path)  # the replacement has ended meanwhile
 
     def open(self, path: str) -> BinaryIO:
         """Open a file that has its own name or only its second name; raises FileNotFoundError."""
@@ -176,8 +167,16 @@ class RenamedFiles(CheckpointFiles):
             self._rename(_next(path), path)
         return exists or has_next
 
+    def _info(self, path: str) -> fs.FileInfo:
+        """Return pyarrow's entry for a file that has its own name or only its second name."""
+        for place in (path, _next(path)):
+            entry = super()._info(place)
+            if entry.type != fs.FileType.NotFound:
+                return entry
+        return super()._info(path)  # the replacement has ended meanwhile
+
     def _exists(self, path: str) -> bool:
-        return bool(super().info(path).type != fs.FileType.NotFound)
+        return bool(super()._info(path).type != fs.FileType.NotFound)
 
     def _rename(self, path: str, target: str) -> None:
         try:
@@ -202,12 +201,11 @@ def files_at(uri: str) -> tuple[CheckpointFiles, str]:
 
 def files_of(system: fs.FileSystem) -> CheckpointFiles:
     """Return an object for the files of a file system; its class depends on how the system replaces files."""
-    return (CheckpointFiles if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
+    return (ArrowFiles if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
 
 
-def temporary_name(name: str) -> str:
-    """Return a unique name for a new file while it is written; the complete file is renamed to ``name``."""
-    return f".{name}.{uuid.uuid4().hex}.tmp"
+def _facts(info: fs.FileInfo) -> FileFacts | None:
+    return FileFacts(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
 
 
 def _next(path: str) -> str:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that both Spark (through Hadoop) and pyarrow can open; other modules use files only through them."""
+"""Folders that both Spark (through Hadoop) and this package can open; other modules use files only through them."""
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,27 +12,13 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import attrs
-from pyarrow import fs
 
-from statefun.runtime.checkpoint.file_systems import (
-    CheckpointFiles,
-    files_at,
-    files_of,
-    temporary_name,
-)
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
+from statefun.runtime.checkpoint.kept_files import KeptFiles
+from statefun.runtime.checkpoint.local_files import LocalFiles, sync_path
 from statefun.runtime.checkpoint.object_store import SCHEMES, ObjectStoreFiles, object_store_at
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
-
-
-@attrs.frozen
-class FileFacts:
-    """The size of a file, and when it was modified last."""
-
-    size: int
-    """The size in bytes."""
-    modified: int
-    """The time in nanoseconds since the epoch; 0 if the file system does not know it."""
 
 
 @attrs.frozen(slots=False)
@@ -52,6 +36,8 @@ class Folder:
     pyarrow's."""
     _guard: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)
     """Called before each change of a file; it raises an error if this process may not change files any more."""
+    kept: KeptFiles | None = attrs.field(default=None, eq=False, repr=False)
+    """The permanent files that this process knows, if it owns the checkpoint in an object store."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -106,15 +92,19 @@ class Folder:
         if self.is_local:
             return Folder(f"{self.location}/{name}", self._guard)
         path, mark, query = self.location.partition("?")
-        return Folder(f"{path}/{name}{mark}{query}", self._guard)
+        return Folder(f"{path}/{name}{mark}{query}", self._guard, self.kept)
 
     def guarded(self, guard: Callable[[], None]) -> Folder:
-        """Return the same folder, which calls ``guard`` before each change of a file in it or below it.
+        """Return the same folder of an object store, as its owner uses it, which keeps permanent files.
 
-        ``guard`` raises an error if this process may not change files any more. Other processes, to which the folder
-        is sent, do not call it.
+        It calls ``guard`` before each change of a file in it or below it. ``guard`` raises an error if this process may
+        not change files any more. Other processes, to which the folder is sent, neither call it nor keep files.
         """
-        return Folder(self.location, guard)
+        return Folder(self.location, guard, KeptFiles())
+
+    def check_owner(self) -> None:
+        """Check that this process may change files; raise the error of the guard if it may not."""
+        self._may_change()
 
     def _may_change(self) -> None:
         if self._guard is not None:
@@ -124,10 +114,13 @@ class Folder:
     def _files(self) -> tuple[CheckpointFiles, str]:
         """Access to the folder's file system, and the folder's path in it."""
         if self.is_local:
-            return files_of(fs.LocalFileSystem()), self.location
+            return LocalFiles(), self.location
         if self.is_object_store:
             return object_store_at(self.location)
-        return files_at(self.location)
+        # Imported here, as local checkpoints and object stores need no pyarrow, which takes long to import.
+        from statefun.runtime.checkpoint import file_systems  # noqa: PLC0415 - see above
+
+        return file_systems.files_at(self.location)
 
     def __getstate__(self) -> str:
         return self.location
@@ -135,6 +128,7 @@ class Folder:
     def __setstate__(self, location: str) -> None:
         object.__setattr__(self, "location", location)
         object.__setattr__(self, "_guard", None)
+        object.__setattr__(self, "kept", None)
 
     def names(self) -> list[str]:
         """Return the names of the files and folders directly inside; empty if the folder does not exist."""
@@ -144,11 +138,7 @@ class Folder:
     def files(self) -> dict[str, FileFacts]:
         """Return the files directly inside, by name; empty if the folder does not exist."""
         files, path = self._files
-        return {
-            name: FileFacts(info.size, info.mtime_ns or 0)
-            for name, info in files.list(path).items()
-            if info.type == fs.FileType.File
-        }
+        return {name: facts for name, facts in files.list(path).items() if facts is not None}
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all files in the folder and below it, in bytes, by their paths in the folder."""
@@ -158,19 +148,18 @@ class Folder:
     def facts(self, name: str) -> FileFacts | None:
         """Return the size of a file and when it was modified last; None if there is no such file."""
         files, path = self._files
-        info = files.info(f"{path}/{name}")
-        if info.type != fs.FileType.File:
-            return None
-        return FileFacts(info.size, info.mtime_ns or 0)
+        return files.facts(f"{path}/{name}")
 
     def exists(self) -> bool:
         """Return whether the folder exists."""
         files, path = self._files
-        return bool(files.info(path).type == fs.FileType.Directory)
+        return files.has_folder(path)
 
     def has(self, name: str) -> bool:
         """Return whether a file or folder with this name exists in the folder; in an object store, a file."""
         files, path = self._files
+        if self.kept is not None and self.kept.has(f"{path}/{name}"):
+            return True
         return files.has(f"{path}/{name}")
 
     def open(self, name: str) -> BinaryIO:
@@ -181,6 +170,8 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return a file's content; raises FileNotFoundError."""
         files, path = self._files
+        if self.kept is not None:
+            return self.kept.read(f"{path}/{name}", files.read)
         return files.read(f"{path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
@@ -191,10 +182,9 @@ class Folder:
         """
         self._may_change()
         files, path = self._files
-        if self.is_local:
-            _write_locally(Path(path), name, content)
-        else:
-            files.write(f"{path}/{name}", content)
+        files.write(f"{path}/{name}", content)
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file in an object store if no file has this name; return whether it has this content now.
@@ -216,10 +206,7 @@ class Folder:
         """
         self._may_change()
         files, path = self._files
-        if self.is_local:
-            _move_locally(Path(path), name, target)
-        else:
-            files.move(f"{path}/{name}", f"{path}/{target}")
+        files.move(f"{path}/{name}", f"{path}/{target}")
 
     def finish_replacing(self) -> None:
         """Finish replacements of files in this folder that a crash has interrupted.
@@ -246,62 +233,14 @@ class Folder:
         """Delete a file, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.keep(f"{path}/{name}", None)
         files.remove(f"{path}/{name}")
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
         self._may_change()
         files, path = self._files
+        if self.kept is not None:
+            self.kept.drop(path)
         files.remove_folder(path)
-
-
-_CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
-"""Error numbers with which file systems answer that they cannot flush a folder to the disk."""
-
-
-def _write_locally(folder: Path, name: str, content: bytes) -> None:
-    """Write a temporary file, then rename it; each step is on the disk before the next step begins.
-
-    If a step fails, the temporary file is deleted: otherwise repeated attempts would fill the disk.
-    """
-    _make(folder)
-    temporary = folder / temporary_name(name)
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / name)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_path(folder)
-
-
-def _move_locally(folder: Path, name: str, target: str) -> None:
-    """Rename a local file; when this function returns, the new name is on the disk and the old one is gone."""
-    new_path = folder / target
-    _make(new_path.parent)
-    (folder / name).replace(new_path)
-    sync_path(new_path.parent)  # a journal has both names of a renamed file in one entry
-
-
-def _make(folder: Path) -> None:
-    """Create a local folder and its parents if they are missing, and flush their names to the disk."""
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_path(folder.parent)
-
-
-def sync_path(path: Path) -> None:
-    """Flush the content of a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC:
-            raise
-    finally:
-        os.close(descriptor)

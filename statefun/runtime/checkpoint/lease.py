@@ -30,6 +30,7 @@ from datetime import timedelta
 import attrs
 
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -109,7 +110,7 @@ class Lease:
 
         Raises:
             CheckpointError: if another driver has taken over; then also in all later calls.
-            OSError: if the store cannot be reached.
+            StoreError: if the store cannot be reached.
         """
         if self._lost is None and self._clock() < self._end:
             return
@@ -166,20 +167,24 @@ def held_lease(checkpoint: Folder, patience: timedelta, times: LeaseTimes) -> It
     """
     try:
         lease = take(checkpoint, patience, times)
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
+    except StoreError as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.shown} cannot be used: {error.message}"
+        ) from error
     ended = threading.Event()
 
     def renew() -> None:
         while not ended.wait(times.renewal.total_seconds()):
             try:
                 lease.renew()
+            except StoreError as error:
+                logger.warning(
+                    "the lease of checkpoint %s was not renewed: %s",
+                    checkpoint.shown,
+                    error.message,
+                )
             except CheckpointError:
                 return  # the next change of a file raises it
-            except OSError as error:
-                logger.warning(
-                    "the lease of checkpoint %s was not renewed: %s", checkpoint.shown, error
-                )
 
     thread = threading.Thread(target=renew, name="statefun-lease", daemon=True)
     thread.start()
@@ -188,7 +193,7 @@ def held_lease(checkpoint: Folder, patience: timedelta, times: LeaseTimes) -> It
     finally:
         ended.set()
         thread.join()
-        with suppress(OSError):  # the next driver then waits until the lease lapses
+        with suppress(StoreError):  # the next driver then waits until the lease lapses
             lease.give_up()
 
 
@@ -204,7 +209,7 @@ def take(
     Raises:
         ConfigurationError: if the store does not refuse to create an object that exists.
         CheckpointError: if another driver still renews the lease after ``patience``, or is quicker.
-        OSError: if the store cannot be reached.
+        StoreError: if the store cannot be reached.
     """
     folder = checkpoint.child("lease")
     deadline = clock() + patience.total_seconds()
@@ -266,7 +271,7 @@ def is_renewed(checkpoint: Folder, times: LeaseTimes = LeaseTimes()) -> bool:
     """Return whether a driver renews the lease of a checkpoint; this takes some seconds if it does not.
 
     Raises:
-        OSError: if the store cannot be reached.
+        StoreError: if the store cannot be reached.
     """
     folder = checkpoint.child("lease")
     epoch = _newest(folder)
@@ -295,7 +300,7 @@ def check_store(folder: Folder) -> None:
 
     Raises:
         ConfigurationError: if it does not.
-        OSError: if the store cannot be reached.
+        StoreError: if the store cannot be reached.
     """
     name = f"probe-{uuid.uuid4().hex}"
     try:

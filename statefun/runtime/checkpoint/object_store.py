@@ -9,6 +9,7 @@ are objects in it.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,9 +18,8 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from pyarrow import fs
-
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
+from statefun.sdk.errors import CheckpointError
 
 if TYPE_CHECKING:  # importing it takes a while, and most checkpoints are local
     from obstore.store import S3Store
@@ -43,12 +43,56 @@ _SMALL = 8 * 1024 * 1024
 """The size of content, in bytes, up to which an object is written in one request."""
 
 
-class StoreError(OSError):
+class StoreError(CheckpointError, OSError):
     """A store has refused a request, or has not answered."""
 
 
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
+"""Answers to requests for the size of an object have only this."""
+_EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
+_UNKNOWN = {
+    "401 Unauthorized",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AuthorizationHeaderMalformed",
+}
+_REFUSED = {
+    "403 Forbidden",
+    "AccessDenied",
+    "AllAccessDisabled",
+    "AccountProblem",
+    "MethodNotAllowed",
+}
+
+
+def store_error(root: str, text: str) -> StoreError:
+    """Return the error for a request that a store has refused or not answered.
+
+    Args:
+        root: the bucket, for the message.
+        text: the text of the error, in which a refusal has the XML of S3's protocol.
+
+    >>> store_error("s3://b", "403 Forbidden: <Error><Code>AccessDenied</Code>")
+    StoreError('the object store of s3://b refuses a request (AccessDenied): its credentials need the right to read, write, delete and list objects')
+    """
+    code = match[1] if (match := _CODE.search(text)) else ""
+    if not code and (status := _STATUS.search(text)):
+        code = status[0].strip()
+    if code in _EXPIRED:
+        reason = f"refuses the credentials ({code}), which have expired: start again with new ones"
+    elif code in _UNKNOWN:
+        reason = f"refuses the credentials ({code}): correct them, and start again"
+    elif code in _REFUSED:
+        reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
+    else:
+        first = code or text.strip().splitlines()[0]
+        reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
+    return StoreError(f"the object store of {root} {reason}")
+
+
 def _translated(step: Callable[..., T]) -> Callable[..., T]:
-    """Raise an error of obstore as an OSError with one line of text; a missing object is a FileNotFoundError."""
+    """Raise an error of obstore as a StoreError with one line of text; a missing object is a FileNotFoundError."""
 
     @wraps(step)
     def translated(self: ObjectStoreFiles, *arguments: Any) -> T:
@@ -61,8 +105,7 @@ def _translated(step: Callable[..., T]) -> Callable[..., T]:
                 raise StoreError(f"the bucket of {self.root} does not exist") from None
             raise
         except BaseError as error:
-            first = str(error).strip().splitlines()[0]
-            raise StoreError(f"the object store of {self.root} has failed: {first}") from error
+            raise store_error(self.root, str(error)) from error
 
     return translated
 
@@ -80,16 +123,16 @@ class ObjectStoreFiles(CheckpointFiles):
         self.root = root
 
     @_translated
-    def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return the files and folders directly inside a folder, by name; empty if the folder does not exist."""
+    def list(self, folder: str) -> dict[str, FileFacts | None]:
+        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        found = obstore.list_with_delimiter(self.store, folder or None)
-        folders = [
-            fs.FileInfo(path, type=fs.FileType.Directory) for path in found["common_prefixes"]
-        ]
-        files = [_info(each) for each in found["objects"] if each["path"] != folder]
-        return {info.base_name: info for info in [*folders, *files]}
+        found = _again_if_cut(lambda: obstore.list_with_delimiter(self.store, folder or None))
+        entries: dict[str, FileFacts | None] = dict.fromkeys(map(_name, found["common_prefixes"]))
+        for each in found["objects"]:
+            if each["path"] != folder:
+                entries[_name(each["path"])] = _facts(each)
+        return entries
 
     @_translated
     def sizes(self, folder: str) -> dict[str, int]:
@@ -100,14 +143,13 @@ class ObjectStoreFiles(CheckpointFiles):
         }
 
     @_translated
-    def info(self, path: str) -> fs.FileInfo:
-        """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
+    def facts(self, path: str) -> FileFacts | None:
+        """Return the facts of a file; None if no file has this path."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         with suppress(FileNotFoundError):
-            return _info(obstore.head(self.store, path))
-        kind = fs.FileType.Directory if self.list(path) else fs.FileType.NotFound
-        return fs.FileInfo(path, type=kind)
+            return _facts(obstore.head(self.store, path))
+        return None
 
     @_translated
     def has(self, path: str) -> bool:
@@ -118,6 +160,10 @@ class ObjectStoreFiles(CheckpointFiles):
             obstore.head(self.store, path)
             return True
         return False
+
+    def has_folder(self, path: str) -> bool:
+        """Return whether there are files in a folder or below it."""
+        return bool(self.list(path))
 
     @_translated
     def open(self, path: str) -> BinaryIO:
@@ -191,9 +237,24 @@ class ObjectStoreFiles(CheckpointFiles):
     def _below(self, folder: str) -> Sequence[Mapping[str, Any]]:
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        chunks: Iterable[Any] = obstore.list(self.store, folder or None)
+        def listed() -> list[Mapping[str, Any]]:
+            chunks: Iterable[Any] = obstore.list(self.store, folder or None)
+            return [each for chunk in chunks for each in chunk]
+
         # Hadoop marks an empty folder by an object with the folder's name.
-        return [each for chunk in chunks for each in chunk if each["path"] != folder]
+        return [each for each in _again_if_cut(listed) if each["path"] != folder]
+
+
+def _again_if_cut(listed: Callable[[], T]) -> T:
+    """List once more if the answer ends in its middle; obstore tries again by itself in all other cases."""
+    from obstore.exceptions import GenericError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        return listed()
+    except GenericError as error:
+        if "list response body" not in str(error):
+            raise
+    return listed()
 
 
 class _Reader:
@@ -305,6 +366,9 @@ def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> ObjectStoreFiles
     return ObjectStoreFiles(store, f"s3://{name}")
 
 
-def _info(meta: Mapping[str, Any]) -> fs.FileInfo:
-    modified = int(meta["last_modified"].timestamp() * 1e9)
-    return fs.FileInfo(meta["path"], type=fs.FileType.File, size=meta["size"], mtime_ns=modified)
+def _facts(meta: Mapping[str, Any]) -> FileFacts:
+    return FileFacts(meta["size"], int(meta["last_modified"].timestamp() * 1e9))
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]

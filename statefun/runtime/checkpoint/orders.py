@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from enum import Enum
 
 from statefun.runtime.checkpoint.folder import Folder
@@ -25,20 +26,37 @@ class Order(Enum):
 
 def write_order(checkpoint: Folder, order: Order) -> None:
     """Order a running application to do something; a later order replaces one that it has not read yet."""
-    write_framed(checkpoint, ORDER_FILE, json.dumps({"order": order.value}).encode())
+    content = {"order": order.value, "id": uuid.uuid4().hex}
+    write_framed(checkpoint, ORDER_FILE, json.dumps(content).encode())
 
 
-def take_order(checkpoint: Folder) -> Order | None:
-    """Return the order in a checkpoint, and remove it; None if there is none.
+class Orders:
+    """The orders to one application: each is read once, and only those that are given from now on.
 
-    Raises:
-        CheckpointError: if the file is damaged.
+    The file with an order stays until the next start: if it were deleted after it was read, an order that is given in
+    between would be deleted, too.
     """
-    try:
-        order = Order(json.loads(read_framed(checkpoint, ORDER_FILE))["order"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(checkpoint, ORDER_FILE, error) from error
-    checkpoint.remove(ORDER_FILE)
-    return order
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
+        self._read = ""
+        """The id of the last order that was read."""
+        checkpoint.remove(ORDER_FILE)  # it was meant for an earlier run
+
+    def next(self) -> Order | None:
+        """Return the order in the checkpoint if it was not read yet; None if there is none.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        try:
+            content = json.loads(read_framed(self._checkpoint, ORDER_FILE))
+            order, id_ = Order(content["order"]), str(content["id"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(self._checkpoint, ORDER_FILE, error) from error
+        if id_ == self._read:
+            return None
+        self._read = id_
+        return order

@@ -109,6 +109,16 @@ class Staged:
         return sum(len(share.numbers) for share in self.shares(egress)) - len(self.left_out(egress))
 
 
+def waits_for_delivery(manifest: Manifest) -> bool:
+    """Return whether a batch stays in the outbox after its records are published, until a later batch has read it."""
+    return has_messages(manifest) or manifest.HasField("event_times")
+
+
+def is_marked(manifest: Manifest) -> bool:
+    """Return whether a published batch has to be marked: it stays in the outbox, and must not be published again."""
+    return waits_for_delivery(manifest) and any(segment.egress for segment in manifest.segments)
+
+
 def has_messages(manifest: Manifest) -> bool:
     """Return whether the functions have sent messages to functions in a batch."""
     return any(segment.messages.records for segment in manifest.segments)
@@ -150,21 +160,35 @@ class Outbox:
             CheckpointError: if the manifest is damaged.
         """
         content = self._find(batch)
-        return None if content is None else Staged(*content, read_skips(self._checkpoint, batch))
+        if content is None:
+            return None
+        # Records are skipped only between two runs.
+        is_own = self._commit_log.is_own(batch)
+        return Staged(*content, {} if is_own else read_skips(self._checkpoint, batch))
 
     def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
         """Return a batch's manifest and its digest; None if it has no manifest."""
-        path = _path(batch, self._manifest_name(batch))
         try:
-            content = read_framed(self._checkpoint, path)
-            manifest = Manifest.FromString(content)
+            path, content = self._content(batch)
         except FileNotFoundError:
             return None
+        try:
+            manifest = Manifest.FromString(content)
         except DecodeError as error:
             raise damaged(self._checkpoint, path, error) from error
         if manifest.batch != batch:
             raise damaged(self._checkpoint, path, f"its content is that of batch {manifest.batch}")
         return manifest, hashlib.sha256(content).digest()[:16]
+
+    def _content(self, batch: int) -> tuple[str, bytes]:
+        """Return the path and the content of a batch's manifest; raises FileNotFoundError."""
+        if not self._checkpoint.is_object_store:
+            path = _path(batch, MANIFEST)
+            with suppress(FileNotFoundError):
+                return path, read_framed(self._checkpoint, path)
+        # On a local disk, only a checkpoint that was copied from an object store has manifests of runs.
+        path = _path(batch, self._manifest_name(batch))
+        return path, read_framed(self._checkpoint, path)
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
         """Open one of the effect streams of ``batch`` for reading.
@@ -196,8 +220,19 @@ class Outbox:
         return self.batch_folder(batch).has(_PUBLISHED)
 
     def remove(self, batch: int) -> None:
-        """Delete ``batch``, its manifest first; its records must be published and its messages delivered."""
+        """Delete ``batch``, its manifest first; its records must be published and its messages delivered.
+
+        In an object store, a list is a request: files of failed attempts stay until the next start.
+        """
         folder = self.batch_folder(batch)
+        if self._commit_log.is_own(batch):
+            manifest = self.manifest(batch) or Manifest()
+            folder.remove(self._manifest_name(batch))
+            if any(stream.file for stream in _streams(manifest)):
+                folder.remove_all()
+            elif is_marked(manifest):
+                folder.remove(_PUBLISHED)
+            return
         folder.remove(self._manifest_name(batch))
         # Otherwise a loss of power could bring the manifest back without its records. The same is true
         # of a manifest that an earlier process has deleted just before it ended.
@@ -241,6 +276,12 @@ class Outbox:
     def batches(self) -> list[int]:
         """Return the numbers of the batches that have a folder, in order."""
         return sorted(int(name) for name in self._folder.names() if name.isdecimal())
+
+
+def _streams(manifest: Manifest) -> Iterator[EffectStream]:
+    for segment in manifest.segments:
+        yield segment.messages
+        yield from segment.egress.values()
 
 
 def _path(batch: int, file: str) -> str:

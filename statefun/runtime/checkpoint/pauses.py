@@ -2,14 +2,18 @@
 """The file ``paused.json`` of a checkpoint: what a person has paused, which stays paused across restarts.
 
 A command writes the file, and a running application reads it again and again: so people can pause and resume without a
-port, also while the application does not run.
+port, also while the application does not run. Who changes the file locks it meanwhile, so that of two changes at the same
+moment none is lost; in an object store, which has no locks, the later one wins.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 import attrs
@@ -123,14 +127,44 @@ def write_paused(checkpoint: Folder, parts: Parts, paused: Paused) -> None:
     write_framed(checkpoint, PAUSED_FILE, json.dumps(content).encode())
 
 
+def change_paused(checkpoint: Folder, part: Pausable, name: str, *, is_paused: bool) -> bool:
+    """Pause or resume one part of an application; return whether that has changed anything.
+
+    Raises:
+        CheckpointError: if the file is damaged.
+    """
+    with _changing(checkpoint):
+        parts, paused = read_paused(checkpoint) or (Parts(), Paused())
+        changed = paused.changed(part, name, is_paused=is_paused)
+        if changed != paused:
+            write_paused(checkpoint, parts, changed)
+        return changed != paused
+
+
 def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
     """Keep an ingress paused if it is, when it gets another id."""
-    parts, paused = read_paused(checkpoint) or (Parts(), Paused())
-    if paused.has(Pausable.INGRESS, former):
-        paused = paused.changed(Pausable.INGRESS, former, is_paused=False)
-        paused = paused.changed(Pausable.INGRESS, name, is_paused=True)
-        ingresses = parts.ingresses - {former} | {name}  # it may be resumed before the next start
-        write_paused(checkpoint, attrs.evolve(parts, ingresses=ingresses), paused)
+    with _changing(checkpoint):
+        parts, paused = read_paused(checkpoint) or (Parts(), Paused())
+        if paused.has(Pausable.INGRESS, former):
+            paused = paused.changed(Pausable.INGRESS, former, is_paused=False)
+            paused = paused.changed(Pausable.INGRESS, name, is_paused=True)
+            # It may be resumed before the next start.
+            ingresses = parts.ingresses - {former} | {name}
+            write_paused(checkpoint, attrs.evolve(parts, ingresses=ingresses), paused)
+
+
+@contextmanager
+def _changing(checkpoint: Folder) -> Iterator[None]:
+    """Keep other processes from changing the file during the block, if the checkpoint is on a local disk."""
+    if not checkpoint.is_local or not checkpoint.exists():
+        yield
+        return
+    folder = os.open(checkpoint.location, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 class Pauses:
@@ -147,15 +181,17 @@ class Pauses:
         self._checkpoint = checkpoint
         self._listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
         _, self.paused = read_paused(checkpoint) or (None, Paused())
         """What is paused at present."""
 
     def declare(self, ingresses: Iterable[str], egresses: Iterable[str]) -> None:
         """Store the ids of the application's ingresses and egresses, so that people can pause them."""
         parts = Parts(frozenset(ingresses), frozenset(egresses))
-        known, paused = read_paused(self._checkpoint) or (None, Paused())
-        if parts != known:
-            write_paused(self._checkpoint, parts, paused)
+        with _changing(self._checkpoint):
+            known, paused = read_paused(self._checkpoint) or (None, Paused())
+            if parts != known:
+                write_paused(self._checkpoint, parts, paused)
 
     def look(self) -> bool:
         """Read again what is paused; return whether that has changed.
@@ -165,10 +201,11 @@ class Pauses:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        _, paused = read_paused(self._checkpoint) or (None, Paused())
-        if paused == self.paused:
-            return False
-        self.paused = paused
+        with self._looking:  # so that what another thread has read earlier does not replace it
+            _, paused = read_paused(self._checkpoint) or (None, Paused())
+            if paused == self.paused:
+                return False
+            self.paused = paused
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:

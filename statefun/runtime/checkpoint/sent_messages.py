@@ -14,7 +14,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, framed, unframed
@@ -106,10 +107,35 @@ class SentMessages:
         return sorted(int(name) for name in self._accepted.names() if name.isdecimal())
 
     def _read(self, number: int) -> AcceptedMessage:
-        try:
-            content = json.loads(unframed(_FOLDER, self._accepted.read(str(number))))
-            target, value = (base64.b64decode(content[key]) for key in ("target", "value"))
-            return AcceptedMessage(number, target, str(content["typename"]), value)
-        except (ValueError, KeyError, TypeError) as error:
-            path = f"{_FOLDER}/{_ACCEPTED}/{number}"
-            raise damaged(self._checkpoint, path, error) from error
+        return _read(self._checkpoint, f"{_ACCEPTED}/{number}", number)
+
+
+def undelivered_sent(checkpoint: Folder, delivered: int) -> Iterator[AcceptedMessage]:
+    """Yield the messages that were put into a checkpoint and not delivered yet, in order.
+
+    Messages that the application accepts or deletes while they are read may be left out.
+
+    Args:
+        checkpoint: the checkpoint.
+        delivered: the number of the last message that is delivered.
+
+    Raises:
+        CheckpointError: if a file is damaged.
+    """
+    folder = checkpoint.child(_FOLDER)
+    accepted = sorted(int(name) for name in folder.child(_ACCEPTED).names() if name.isdecimal())
+    number = max([delivered, *accepted])
+    paths = [(each, f"{_ACCEPTED}/{each}") for each in accepted if each > delivered]
+    new = [name for name in folder.names() if name.endswith(_SUFFIX)]
+    for each, path in (*paths, *enumerate(new, number + 1)):
+        with suppress(FileNotFoundError):
+            yield _read(checkpoint, path, each)
+
+
+def _read(checkpoint: Folder, path: str, number: int) -> AcceptedMessage:
+    try:
+        content = json.loads(unframed(_FOLDER, checkpoint.child(_FOLDER).read(path)))
+        target, value = (base64.b64decode(content[key]) for key in ("target", "value"))
+        return AcceptedMessage(number, target, str(content["typename"]), value)
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(checkpoint, f"{_FOLDER}/{path}", error) from error

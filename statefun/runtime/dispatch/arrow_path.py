@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from statefun.engine.address_values import AddressValues
+from statefun.engine.alarms import on_standby
 from statefun.engine.effects import PIECE_BYTES
 from statefun.engine.groups import COLUMNS, Columns, Group
 from statefun.runtime.columns import values_of
@@ -21,6 +22,10 @@ from statefun.runtime.spark_internals.state_batches import (
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Call functions with the rows of Arrow batches; yield Arrow batches with outcomes and new states."""
+    return on_standby(_evaluate(operator, batches))
+
+
+def _evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     evaluation = operator.start(lets_leave=True)
     last_values: AddressValues | None = None
     properties = "{}"

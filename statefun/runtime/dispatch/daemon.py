@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 from functools import cache, partial
 
+from statefun.engine.call_limits import shared_turn
 from statefun.runtime.spark_internals.worker import (
     BatchEvaluation,
     preload,
@@ -57,4 +58,5 @@ def linger() -> None:
 
 if __name__ == "__main__":
     preload(PRELOADED)
+    shared_turn()
     run_daemon(install, linger)

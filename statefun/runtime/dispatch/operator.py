@@ -8,7 +8,7 @@ frames, or by ``arrow_path`` on whole Arrow batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +17,14 @@ from pyspark.sql.streaming.state import GroupState
 
 from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import Clock
-from statefun.engine.dispatcher import Dispatcher
-from statefun.engine.effects import Effects
-from statefun.engine.failures import DispatchError
 from statefun.engine.groups import COLUMNS, Columns, Group
-from statefun.engine.running_calls import CallRunner
-from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_reports import calls_of_worker
 from statefun.runtime.calls.call_server import CallServerAddress
-from statefun.runtime.dispatch.announcement import current_announcement
+from statefun.runtime.dispatch.evaluation import Evaluation
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.dispatch.worker_logs import LogLevels
-from statefun.runtime.spark_internals.task import batch_number
-from statefun.sdk.errors import PlatformError
+from statefun.sdk.deadline import standby
 
 OUTCOME = "outcome"
 """The name of the only column that an :class:`Operator` returns to Spark."""
@@ -88,8 +82,9 @@ class Operator:
                 column=partial(_column, frame),
             )
             group = Group(bytes(key[0]), columns, 0, len(frame), values, last)
-            for _ in evaluation.dispatch([group]):
-                pass
+            with standby():
+                for _ in evaluation.dispatch([group]):
+                    pass
         outcomes = evaluation.finish()
         if values.changed and not evaluation.failed:
             encoded = values.encoded()
@@ -122,58 +117,3 @@ def _with_last(frames: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, b
         yield frame, False
         frame = following
     yield frame, True
-
-
-class Evaluation:
-    """Calls functions with the rows of groups in one task, and collects the outcomes."""
-
-    def __init__(self, operator: Operator, runner: CallRunner | None) -> None:
-        self._segments = operator.segments
-        self._effects = Effects()
-        self._outcomes: list[Outcome] = []
-        self.failed = False
-        """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
-        announcement, batch = current_announcement(), batch_number()
-        operator.log_levels.apply(batch)
-        try:
-            self._dispatcher = Dispatcher(
-                operator.payload.load(),
-                announcement.clock(operator.clock),
-                batch=batch,
-                delivered_up_to=announcement.delivered_up_to,
-                concurrency=operator.concurrency,
-                immediate=operator.immediate,
-                turn=announcement.turn,
-                runner=runner,
-                run=operator.calls.run if operator.calls else "",
-                watermark=announcement.watermark,
-            )
-        except PlatformError as error:
-            self._fail(DispatchError(error))
-
-    def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Call functions with the rows of ``groups``; yield each finished group, and none after a failure."""
-        if self.failed:
-            return
-        try:
-            for group in self._dispatcher.dispatch(groups, self._effects):
-                if self._segments.is_full(self._effects):
-                    self._flush()
-                yield group
-        except DispatchError as error:
-            self._fail(error)
-
-    def finish(self) -> list[bytes]:
-        """Return the outcomes of all groups (effects, counts, or a failure), serialized."""
-        if not self.failed:
-            if self._effects:
-                self._flush()
-            self._outcomes.append(self._dispatcher.summary())
-        return [outcome.SerializeToString() for outcome in self._outcomes]
-
-    def _fail(self, error: DispatchError) -> None:
-        self.failed = True
-        self._outcomes = [Outcome(failure=error.failure)]
-
-    def _flush(self) -> None:
-        self._outcomes.append(Outcome(segment=self._segments.write(self._effects)))

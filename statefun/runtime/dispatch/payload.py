@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import sys
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import attrs
+from pyspark import __version__ as pyspark_version
 
 from statefun.engine.program import Program
 from statefun.module.user_program import LOADED
@@ -30,6 +34,13 @@ _OF = ":"
 _loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 
+@cache
+def process_versions() -> str:
+    """Return the versions in this process of what driver and workers have in common."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"Python {python}, PySpark {pyspark_version} and statefun {version('statefun')}"
+
+
 @attrs.frozen
 class Payload:
     """An application as the driver has pickled it; functions of the main program are pickled by value.
@@ -44,6 +55,8 @@ class Payload:
     """Further folders in which workers look for modules."""
     mains: tuple[MainProgram, ...] = ()
     """The main programs that workers load, because functions use globals that cannot be pickled."""
+    versions: str = attrs.field(factory=process_versions)
+    """The versions in the driver, which must be those in each worker."""
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
@@ -74,8 +87,14 @@ class Payload:
         its own code.
 
         Raises:
-            PlatformError: if this process cannot import a module that the functions need.
+            PlatformError: if this process has other versions than the driver, or cannot import a module that the
+                functions need.
         """
+        if self.versions != process_versions():
+            raise PlatformError(
+                f"the driver has {self.versions}, and a worker on {socket.gethostname()} has {process_versions()}: install the same "
+                "versions wherever workers run, or name a Python that has them in spark.pyspark.python"
+            )
         key = self.digest, self.mains  # of the program's globals, the content has names alone
         if key not in _loaded:
             sys.path.extend(path for path in self.paths if path not in sys.path)

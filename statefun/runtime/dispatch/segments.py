@@ -55,9 +55,10 @@ class SegmentWriter:
 
     checkpoint: Folder
 
-    def is_full(self, effects: Effects) -> bool:
-        """Return whether ``effects`` are so large that they must be written before more are collected."""
-        return effects.size >= _FULL_BYTES
+    @property
+    def full_bytes(self) -> int:
+        """The size of effects, in bytes, at which they must be written before more are collected."""
+        return _FULL_BYTES
 
     def write(self, effects: Effects) -> Segment:
         """Convert ``effects`` to a segment, write large ones to files, and clear ``effects``."""

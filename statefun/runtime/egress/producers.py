@@ -23,6 +23,7 @@ from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import KafkaError
+from statefun.sdk.times import in_milliseconds
 
 _POLL = timedelta(milliseconds=500)
 _LAST_RECORDS_PATIENCE = timedelta(seconds=5)
@@ -78,7 +79,7 @@ class AtLeastOnce:
             "linger.ms": 5,
             # A record is kept for as long as it is in the outbox, without a time limit.
             "message.timeout.ms": 0,
-            "topic.metadata.propagation.max.ms": round(_PROPAGATION / timedelta(milliseconds=1)),
+            "topic.metadata.propagation.max.ms": in_milliseconds(_PROPAGATION),
             "queue.buffering.max.messages": 200_000,
             "message.max.bytes": egress.max_record_size,
             **egress.properties,
@@ -307,7 +308,7 @@ class ExactlyOnce(AtLeastOnce):
         progress: ProgressTopic,
         lane: int,
     ) -> None:
-        timeout = round(egress.transaction_timeout / timedelta(milliseconds=1))
+        timeout = in_milliseconds(egress.transaction_timeout)
         super().__init__(
             egress,
             should_stop,

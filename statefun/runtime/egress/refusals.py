@@ -14,9 +14,8 @@ Records that a lane writes at once have numbers, which distinguish equal records
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
@@ -29,9 +28,10 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import RecordCounter
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
-from statefun.sdk.egress import topic_problem
 from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.kafka_parts import topic_problem
+from statefun.sdk.times import to_epoch_millis
 
 _ANSWER = timedelta(seconds=10)
 """How long a cluster may take to list its topics."""
@@ -264,7 +264,7 @@ class Refusals:
             "error-code": error.code,
             "error-type": type(error).__name__,
             "error-message": error.message,
-            "time": str(round(time.time() * 1000)),
+            "time": str(to_epoch_millis(datetime.now(timezone.utc))),
             "egress": str(self._egress.id),
             "topic": record.topic,
             **({} if record.partition is None else {"partition": str(record.partition)}),

@@ -7,13 +7,16 @@ next micro-batch has to deliver.
 
 from __future__ import annotations
 
-from statefun.engine.wheel import PendingBuckets, due_tick
+from statefun.engine.wheel import PendingBuckets, time_of
 from statefun.protocol.runtime_pb2 import EventTimes
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages, waits_for_delivery
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
+
+_MOST_BUCKETS = 256
+"""How many buckets get a tick of event time in a micro-batch; each holds up to 64 KiB of delayed messages."""
 
 
 class CommittedMessages:
@@ -29,6 +32,8 @@ class CommittedMessages:
         self._newest_commit: int | None = None
         """The newest committed batch whose messages are tracked; None before the first call of :meth:`look`."""
         self._timers = PendingBuckets()
+        self._senders: set[int] = set()
+        """The batches that have sent messages; delivered batches are removed."""
         self._arriving: dict[int, set[int]] = {}
         """The buckets to which batches have sent messages, by batch; delivered batches are removed."""
         self._event_times: dict[int, EventTimes] = {}
@@ -77,6 +82,7 @@ class CommittedMessages:
         Afterwards, this object no longer tracks buckets and batches up to ``start``.
         """
         self._timers.drop(start.tick)
+        self._timers.drop(start.last_event_tick)
         for batch, buckets in list(self._arriving.items()):
             if batch <= start.batch:
                 del self._arriving[batch]
@@ -84,10 +90,37 @@ class CommittedMessages:
                 self._timers.add(buckets)
         return self._timers.next_tick()
 
+    def senders(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
+        """Return the batches whose messages the micro-batch from ``start`` to ``end`` delivers, in order.
+
+        Afterwards, this object no longer tracks batches up to ``start``.
+        """
+        self.look()
+        self._senders = {batch for batch in self._senders if batch > start.batch}
+        return sorted(batch for batch in self._senders if batch <= end.batch)
+
+    def next_event_time(self, start: FeedbackOffset) -> int | None:
+        """Return the event time of the first bucket that waits after ``start``, in milliseconds since the epoch.
+
+        None: no bucket waits for event time.
+        """
+        self.next_tick(start)
+        tick = self._timers.next_tick(of_event_time=True)
+        return None if tick is None else time_of(tick)
+
+    def opened(self, start: FeedbackOffset, end: FeedbackOffset) -> int | None:
+        """Return the last bucket to which the micro-batch up to ``end`` sends a tick of event time.
+
+        None: it sends a tick to all buckets that are due. A micro-batch opens so few buckets that records do not have to
+        wait for many delayed messages.
+        """
+        due = [each for each in self._timers.due(end.event_tick) if not start.has_ticked(each)]
+        return due[_MOST_BUCKETS - 1] if len(due) > _MOST_BUCKETS else None
+
     def due(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
         """Return the numbers of the buckets to which the micro-batch from ``start`` to ``end`` sends a tick.
 
-        These buckets are due by the tick of ``end``, and either were not due by the tick of ``start``, or get
+        These buckets are due by the ticks of ``end``, and either were not due by the ticks of ``start``, or get
         messages in this micro-batch.
         """
         self.look()
@@ -96,17 +129,24 @@ class CommittedMessages:
             for batch, buckets in self._arriving.items()
             if start.batch < batch <= end.batch
             for bucket in buckets
-            if due_tick(bucket) <= end.tick
+            if end.has_ticked(bucket)
         }
-        pending = {bucket for bucket in self._timers.due(end.tick) if due_tick(bucket) > start.tick}
+        pending = {
+            bucket
+            for tick in (end.tick, end.event_tick)
+            for bucket in self._timers.due(tick)
+            if end.has_ticked(bucket) and not start.has_ticked(bucket)
+        }
         return sorted(arriving | pending)
 
     def _track(self, batch: int) -> None:
         manifest = self._outbox.manifest(batch)
         if manifest is None:
             return
-        if has_messages(manifest) or manifest.HasField("event_times"):
+        if waits_for_delivery(manifest):
             self.newest = batch
+        if has_messages(manifest):
+            self._senders.add(batch)
         if manifest.HasField("event_times"):
             self._event_times[batch] = manifest.event_times
         buckets = timer_buckets(manifest)

@@ -21,9 +21,18 @@ class EventWatch:
         checkpoint: the query's checkpoint.
         ingresses: all Kafka ingresses in the order of the query's sources.
         clock: the driver's clock.
+        is_final: whether a bounded run delivers all messages of ``send_at`` at its end.
     """
 
-    def __init__(self, checkpoint: Folder, ingresses: Sequence[KafkaIngress], clock: Clock) -> None:
+    def __init__(
+        self,
+        checkpoint: Folder,
+        ingresses: Sequence[KafkaIngress],
+        clock: Clock,
+        *,
+        is_final: bool = False,
+    ) -> None:
+        self._is_final = is_final
         self._commit_log = CommitLog(checkpoint)
         self._clock = clock
         self._sources = {
@@ -37,12 +46,19 @@ class EventWatch:
         self._ends = PartitionEnds([*self._sources.values()], clock)
         self._caught_up = CaughtUp()
         self._is_bounded = False
+        self._first: int | None = None
+        """The newest micro-batch that was committed before the run."""
+        self._is_over = False
         self._batch = -1
         """The committed micro-batch up to whose end ``_read`` says that partitions are read."""
         self._read: dict[Partition, int] = {}
 
     def progress(
-        self, before: EventProgress, facts: Iterable[EventTimes], newest: int
+        self,
+        before: EventProgress,
+        facts: Iterable[EventTimes],
+        newest: int,
+        next_timer: int | None = None,
     ) -> EventProgress:
         """Return the progress of event time before the next micro-batch.
 
@@ -50,16 +66,33 @@ class EventWatch:
             before: the progress before the micro-batches with ``facts``.
             facts: what committed micro-batches have found that have not counted yet.
             newest: the number of the newest committed micro-batch; -1 if there is none.
+            next_timer: the event time at which the next messages of ``send_at`` are due; None if none wait.
         """
+        if self._first is None:
+            self._first = newest
         if newest > self._batch:
-            self._batch, self._read = newest, self._positions(newest)
+            read = self._positions(newest)
+            # Spark gives a bounded run all records that it has found at the start, as fast as it may: a micro-batch
+            # without any comes after the last one.
+            self._is_over = newest > self._first and bool(read) and read == self._read
+            self._batch, self._read = newest, read
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
         caught_up = self._caught_up.look(self._read, ends)
         now = self._clock.now()
-        situation = Situation([*self._read], caught_up, now, self._is_bounded)
+        is_over = self._is_over and self._ends_with_timers
+        situation = Situation([*self._read], caught_up, now, self._is_bounded, next_timer, is_over)
         return next_progress(before, facts, self._settings, situation)
+
+    @property
+    def _ends_with_timers(self) -> bool:
+        return self._is_final and self._is_bounded
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether one more micro-batch has to find out whether all records of the run are read."""
+        return self._ends_with_timers and not self._is_over
 
     def bound(self) -> None:
         """Make the run bounded: partitions without records are then idle at once."""

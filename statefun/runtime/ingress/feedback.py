@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
+import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.clock import Clock
 from statefun.engine.watermark import EventProgress
-from statefun.engine.wheel import tick_of
+from statefun.engine.wheel import due_tick, is_of_event_time, tick_of, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage, Inbox
@@ -139,19 +140,28 @@ class FeedbackReader:
         batch = max(before.batch, self._committed.newest)
         self._forget(before)
         inboxes = self._readable(before, is_busy=batch > before.batch)
-        latest = FeedbackOffset(batch, tick, inboxes, self._progress(before))
+        next_event_time = self._committed.next_event_time(before)
+        latest = FeedbackOffset(batch, tick, inboxes, self._progress(before, next_event_time))
+        latest = attrs.evolve(latest, opened=self._committed.opened(before, latest))
         is_idle = latest.batch == before.batch and latest.inboxes == before.inboxes
-        if is_idle and (next_tick is None or next_tick > tick):
-            return start
-        return latest.encode()
+        is_due = next_tick is not None and next_tick <= tick
+        if next_event_time is not None and self._watch is not None:
+            is_due |= time_of(latest.event_tick) >= next_event_time or self._watch.ends_soon
+        return start if is_idle and not is_due else latest.encode()
 
-    def _progress(self, before: FeedbackOffset) -> EventProgress | None:
-        """Return the progress of event time before the next micro-batch; None if no ingress declares it."""
+    def _progress(self, before: FeedbackOffset, next_timer: int | None) -> EventProgress | None:
+        """Return the progress of event time before the next micro-batch; None if no ingress declares it.
+
+        Args:
+            before: the offset before the micro-batch.
+            next_timer: the event time at which the next delayed messages are due; None if none wait.
+        """
         if self._watch is None:
             return before.event  # for a later run that declares it again: a watermark never falls
         facts = self._committed.event_times(before)
         progress = before.event or EventProgress()
-        return self._watch.progress(progress, facts, self._committed.newest_commit)
+        newest = self._committed.newest_commit
+        return self._watch.progress(progress, facts, newest, next_timer)
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Divide the messages and ticks after ``start``, up to ``end``, among tasks.
@@ -168,12 +178,17 @@ class FeedbackReader:
                 "restore the checkpoint from a copy"
             )
         tasks = FeedbackTasks()
-        for batch in [batch for batch in self._outbox.batches() if first <= batch <= last]:
+        for batch in self._committed.senders(before, latest):
             for segment, stream in message_streams(self._outbox, batch).items():
-                tasks.add_sent(batch, segment, stream.records)
+                tasks.add_sent(batch, segment, stream)
         for name, number in latest.inboxes.items():
             tasks.add_accepted(self._accepted(name, before.last_of(name), number))
-        tasks.add_ticks(self._committed.due(before, latest), latest.tick)
+        due = self._committed.due(before, latest)
+        for tick in (latest.tick, latest.event_tick):
+            domain = is_of_event_time(tick)
+            tasks.add_ticks(
+                [each for each in due if is_of_event_time(due_tick(each)) == domain], tick
+            )
         return tasks.encoded()
 
     def _is_pending(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from statefun.engine.watermark import EventProgress
+from statefun.engine.wheel import due_tick, event_tick_of, is_of_event_time
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.sdk.errors import CheckpointError
 
@@ -30,7 +31,7 @@ class FeedbackOffset:
     >>> FeedbackOffset(4, 70, {"playground": 2}).encode()
     {'batch': 4, 'tick': 70, 'inboxes': {'playground': 2}}
     >>> FeedbackOffset.decode({"batch": 4, "tick": 70})
-    FeedbackOffset(batch=4, tick=70, inboxes={}, event=None)
+    FeedbackOffset(batch=4, tick=70, inboxes={}, event=None, opened=None)
     """
 
     batch: int = _NONE
@@ -45,6 +46,26 @@ class FeedbackOffset:
     Inboxes of which no message is delivered yet are absent."""
     event: EventProgress | None = None
     """How far event time has come before the micro-batch; None if no ingress declares event time."""
+    opened: int | None = None
+    """The number of the last bucket of :attr:`event_tick` that has got its tick; None if all have got it."""
+
+    @property
+    def event_tick(self) -> int:
+        """The number of a tick of event time: all earlier ones have come, and this one as far as ``opened`` says."""
+        return event_tick_of(None if self.event is None else self.event.watermark)
+
+    @property
+    def last_event_tick(self) -> int:
+        """The number of the last tick of event time that all of its buckets have got."""
+        return self.event_tick - (self.opened is not None)
+
+    def has_ticked(self, bucket: int) -> bool:
+        """Return whether a bucket, or a chunk of a bucket, has got its tick."""
+        tick = due_tick(bucket)
+        if not is_of_event_time(tick):
+            return tick <= self.tick
+        is_partly = self.opened is not None and tick == self.event_tick
+        return bucket <= (self.opened or 0) if is_partly else tick <= self.event_tick
 
     @classmethod
     def decode(cls, offset: Offset | None) -> FeedbackOffset:
@@ -59,7 +80,9 @@ class FeedbackOffset:
             inboxes = {str(name): int(n) for name, n in offset.get("inboxes", {}).items()}
             event = offset.get("event")
             progress = None if event is None else EventProgress.decode(event)
-            return cls(int(offset["batch"]), int(offset["tick"]), inboxes, progress)
+            opened = offset.get("opened")
+            opened = None if opened is None else int(opened)
+            return cls(int(offset["batch"]), int(offset["tick"]), inboxes, progress, opened)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{offset} is not an offset of the feedback source") from error
 
@@ -70,6 +93,8 @@ class FeedbackOffset:
             offset["inboxes"] = dict(self.inboxes)
         if self.event is not None:
             offset["event"] = self.event.encode()
+        if self.opened is not None:
+            offset["opened"] = self.opened
         return offset
 
     def last_of(self, inbox: str) -> int:

@@ -30,6 +30,10 @@ _TASK_RECORDS = 50_000
 """The number of messages in a task after which the next segment is read by another task."""
 
 
+_CONTAINED_BYTES = 16 * 1024
+"""The largest size of a segment's messages, in bytes, that a task contains, so that it need not read the manifest."""
+
+
 class FeedbackTasks:
     """Divides the rows of one micro-batch among tasks; parts must be added in the order of their rows."""
 
@@ -39,13 +43,15 @@ class FeedbackTasks:
         self._full_at = 0
         """The number of rows at which the newest task is full: the next segment then begins a new task."""
 
-    def add_sent(self, batch: int, segment: int, records: int) -> None:
-        """Add the messages of a segment in the outbox; the task reads them from the outbox."""
+    def add_sent(self, batch: int, segment: int, stream: EffectStream) -> None:
+        """Add the messages of a segment; the task contains them if they are few, or else reads them from the outbox."""
         if not self._tasks or self._rows >= self._full_at:
             self._tasks.append(FeedbackTask())
             self._full_at = self._rows + _TASK_RECORDS
         sent = FeedbackTask.Sent(batch=batch, segment=segment)
-        self._add(FeedbackTask.Part(sent=sent), records)
+        if len(stream.content) <= _CONTAINED_BYTES:
+            sent.stream.CopyFrom(stream)
+        self._add(FeedbackTask.Part(sent=sent), stream.records)
 
     def add_accepted(self, messages: Sequence[AcceptedMessage]) -> None:
         """Add messages that an inbox has accepted; the task contains them, since workers cannot read inboxes."""
@@ -100,7 +106,9 @@ def _messages_of(part: FeedbackTask.Part, outbox: Outbox) -> Iterator[pa.RecordB
     match part.WhichOneof("rows"):
         case "sent":
             batch, segment = part.sent.batch, part.sent.segment
-            with outbox.open(batch, message_streams(outbox, batch)[segment]) as file:
+            is_contained = part.sent.HasField("stream")
+            stream = part.sent.stream if is_contained else message_streams(outbox, batch)[segment]
+            with outbox.open(batch, stream) as file:
                 yield from read_batches(file)
         case "accepted":
             yield from read_batches(BytesIO(part.accepted))
@@ -120,8 +128,7 @@ def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and the driver does not need it
 
     count = len(messages)
-    # Messages that an earlier version has sent have no event times.
-    columns = dict(zip(messages.schema.names, messages.columns, strict=True))
+    columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(first, first + count), pa.int64())
     if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
         columns |= _unwrapped(messages, first)

@@ -38,7 +38,7 @@ class IngressWatch:
         for ingress, admin in self._watched:
             id_ = str(ingress.id)
             try:
-                cluster_metadata(f"ingress {id_}", ingress.address, admin, _TIMEOUT)
+                cluster_metadata(ingress.label, ingress.address, admin, _TIMEOUT)
             except KafkaError:
                 if id_ not in self._silent:
                     self._silent.add(id_)

@@ -108,7 +108,7 @@ class WakeUps:
             targets, dues = (batch.column(name).to_pylist() for name in ("target", "wake"))
             for target, due in zip(targets, dues, strict=True):
                 send_wake_up(target, due, effects)
-                if writer.is_full(effects):
+                if effects.size >= writer.full_bytes:
                     yield _segment(writer, effects)
         if effects:
             yield _segment(writer, effects)

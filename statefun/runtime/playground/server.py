@@ -9,7 +9,6 @@ For development and tests, as ``io.statefun.playground`` of Stateful Functions 3
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,39 +20,31 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from statefun.engine.address_keys import address_key
 from statefun.module.location import Location
-from statefun.module.model import Module, PlaygroundDoor
-from statefun.remote.endpoint_functions import lacks
+from statefun.module.model import MAX_RECORD_SIZE, Module, PlaygroundDoor
 from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
-from statefun.runtime.playground.requests import (
+from statefun.runtime.http_server import (
     LONGEST_NUMBER,
-    PlaygroundHandler,
     RefusedError,
+    RequestHandler,
     Server,
     Server6,
     answering,
     path_parts,
 )
-from statefun.sdk.address import Address, TypeName
-from statefun.sdk.errors import DefinitionError, FunctionError, PlatformError
+from statefun.runtime.posted_messages import TARGET, PostedMessages
+from statefun.sdk.errors import PlatformError
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.primitives import StringType
-from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.types import default_types
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger("statefun")
 
-_VENDOR = "application/vnd."
 _LONGEST_WAIT_SECONDS = 600
 _STOP_SECONDS = 0.1
 """The time between two checks of a server whether it must stop."""
-_WELL_KNOWN = "io.statefun.types/"
-_TARGET = "/<namespace>/<type>/<id>"
 
 
 @attrs.define
@@ -78,7 +69,7 @@ class Playground:
     def __init__(
         self, module: Module, functions: StatefulFunctions, store: PlaygroundStore
     ) -> None:
-        self._functions = functions
+        self._messages = PostedMessages(functions)
         self._store = store
         self._doors: dict[tuple[str, int], _Door] = {}
         for ingress in module.playground_ingresses:
@@ -88,8 +79,6 @@ class Playground:
                 each = egress.settings
                 door = self._door(each.host, each.port, egress.location)
                 door.topics = [*door.topics, *each.topics]
-        self._confirmed_typenames: set[str] = set()
-        """The typenames of functions that an endpoint has confirmed to have."""
         self._listen: list[Callable[[], None]] = []
         self._running = ExitStack()
 
@@ -104,6 +93,7 @@ class Playground:
                 server = (Server6 if ":" in host else Server)(
                     (host, port), self._handler(host, door), bind_and_activate=False
                 )
+                server.service = "the playground"
                 opened_ports.callback(server.server_close)
                 with _port_in_errors(host, port):
                     server.server_bind()
@@ -149,49 +139,16 @@ class Playground:
         Raises:
             RefusedError: if no function accepts such a message.
         """
-        try:
-            namespace, name, id_ = path
-            address = Address(f"{namespace}/{name}", id_)
-            # A name has neither a slash nor blanks at its ends.
-            if not id_ or address[:2] != (namespace, name):
-                raise ValueError("the path is not exactly that of an address")
-        except (ValueError, DefinitionError):
-            text = f"the path of a message must be {_TARGET}, and is /{'/'.join(path)}"
-            raise RefusedError(HTTPStatus.NOT_FOUND, text) from None
-        function = self._functions.find(address.typename)
-        if function is None:
-            hint = self._functions.hint(address.typename)
-            text = f"no function {address.typename} is registered{hint}"
-            raise RefusedError(HTTPStatus.NOT_FOUND, text)
-        typename, value = _typed(content_type, body)
-        if not function.takes(typename):
-            text = (
-                f"no handler of {address.typename} takes values of type {typename}: {function.call}"
-            )
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-        _check_value(function, typename, value)
-        self._check_answer(function, address)
-        self._store.post(address_key(address), typename, value)
+        self._store.post(*self._messages.checked(path, content_type, body))
 
-    def _check_answer(self, function: StatefulFunction, address: Address) -> None:
-        """Refuse a message if the endpoint of its function does not have the function.
-
-        Raises:
-            RefusedError: if the endpoint has no such function.
-        """
-        if function.transport is None or address.typename in self._confirmed_typenames:
-            return
-        problem = asyncio.run(lacks(function, address.typename))
-        if problem is not None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, problem)
-        self._confirmed_typenames.add(address.typename)
-
-    def _handler(self, host: str, door: _Door) -> type[PlaygroundHandler]:
+    def _handler(self, host: str, door: _Door) -> type[RequestHandler]:
         playground, store = self, self._store
 
-        class Served(PlaygroundHandler):
+        class Served(RequestHandler):
             is_for_this_machine = is_this_machine(host)
-            location = door.location
+            service = "the playground"
+            admission = f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of {door.location}"
+            most_bytes = MAX_RECORD_SIZE
 
             def has_stopped(self) -> bool:
                 return store.is_closed
@@ -233,7 +190,7 @@ class Playground:
 
 def _log_ready(host: str, port: int, door: _Door) -> None:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    parts = [f"PUT {url}{_TARGET} sends a message"] if door.takes_messages else []
+    parts = [f"PUT {url}{TARGET} sends a message"] if door.takes_messages else []
     parts += [f"GET {url}/{topic} takes a record" for topic in door.topics]
     others = (
         "; only for clients on this machine, since its spec has no host: 0.0.0.0"
@@ -255,41 +212,6 @@ def _port_in_errors(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
-    """Return the typename and the bytes of a message's value; a UTF-8 text without a type is a string."""
-    media = (content_type or "").partition(";")[0].strip()
-    if not media.lower().startswith(_VENDOR):
-        try:
-            return StringType.typename, StringType.serializer().serialize(body.decode())
-        except UnicodeDecodeError:
-            text = (
-                f"a value that is no UTF-8 text must have a type: Content-Type: {_VENDOR}<typename>"
-            )
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text) from None
-    try:
-        return str(TypeName.parse(media[len(_VENDOR) :])), body
-    except DefinitionError as error:
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error.message) from None
-
-
-def _check_value(function: StatefulFunction, typename: str, value: bytes) -> None:
-    """Check that a value can be decoded as its type, and by the function's handler.
-
-    Raises:
-        RefusedError: if the value cannot be decoded.
-    """
-    well_known = default_types.find(typename) if typename.startswith(_WELL_KNOWN) else None
-    try:
-        if well_known is not None:
-            well_known.serializer().deserialize(value)
-        function.decode(typename, value)
-    except FunctionError:  # the value may be right, but cannot be decoded at present
-        return
-    except Exception as error:
-        text = f"the value cannot be decoded as {typename}: {type(error).__name__}: {error}"
-        raise RefusedError(HTTPStatus.BAD_REQUEST, text) from error
-
-
 def _topic_and_wait(target: str, topics: Sequence[str]) -> tuple[str, float]:
     """Return the topic that a request names, and for how many seconds the request may wait for a record."""
     topic = "/".join(path_parts(target))
@@ -306,7 +228,7 @@ def _topic_and_wait(target: str, topics: Sequence[str]) -> tuple[str, float]:
 def _not_allowed(door: _Door) -> RefusedError:
     methods = [*(["PUT"] if door.takes_messages else []), *(["GET"] if door.topics else [])]
     text = " and ".join(
-        {"PUT": f"PUT {_TARGET} sends a message", "GET": "GET /<topic> takes a record"}[method]
+        {"PUT": f"PUT {TARGET} sends a message", "GET": "GET /<topic> takes a record"}[method]
         for method in methods
     )
     return RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, Allow=", ".join(methods))

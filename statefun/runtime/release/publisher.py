@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -83,7 +83,8 @@ class Publisher:
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._pauses = pauses
-        self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
+        is_known = checkpoint.is_local or checkpoint.kept is not None
+        self._poll = (_POLL_LOCAL if is_known else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
@@ -96,6 +97,8 @@ class Publisher:
         """The error that has ended publishing; None if there is none."""
         self.records = 0
         """The number of records that were published since the run began."""
+        self.published: Counter[str] = Counter()
+        """The number of records that were published since the run began, by the id of their egress."""
         self.refused = 0
         """The number of records that clusters have refused for good without ending the application."""
 
@@ -103,6 +106,17 @@ class Publisher:
     def egresses(self) -> Collection[str]:
         """The ids of the egresses."""
         return self._factories.keys()
+
+    def waiting(self) -> Mapping[str, tuple[int, int]]:
+        """Return how many committed micro-batches, and how many of their records, wait for each egress."""
+        with self._changed:
+            released = [(each.staged, tuple(each.egresses)) for each in self._released]
+        found = dict.fromkeys(self._factories, (0, 0))
+        for staged, egresses in released:
+            for egress in egresses if staged is not None else ():
+                batches, records = found[egress]
+                found[egress] = batches + 1, records + cast("Staged", staged).total(egress)
+        return found
 
     def start(self, leftovers: Leftovers) -> None:
         """Start publishing in the background, beginning with the batches that earlier runs have left.
@@ -318,6 +332,7 @@ class Publisher:
         with self._changed:
             self.refused += published.refused
             self.records += staged.total(egress) - published.refused
+            self.published[egress] += staged.total(egress) - published.refused
             released = next(each for each in self._released if each.batch == staged.manifest.batch)
             released.egresses.discard(egress)
             self._changed.notify_all()

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import heapq
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from pyspark.sql.conf import RuntimeConfig
-
-from statefun.engine.wheel import date_of, due_tick
+from statefun.engine.wheel import date_of
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, has_messages
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, is_marked, waits_for_delivery
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
-from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
 from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:  # a command imports this module, and starts faster without Spark
+    from pyspark.sql.conf import RuntimeConfig
 
 BACKLOG = 16
 """The largest number of unpublished batches: with this many, staging waits until one is published."""
@@ -44,7 +46,7 @@ class Retention:
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
         self._timers = self._timer_log.recover()
-        self._timers.drop(feedback_offset(self._commit_log, self._commit_log.newest()).tick)
+        self._drop(feedback_offset(self._commit_log, self._commit_log.newest()))
         self._undelivered: list[int] = []
         """A heap of the published batches whose messages are not delivered yet; batches of an earlier run may
         have higher numbers than the batch that was published last."""
@@ -56,10 +58,10 @@ class Retention:
 
     def published(self, manifest: Manifest) -> None:
         """Register a batch whose egress records are all published; delete it if it has nothing to deliver."""
-        if not (has_messages(manifest) or manifest.HasField("event_times")):
+        if not waits_for_delivery(manifest):
             self._outbox.remove(manifest.batch)
             return
-        if any(segment.egress for segment in manifest.segments):
+        if is_marked(manifest):
             self._outbox.mark_published(manifest.batch)
         heapq.heappush(self._undelivered, manifest.batch)
 
@@ -73,17 +75,21 @@ class Retention:
             return
         feedback = feedback_offset(self._commit_log, batch)
         while self._undelivered and self._undelivered[0] <= feedback.batch:
-            self._remove(heapq.heappop(self._undelivered), feedback.tick)
+            self._remove(heapq.heappop(self._undelivered), feedback)
+        self._drop(feedback)
+
+    def _drop(self, feedback: FeedbackOffset) -> None:
         self._timers.drop(feedback.tick)
+        self._timers.drop(feedback.last_event_tick)
 
     def next_timer(self) -> datetime | None:
         """Return when the next timer is due; None if no timer waits."""
         tick = self._timers.next_tick()
         return None if tick is None else date_of(tick)
 
-    def _remove(self, batch: int, tick: int) -> None:
+    def _remove(self, batch: int, feedback: FeedbackOffset) -> None:
         manifest = self._outbox.manifest(batch) or Manifest()
-        buckets = {bucket for bucket in timer_buckets(manifest) if due_tick(bucket) > tick}
+        buckets = {bucket for bucket in timer_buckets(manifest) if not feedback.has_ticked(bucket)}
         # Including the known buckets: a crash may have left a file of the same batch, which this one replaces,
         # and no other file may have them.
         if any(bucket not in self._timers for bucket in buckets):

@@ -14,7 +14,12 @@ from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
-from statefun.runtime.spark_internals.error_texts import first_words, is_concurrent_update
+from statefun.runtime.spark_internals.error_texts import (
+    first_words,
+    has_lost_worker,
+    is_concurrent_update,
+    storage_failure,
+)
 from statefun.sdk.errors import (
     CheckpointError,
     EngineError,
@@ -22,6 +27,10 @@ from statefun.sdk.errors import (
     StatefunError,
     restored,
 )
+
+
+class LostWorkerError(EngineError):
+    """A Python worker or an executor has ended during a task; another run may succeed."""
 
 
 def explained(
@@ -37,15 +46,19 @@ def explained(
     if is_concurrent_update(cause):
         return CheckpointError(
             f"Spark could not write its logs in checkpoint {settings.checkpoint.shown}: "
-            "another driver, or the JVM of a killed driver, writes them, too; make sure that both have "
-            "ended, and restore the checkpoint from a copy"
+            "another driver, or the JVM of a killed driver, writes them, too; "
+            + (
+                "nothing is lost, since this run has written nothing over the other one's files"
+                if settings.checkpoint.is_object_store
+                else "make sure that both have ended, and restore the checkpoint from a copy"
+            )
         )
     if isinstance(cause, StatefunError):
         return cause
-    if platform_error := lacks_statefun(str(cause)):
-        return platform_error
-    if task_error := error_of_task(str(cause)):
-        return task_error
+    if known := lacks_statefun(str(cause)) or error_of_task(str(cause)):
+        return known
+    if outside := _of_surroundings(str(cause), settings):
+        return outside
     try:
         _check_ingresses(ingresses, settings)
     except KafkaError as likeliest:
@@ -58,6 +71,22 @@ def explained(
         f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
         "Spark's log"
     )
+
+
+def _of_surroundings(text: str, settings: Settings) -> StatefunError | None:
+    """Return the error for a lost worker, or for storage that is full or refuses access, if Spark's text says so."""
+    if has_lost_worker(text):
+        return LostWorkerError(
+            "a Python worker has ended in the middle of a micro-batch, and the run that repeated it has not committed it: "
+            "look in Spark's log and the system's for the reason, such as too little memory or a crash in native "
+            "code, and start again to continue from the last committed batch"
+        )
+    if storage := storage_failure(text):
+        return CheckpointError(
+            f"Spark could not read or write checkpoint {settings.checkpoint.shown}, or its own files: {storage}; correct that, "
+            "and start again to continue from the last committed batch"
+        )
+    return None
 
 
 def error_of_task(text: str) -> StatefunError | None:

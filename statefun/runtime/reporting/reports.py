@@ -19,7 +19,9 @@ from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.reporting.backlog import Backlog
+from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.metrics import Metrics
+from statefun.runtime.reporting.observation import Observation
 from statefun.runtime.reporting.problem_logs import EndpointLog, FailureLog
 from statefun.runtime.reporting.status import Status
 from statefun.runtime.reporting.summary import Summary
@@ -37,15 +39,17 @@ class Reports:
         prepared: the result of the run's preparation, such as where the ingresses start.
         publisher: publishes the records of the query.
         summary: gets the counts of the run.
+        figures: gets the figures of the application, across its runs.
         ui: the address of Spark's own page about the query.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
         self,
         definition: Definition,
         prepared: Prepared,
         publisher: Publisher,
         summary: Summary,
+        figures: Figures,
         ui: str | None,
     ) -> None:
         checkpoint, line = definition.settings.checkpoint, definition.line
@@ -61,6 +65,8 @@ class Reports:
         )
         self._backlog = Backlog(checkpoint)
         self._commit_log = CommitLog(checkpoint)
+        self._figures = figures
+        self._observation = Observation(figures, prepared, publisher, self._commit_log, summary)
         self._has_event_times = bool(definition.module.event_times)
         newest = feedback_offset(self._commit_log, self._commit_log.newest())
         self._before = newest.event or EventProgress()
@@ -78,6 +84,7 @@ class Reports:
         self._status.staged(batch)
         self._summary.batches += 1
         self._backlog.staged(batch, outcomes)
+        self._figures.staged(outcomes)
         for outcome in outcomes:
             self._summary.invocations += outcome.invocations
             self._failure_log.add(outcome)
@@ -95,8 +102,11 @@ class Reports:
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
             # The newest progress may already be that of an idle moment.
-            self._has_begun = self._status.begin(recent_progress(query))
+            history = recent_progress(query)
+            self._has_begun = self._status.begin(history)
+            self._observation.begin(history)
         self._status.show(progress)
+        self._observation.look(progress)
         self._watch.look()
         self._jumps.look()
         self._new_topics.look()
@@ -131,6 +141,7 @@ class Reports:
         if self._has_event_times:
             self._report_event_time()
         self._status.close()
+        self._observation.close()
         self._metrics.close()
         self._new_topics.look(at_once=True)
 

@@ -34,6 +34,8 @@ class Summary:
     to its address waited for the endpoint."""
     endpoints_down: int = 0
     """The number of endpoints that cannot be reached at present."""
+    restarts: int = 0
+    """How often the application has begun another run, since a restart was ordered or a worker was lost."""
     backlog: int = 0
     """The number of messages to functions that are sent and not delivered yet.
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from statefun.engine.effects import EffectColumns
 from statefun.engine.sinks import EgressRecord
 from statefun.runtime.columns import values_of
 
@@ -35,24 +36,26 @@ MESSAGE_SCHEMA = pa.schema(
 _make_record = partial(tuple.__new__, EgressRecord)
 
 
-def arrow_stream(pieces: Iterable[Sequence[tuple[Any, ...]]], schema: pa.Schema) -> bytes:
+def arrow_stream(pieces: Iterable[EffectColumns], schema: pa.Schema) -> bytes:
     """Encode effects as one Arrow IPC stream, with a record batch for each item of ``pieces``."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        for rows in pieces:
-            writer.write_batch(_record_batch(rows, schema))
+        for piece in pieces:
+            columns = zip(piece, schema, strict=True)
+            arrays = [_column(cells, field.type) for cells, field in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
     return bytes(sink.getvalue())
 
 
-def _record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(zip(*rows, strict=True), schema, strict=True)
-    return pa.record_batch([_column(cells, field.type) for cells, field in columns], schema=schema)
-
-
-def _column(cells: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
-    if cells.count(None) == len(cells):
-        return pa.nulls(len(cells), type_)
+def _column(cells: list[Any], type_: pa.DataType) -> pa.Array:
+    first = cells[0]
+    if cells[-1] == first and cells.count(first) == len(cells):  # such as the topic
+        return pa.nulls(len(cells), type_) if first is None else _repeated(first, type_, len(cells))
     return pa.array(cells, type_)
+
+
+def _repeated(cell: Any, type_: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.array([cell], type_)[0], count)
 
 
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,15 @@ _END_PATIENCE = timedelta(seconds=10)
 """How long spark-submit's JVM waits after a signal until the Python program has ended."""
 
 
+_received: list[int] = []
+"""The numbers of the signals that have interrupted applications of this process."""
+
+
+def exit_code_of_interrupt() -> int:
+    """Return the exit code of a program that a signal has ended: 143 after SIGTERM, 130 after Ctrl-C."""
+    return 128 + (_received[-1] if _received else signal.SIGINT)
+
+
 @contextmanager
 def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Make SIGTERM stop the application as Ctrl-C does, and both without a stack trace.
@@ -28,7 +37,8 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        _received.append(number)
         # The exception is lost if a finalizer happens to run just then.
         stop()
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -57,7 +58,8 @@ def use_object_store(session: SparkSession, checkpoint: Folder, run: str) -> Non
             progress=lambda text: logger.info("downloading %s", text),
         )
         add_jars(session, jars)
-    keep_checkpoint_in_store(session, _settings(checkpoint), run)
+    bucket = urlsplit(checkpoint.location).netloc
+    keep_checkpoint_in_store(session, bucket, _settings(checkpoint), run)
 
 
 def hadoop_version() -> tuple[int, ...]:
@@ -67,19 +69,22 @@ def hadoop_version() -> tuple[int, ...]:
 
 
 def _settings(checkpoint: Folder) -> dict[str, str]:
-    """Return the settings of Hadoop for the store of a checkpoint: those that the URI and the environment give."""
+    """Return the settings of Hadoop for the bucket of a checkpoint: those that the URI and the environment give.
+
+    The keys are without the prefix ``fs.s3a.``.
+    """
     settings = {
-        "fs.s3a.performance.flags": "create,delete,mkdir,open",
+        "performance.flags": "create,delete,mkdir,open",
         # Others need a further client, and a file of a checkpoint is read once from its beginning.
-        "fs.s3a.input.stream.type": "classic",
+        "input.stream.type": "classic",
     }
     endpoint, region = endpoint_of(checkpoint.location), region_of(checkpoint.location)
     if endpoint is not None:
-        settings["fs.s3a.endpoint"] = endpoint
-        settings["fs.s3a.path.style.access"] = "true"
-        settings["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http:")).lower()
+        settings["endpoint"] = endpoint
+        settings["path.style.access"] = "true"
+        settings["connection.ssl.enabled"] = str(not endpoint.startswith("http:")).lower()
     if region or endpoint:
-        settings["fs.s3a.endpoint.region"] = region or "us-east-1"
-    keys = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
+        settings["endpoint.region"] = region or "us-east-1"
+    keys = ("access.key", "secret.key", "session.token")
     credentials = zip(keys, credentials_of(checkpoint.location), strict=True)
     return settings | {key: value for key, value in credentials if value}

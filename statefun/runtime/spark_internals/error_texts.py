@@ -13,14 +13,44 @@ from pyspark.errors import PySparkException
 
 from statefun.sdk.raised import line_of
 
-_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+_CONCURRENT = re.compile(
+    r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using"
+)
+_STORAGE = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|ERROR_WRITING_TO_DISK"
+    r"|(?:java\.nio\.file\.AccessDeniedException|org\.apache\.hadoop\.fs\.s3a\.\w+Exception): [^\n]{1,200}"
+)
+_LOST_WORKER = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect back|ExecutorLostFailure"
+)
 _DAEMON = re.compile(r"Error from python worker:(.*?)(?:PYTHONPATH was:|\Z)", re.DOTALL)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def is_concurrent_update(error: BaseException) -> bool:
-    """Return whether an error of Spark says that a log already has the batch that Spark was about to write."""
-    return _CONCURRENT in str(error)
+    """Return whether an error of Spark says that a log already has the batch that Spark was about to write.
+
+    >>> is_concurrent_update(ValueError("Multiple streaming queries are concurrently using s3a://b/c/offsets"))
+    True
+    """
+    return _CONCURRENT.search(str(error)) is not None
+
+
+def storage_failure(text: str) -> str | None:
+    """Return what Spark's text says about the storage of a checkpoint that is full, read-only or does not answer.
+
+    >>> storage_failure("terminated with exception: /c/offsets/.7.tmp: No space left on device SQLSTATE: XXKST")
+    'No space left on device'
+    >>> storage_failure("java.nio.file.AccessDeniedException: s3a://b/c/commits/7: 403")
+    'AccessDeniedException: s3a://b/c/commits/7: 403'
+    """
+    found = _STORAGE.search(text)
+    return None if found is None else re.sub(r"^[a-z0-9.]+\.", "", found[0]).strip()
+
+
+def has_lost_worker(text: str) -> bool:
+    """Return whether Spark's text says that a Python worker or an executor has ended during a task."""
+    return _LOST_WORKER.search(text) is not None
 
 
 def lacking_module(text: str) -> str | None:

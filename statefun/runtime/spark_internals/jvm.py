@@ -59,6 +59,12 @@ def live_conf() -> Any:
     return context._jsc.sc().conf()  # noqa: SLF001 - as above
 
 
+def heap() -> tuple[int, int]:
+    """Return the used and the largest size of the JVM's heap, in bytes."""
+    runtime = jvm().java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory()) - int(runtime.freeMemory()), int(runtime.maxMemory())
+
+
 def is_submitted() -> bool:
     """Return whether spark-submit runs this program, so that the JVM has started before the program.
 

@@ -17,13 +17,14 @@ import atexit
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from statefun.runtime.spark_internals.class_path import add_jars, has_class
-from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.spark_internals.log_files import RUN_OF_COMMIT
 
 _CLASS = "statefun.ObjectStoreFiles"
@@ -36,6 +37,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.commons.io.IOUtils;
 import org.apache.commons.lang3.exception.ExceptionUtils;
 import org.apache.hadoop.conf.Configuration;
@@ -53,6 +55,10 @@ public class ObjectStoreFiles implements CheckpointFileManager {
     private final Path root;
     private final FileSystem files;
     private final String run;
+    private boolean isListed;
+    private long newest = -1;
+    /** The newest batch that each run has committed in this JVM, by the run's id. */
+    public static final ConcurrentHashMap COMMITS = new ConcurrentHashMap();
 
     public ObjectStoreFiles(Path root, Configuration conf) throws IOException {
         this.root = root;
@@ -65,7 +71,7 @@ public class ObjectStoreFiles implements CheckpointFileManager {
             if (overwrite) {
                 return new ReplacedFile(ReplacedFile.open(files, path));
             }
-            return new NewFile(files, path, run);
+            return new NewFile(this, files, path, run);
         } catch (IOException error) {
             throw raised(error);
         }
@@ -81,8 +87,16 @@ public class ObjectStoreFiles implements CheckpointFileManager {
 
     public FileStatus[] list(Path path, PathFilter filter) {
         try {
-            return files.listStatus(path, filter);
+            FileStatus[] found = files.listStatus(path, filter);
+            if (path.equals(root)) {
+                for (int i = 0; i < found.length; i++) {
+                    newest = Math.max(newest, number(found[i].getPath()));
+                }
+                isListed = true;
+            }
+            return found;
         } catch (FileNotFoundException error) {
+            isListed |= path.equals(root);
             return new FileStatus[0];
         } catch (IOException error) {
             throw raised(error);
@@ -94,10 +108,17 @@ public class ObjectStoreFiles implements CheckpointFileManager {
 
     public boolean exists(Path path) {
         String folder = path.getParent() == null ? "" : path.getParent().getName();
-        boolean isFile = path.getName().indexOf('.') >= 0 || folder.equals("offsets") || folder.equals("commits");
+        boolean isLog = folder.equals("offsets") || folder.equals("commits");
+        // Spark asks before it adds the next file to a log; if another driver has added it, the store refuses this one.
+        if (isLog && isListed && number(path) > newest) {
+            return false;
+        }
+        boolean isFile = isLog || path.getName().indexOf('.') >= 0;
         try {
             if (!isFile) {
-                return files.exists(path);
+                boolean isThere = files.exists(path);
+                isListed |= !isThere && path.equals(root);  // Spark does not list a log without files
+                return isThere;
             }
             files.open(path).close();
             return true;
@@ -119,6 +140,23 @@ public class ObjectStoreFiles implements CheckpointFileManager {
 
     public boolean isLocal() {
         return false;
+    }
+
+    void created(Path path) {
+        newest = Math.max(newest, number(path));
+        if (!run.isEmpty() && path.getParent().getName().equals("commits")) {
+            COMMITS.put(run, Long.valueOf(number(path)));
+        }
+    }
+
+    private static long number(Path path) {
+        String name = path.getName();
+        for (int i = 0; i < name.length(); i++) {
+            if (!Character.isDigit(name.charAt(i))) {
+                return -1;
+            }
+        }
+        return name.isEmpty() ? -1 : Long.parseLong(name);
     }
 
     public Path createCheckpointDirectory() {
@@ -162,13 +200,15 @@ class ReplacedFile extends CheckpointFileManager.CancellableFSDataOutputStream {
 }
 
 class NewFile extends CheckpointFileManager.CancellableFSDataOutputStream {
+    private final ObjectStoreFiles manager;
     private final FileSystem files;
     private final Path path;
     private final String run;
     private boolean isOver;
 
-    NewFile(FileSystem files, Path path, String run) {
+    NewFile(ObjectStoreFiles manager, FileSystem files, Path path, String run) {
         super(new ByteArrayOutputStream());
+        this.manager = manager;
         this.files = files;
         this.path = path;
         this.run = run;
@@ -187,11 +227,13 @@ class NewFile extends CheckpointFileManager.CancellableFSDataOutputStream {
                 FSDataOutputStream stream = (FSDataOutputStream) builder.build();
                 stream.write(content);
                 stream.close();
+                manager.created(path);
                 return;
             } catch (IOException error) {
                 // The answer to an earlier request may be lost, so that the next one finds the file there.
                 byte[] present = present();
                 if (present != null && Arrays.equals(present, content)) {
+                    manager.created(path);
                     return;
                 }
                 if (present != null) {
@@ -236,12 +278,19 @@ class NewFile extends CheckpointFileManager.CancellableFSDataOutputStream {
 """ % {"run": RUN_OF_COMMIT, "run_setting": _RUN_SETTING}  # noqa: UP031 - Java has braces of its own
 
 
-def keep_checkpoint_in_store(session: SparkSession, hadoop: dict[str, str], run: str) -> None:
+_given: dict[str, set[str]] = {}
+"""The keys of the settings that earlier runs of this process have given to Hadoop, by bucket."""
+
+
+def keep_checkpoint_in_store(
+    session: SparkSession, bucket: str, hadoop: dict[str, str], run: str
+) -> None:
     """Make the queries of ``session`` write checkpoints in an object store through this module's class.
 
     Args:
         session: the session; Hadoop's file system for the store must be on its class path.
-        hadoop: Hadoop's settings for the store, for those keys that the user has not set.
+        bucket: the name of the bucket.
+        hadoop: Hadoop's settings for the bucket, without the prefix ``fs.s3a.``, for those keys that the user has not set.
         run: the id of the run, which is added to commits; empty to add none.
     """
     if not has_class(_CLASS):
@@ -254,12 +303,7 @@ def keep_checkpoint_in_store(session: SparkSession, hadoop: dict[str, str], run:
     configuration = context.hadoopConfiguration()
     # It was made before the jars were added, and looks for Hadoop's file systems in its own class path.
     configuration.setClassLoader(jvm().java.lang.Thread.currentThread().getContextClassLoader())
-    for key, value in hadoop.items():
-        if (
-            configuration.get(key) is None
-            or configuration.getPropertySources(key)[-1] == "core-default.xml"
-        ):
-            configuration.set(key, value)
+    _give(configuration, bucket, hadoop)
     for key, value in {
         "spark.sql.streaming.checkpointFileManagerClass": _CLASS,
         # A second file for each file; the store has checksums of its own.
@@ -267,6 +311,52 @@ def keep_checkpoint_in_store(session: SparkSession, hadoop: dict[str, str], run:
         _RUN_SETTING: run,
     }.items():
         session.conf.set(key, value)
+
+
+def _give(configuration: Any, bucket: str, hadoop: dict[str, str]) -> None:
+    """Give Hadoop the settings of a bucket; the settings of other buckets stay as they are."""
+    prefix = f"fs.s3a.bucket.{bucket}."
+    own = _given.setdefault(bucket, set())
+    wanted = {
+        f"{prefix}{key}": value
+        for key, value in hadoop.items()
+        if _is_free(configuration, f"fs.s3a.{key}")
+        and (f"{prefix}{key}" in own or configuration.get(f"{prefix}{key}") is None)
+    }
+    if all(configuration.get(key) == wanted.get(key) for key in own | wanted.keys()):
+        return
+    if own:  # Hadoop keeps one connection for each bucket, whatever the settings are now
+        uri = jvm().java.net.URI(f"s3a://{bucket}/")
+        jvm().org.apache.hadoop.fs.FileSystem.get(uri, configuration).close()
+    for key in own - wanted.keys():
+        configuration.unset(key)
+    for key, value in wanted.items():
+        configuration.set(key, value)
+    _given[bucket] = {*wanted}
+
+
+def _is_free(configuration: Any, key: str) -> bool:
+    """Return whether the user has not set a key of Hadoop's."""
+    sources = configuration.getPropertySources(key)
+    return configuration.get(key) is None or sources is None or sources[-1] == "core-default.xml"
+
+
+def commits_of(run: str) -> Callable[[], int]:
+    """Return a function that returns the newest batch that a run has committed in this JVM.
+
+    It returns -1 if there is none, or if the JVM has ended. It makes no request to the store.
+    """
+    loader = jvm().java.lang.Thread.currentThread().getContextClassLoader()
+    commits = loader.loadClass(_CLASS).getField("COMMITS").get(None)
+
+    def newest() -> int:
+        try:
+            found = commits.get(run)
+        except (JvmError, OSError):
+            return -1
+        return -1 if found is None else int(found)
+
+    return newest
 
 
 def _jar(folder: Path) -> Path:

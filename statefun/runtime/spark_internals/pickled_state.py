@@ -56,4 +56,5 @@ def unpickled(row: bytes) -> bytes:
             f"a stored state does not have the form of Spark {pyspark.__version__} "
             f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this as a bug of statefun"
         )
-    return row[start:end].decode().encode("latin-1")
+    text = row[start:end]
+    return text if text.isascii() else text.decode().encode("latin-1")

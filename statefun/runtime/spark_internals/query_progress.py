@@ -10,8 +10,11 @@ an earlier run has planned, the source has never asked for the newest offsets, a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
+import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,6 +24,31 @@ from statefun.runtime.spark_internals.versions import RELEASE
 
 _OFFSETS = ("startOffset", "endOffset", "latestOffset")
 _KAFKA = "KafkaMicroBatchStream"
+_WHOLE = "triggerExecution"
+
+
+@attrs.frozen
+class BatchTimes:
+    """How long a micro-batch and its phases took."""
+
+    batch: int
+    began: float
+    """When it was planned, in seconds since the epoch."""
+    seconds: float
+    phases: Mapping[str, float]
+    """The seconds of each phase, by Spark's name for it."""
+    rows: int
+    """The number of records and messages that it has read."""
+
+
+def batch_times(progress: StreamingQueryProgress) -> BatchTimes | None:
+    """Return how long the micro-batch of a report took; None if the report is about an idle moment."""
+    phases = {name: millis / 1000 for name, millis in (progress.durationMs or {}).items()}
+    if "addBatch" not in phases:
+        return None
+    began = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
+    seconds = phases.pop(_WHOLE, sum(phases.values()))
+    return BatchTimes(progress.batchId, began, seconds, phases, progress.numInputRows)
 
 
 def newest_progress(query: StreamingQuery) -> StreamingQueryProgress | None:

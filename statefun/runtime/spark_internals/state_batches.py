@@ -69,7 +69,6 @@ class StateUpdates:
     def __init__(self, properties: str) -> None:
         self.size = 0
         """The total size of the added states, in bytes."""
-        self._properties: list[str] = []
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []
         values = json.loads(properties)
@@ -83,16 +82,21 @@ class StateUpdates:
         """Add the new state of a group; None removes the group's state."""
         self.size += len(value or b"")
         self._key_rows.append(key_row)
-        self._properties.append(self._removed if value is None else self._updated)
         self._objects.append(None if value is None else pickled(value))
+
+    def _property_column(self) -> pa.Array:
+        if None not in self._objects:  # as usual
+            return pa.repeat(self._updated, len(self))
+        texts = [self._removed if each is None else self._updated for each in self._objects]
+        return pa.array(texts, pa.string())
 
     def arrays(self) -> list[pa.Array]:
         """Return the added states as Arrow columns, in Spark's form."""
         return [
-            pa.array(self._properties, pa.string()),
+            self._property_column(),
             pa.array(self._key_rows, pa.binary()),
             pa.array(self._objects, pa.binary()),
-            pa.array([_NO_TIMEOUT] * len(self), pa.int64()),
+            pa.repeat(pa.scalar(_NO_TIMEOUT, pa.int64()), len(self)),
         ]
 
 

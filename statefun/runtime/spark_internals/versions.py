@@ -9,8 +9,10 @@ through pandas frames, not with Arrow batches.
 from __future__ import annotations
 
 import re
-
-import pyspark
+import sys
+from importlib.util import find_spec
+from pathlib import PurePath
+from typing import Any
 
 from statefun.sdk.errors import PlatformError
 
@@ -18,7 +20,27 @@ _OLDEST, _NEWEST = (4, 0), (4, 2)
 _INSTALL = "pyspark==4.2.0"
 
 
-def check_release(version: str = pyspark.__version__) -> None:
+def _installed() -> str:
+    """Return the version of PySpark; commands that need nothing else of PySpark do not wait for its import."""
+    if "pyspark" not in sys.modules:
+        spec: Any = find_spec("pyspark")
+        if spec is not None and hasattr(spec.loader, "get_data"):
+            content = spec.loader.get_data(
+                str(PurePath(spec.origin).with_name("version.py"))
+            ).decode()
+            found = re.search(r"""^__version__.*=.*["'](.+)["']""", content, re.MULTILINE)
+            if found:
+                return found[1]
+    from pyspark import __version__  # noqa: PLC0415 - it is imported already, or has another form
+
+    return __version__
+
+
+VERSION = _installed()
+"""The version of the installed PySpark."""
+
+
+def check_release(version: str = VERSION) -> None:
     """Check that a release of PySpark is not too old.
 
     Raises:
@@ -31,7 +53,7 @@ def check_release(version: str = pyspark.__version__) -> None:
         )
 
 
-def is_tested(version: str = pyspark.__version__) -> bool:
+def is_tested(version: str = VERSION) -> bool:
     """Return whether the details in this package were tested with a release of PySpark.
 
     >>> is_tested("4.0.3"), is_tested("4.2.1"), is_tested("4.20.0"), is_tested("4.3.0")
@@ -45,7 +67,7 @@ def _line(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-RELEASE = _line(pyspark.__version__)
+RELEASE = _line(VERSION)
 """The first two numbers of the installed release of PySpark."""
 
 
@@ -57,6 +79,6 @@ def check_writes_states() -> None:
     """
     if RELEASE < (4, 2):
         raise PlatformError(
-            f"PySpark {pyspark.__version__} cannot write states outside of a query: do this with PySpark 4.2, which "
+            f"PySpark {VERSION} cannot write states outside of a query: do this with PySpark 4.2, which "
             "reads and writes the same checkpoints"
         )

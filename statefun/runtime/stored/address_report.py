@@ -14,7 +14,7 @@ from statefun.engine.buckets import RELEASED
 from statefun.engine.chunks import KEPT, chunk_key, is_own
 from statefun.engine.delays import delayed_messages, is_wake_up, released_tokens, token_of
 from statefun.engine.row import Row
-from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, tick_of
+from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, event_tick_of, tick_of
 from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -26,7 +26,7 @@ from statefun.runtime.stored.typed_values import (
     ValueDecoder,
     primitive_type,
 )
-from statefun.runtime.stored.undelivered import undelivered_rows
+from statefun.runtime.stored.undelivered import sent_rows, undelivered_rows
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import default_types
@@ -55,7 +55,7 @@ class PendingMessage:
     size: int | None
     """The size of the value in bytes; None for a record without a value, and if the value is secret."""
     caller: Address | None
-    """The address that has sent the message; None for a record of an ingress."""
+    """The address that has sent the message; None for a record of an ingress, and for a message of a person."""
     decoded: Decoded
     due: int = 0
     """When a delayed message is due, in milliseconds since the epoch; 0 for a message that is not delayed."""
@@ -91,7 +91,8 @@ class AddressReport:
     timers: Sequence[PendingMessage]
     """The delayed messages to the address, by due time."""
     undelivered: Sequence[PendingMessage]
-    """The messages that other addresses have sent and that the next micro-batches deliver, in order."""
+    """The messages that other addresses have sent and that the next micro-batches deliver, in order; then those of
+    ``statefun send``, which have no caller."""
 
     @property
     def is_empty(self) -> bool:
@@ -128,6 +129,7 @@ def address_report(
         chunk_key(key, number) for number in range(stored.stored.first, stored.stored.end)
     )
     rows = list(undelivered_rows(state.checkpoint, state.batch)) if is_newest else []
+    sent = list(sent_rows(state.checkpoint, state.batch)) if is_newest else []
     delayed = [pair for row in rows for pair in _delayed(row.typename, row.value)]
     delayed += _scheduled(state) if is_newest else _all_scheduled(state)
     messages = _Messages(known)
@@ -148,7 +150,12 @@ def address_report(
             (messages.of_entry(entry, token) for entry, token in delayed if entry.target == key),
             key=lambda message: message.due,
         ),
-        [message for row in rows if row.target == key for message in messages.of_row(row)],
+        [
+            message
+            for row in (*rows, *sent)
+            if row.target == key
+            for message in messages.of_row(row)
+        ],
     )
 
 
@@ -209,7 +216,8 @@ def _kept(state: CommittedState, keys: Iterable[bytes]) -> Iterator[bytes]:
 
 def _scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
     """Return the delayed messages in the buckets that the log of timers names, each with its token."""
-    buckets = TimerLog(state.checkpoint).load().due(tick_of(LATEST) + 1)
+    pending = TimerLog(state.checkpoint).load()
+    buckets = pending.due(tick_of(LATEST) + 1) + pending.due(event_tick_of(LATEST) + 1)
     found: list[tuple[Entry, str]] = []
     tokens: set[bytes] = set()
     for bucket in buckets:

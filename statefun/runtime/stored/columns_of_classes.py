@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import types
 from collections import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +16,6 @@ import attrs
 import pyarrow as pa
 
 from statefun.sdk.fields import class_hints, has_fields, is_class
-from statefun.sdk.printable import json_content
 
 _LONGS = range(-(1 << 63), 1 << 63)
 _LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Set, abc.Collection)
@@ -139,9 +137,9 @@ def map_column(key: Column, value: Column) -> Column:
     value = optional(value)
     return Column(
         pa.map_(key.type, value.type),
-        lambda values: [
-            (key.convert(name), value.convert(each)) for name, each in dict(values).items()
-        ],
+        lambda values: {
+            key.convert(name): value.convert(each) for name, each in dict(values).items()
+        },
     )
 
 
@@ -209,24 +207,3 @@ def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:
 
 def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else getattr(value, name)
-
-
-def plain_json(value: Any) -> Any:
-    """Return a value of a column in a form that JSON has: maps with texts as keys, bytes in base64 or as text.
-
-    >>> plain_json({"seen": datetime(2026, 1, 1), "raw": b"Ada"})
-    {'seen': '2026-01-01T00:00:00', 'raw': 'Ada'}
-    """
-    if isinstance(value, dict):
-        return {str(name): plain_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_json(each) for each in value]
-    if isinstance(value, bytes):
-        return json_content(value)
-    if isinstance(value, date):
-        return value.isoformat().replace("+00:00", "Z")
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return value

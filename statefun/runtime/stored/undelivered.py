@@ -13,8 +13,8 @@ from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.ingress.feedback_offset import feedback_offset
-from statefun.runtime.rows.effect_streams import read_batches
 from statefun.sdk.errors import CheckpointError
 
 
@@ -35,6 +35,17 @@ def undelivered_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
                 yield from _rows(outbox, each, segment.messages)
 
 
+def sent_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
+    """Yield each message of ``statefun send`` that no micro-batch up to ``batch`` has delivered, in order.
+
+    Raises:
+        CheckpointError: if a file with a message is damaged.
+    """
+    delivered = feedback_offset(CommitLog(checkpoint), batch).last_of(SENT_INBOX)
+    for each in undelivered_sent(checkpoint, delivered):
+        yield Row(each.target, b"", each.typename, each.value)
+
+
 def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
     """Yield the target's function type of each message that no micro-batch has delivered, and its due time.
 
@@ -50,12 +61,13 @@ def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
 
 
 def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:
+    # It needs pyarrow, which takes long to import, and most applications have nothing under way.
+    from statefun.runtime.rows.effect_streams import read_batches  # noqa: PLC0415 - see above
+
     try:
         with outbox.open(batch, stream) as file:
             for rows in read_batches(file):
-                # An earlier version has sent messages without event times.
-                names = [name for name in Row._fields if name in rows.schema.names]
-                yield from map(Row, *(rows.column(name).to_pylist() for name in names))
+                yield from map(Row, *(rows.column(name).to_pylist() for name in Row._fields))
     except CheckpointError:
         if outbox.manifest(batch) is not None:
             raise

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -144,7 +145,10 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
     register.disconnected("w")
     register.disconnected("other", has_ended=False)
 
-    assert read(register) == [(LOST, encoded_loss(name, has_begun=False)) for name in ("a", "b")]
+    assert read(register) == [
+        (LOST, encoded_loss("a", has_begun=False)),
+        (LOST, encoded_loss("b", has_begun=False, has_ended=False)),
+    ]
 
 
 def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) -> None:
@@ -205,7 +209,7 @@ def test_the_next_run_makes_the_calls_again_that_this_one_leaves(
     register: CallRegister, tmp_path: Path
 ) -> None:
     """It reports them to their addresses as lost, unless a committed micro-batch has read their results."""
-    lost = [(LOST, encoded_loss("a", has_begun=False))]
+    lost = [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
 
     register.staged(0, [])
     register.close()
@@ -241,6 +245,100 @@ def test_a_run_is_pending_until_it_has_made_the_calls_of_earlier_runs_again(
     third.report(report("again"))
     third.forget(3)
     assert not third.is_pending()
+
+
+def losses_of_next_run(tmp_path: Path) -> list[CallLoss]:
+    """Return what a further run reports to addresses first."""
+    return [CallLoss.FromString(value) for _, value in read(new_register(tmp_path))]
+
+
+def test_losses_count_over_runs_if_a_worker_has_ended_the_query(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """Workers that end after the first one may have ended with the query; nobody is blamed for them."""
+    register.connected("other")
+    register.staged(1, [outcome("a", "b"), outcome("c", worker="other")])
+    register.report(CallReport(attempt="a", begun=True))
+    register.disconnected("w")
+    register.disconnected("other")
+    register.close(has_failed=True)
+
+    losses = {each.attempt: (each.ended, each.begun) for each in losses_of_next_run(tmp_path)}
+
+    assert losses == {"a": (True, True), "b": (True, False), "c": (False, False)}
+    assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
+
+
+def test_nobody_is_blamed_for_a_worker_without_calls_that_ends_the_query(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """A plain function may be the reason; workers that end in earlier micro-batches are not."""
+    register.connected("idle")
+    register.connected("other")
+    register.staged(1, [outcome("a", worker="other"), outcome("b")])
+    register.disconnected("other")
+    register.staged(2, [])
+    register.disconnected("idle")
+    register.disconnected("w")
+    register.close(has_failed=True)
+
+    assert {each.attempt: each.ended for each in losses_of_next_run(tmp_path)} == {
+        "a": True,
+        "b": False,
+    }
+
+
+def test_losses_of_a_run_that_is_stopped_do_not_count_in_the_next_one(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """Who stops an application may end its workers first."""
+    register.staged(1, [outcome("a")])
+    register.disconnected("w")
+    register.close()
+
+    assert not any(each.ended for each in losses_of_next_run(tmp_path))
+
+
+def test_a_loss_that_was_read_is_not_reported_again(register: CallRegister, tmp_path: Path) -> None:
+    """A committed micro-batch has counted it: then the first unread one counts."""
+    register.connected("other")
+    register.staged(1, [outcome("a"), outcome("b", worker="other")])
+    register.disconnected("w")
+    register.staged(2, [])
+    register.forget(1)
+    register.disconnected("other")
+    register.close(has_failed=True)
+
+    assert [(each.attempt, each.ended) for each in losses_of_next_run(tmp_path)] == [("b", True)]
+
+
+def test_losses_stay_in_the_log_until_they_are_read(register: CallRegister, tmp_path: Path) -> None:
+    """Snapshots of the log have them, too."""
+    register.staged(1, [outcome("a")])
+    register.disconnected("w")
+    register.close(has_failed=True)
+    with patch.object(call_log, "_LOG_LENGTH", 1):
+        new_register(tmp_path).staged(2, [outcome("b")])
+
+    losses = {each.attempt: each.ended for each in losses_of_next_run(tmp_path)}
+
+    assert losses == {"a": True, "b": False}
+
+
+def test_a_call_that_asks_hears_whether_it_has_left_a_staged_batch(register: CallRegister) -> None:
+    """It may ask before and after; a call of a task that does not count is refused, and a lost worker hears nothing."""
+    answers: dict[str, bool] = {}
+    register.ask("w", "early", partial(answers.__setitem__, "early"))
+    register.ask("w", "of a failed attempt", partial(answers.__setitem__, "of a failed attempt"))
+    register.connected("other")
+    register.ask("other", "gone", partial(answers.__setitem__, "gone"))
+    register.disconnected("other")
+    before = dict(answers)
+    register.staged(1, [outcome("early", "late")])
+    register.ask("w", "late", partial(answers.__setitem__, "late"))
+
+    assert before == {}
+    assert answers == {"early": True, "of a failed attempt": False, "late": True}
 
 
 class Runs:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,10 +16,10 @@ import pytest
 from harness import wait
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
-from statefun.protocol.runtime_pb2 import Outcome
+from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
 from statefun.runtime.calls import call_server
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.calls.call_reports import CallReports
+from statefun.runtime.calls.call_reports import CallReports, calls_of_worker
 from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.call_sockets import shut
 from statefun.runtime.checkpoint.call_log import CallLog
@@ -36,7 +37,7 @@ def register(tmp_path: Path) -> CallRegister:
 @pytest.fixture
 def server(register: CallRegister) -> Iterator[CallServer]:
     """Serve the register."""
-    server = CallServer(register, "run", "127.0.0.1")
+    server = CallServer(register, "127.0.0.1")
     yield server
     server.close()
 
@@ -118,6 +119,50 @@ def test_a_worker_reports_that_a_call_has_begun_again(
     assert messages(register) == [(LOST, encoded_loss("a", has_begun=True))]
 
 
+def test_a_call_that_waits_hears_that_its_batch_is_staged(
+    register: CallRegister, server: CallServer
+) -> None:
+    """If the connection ends before, the call is given up."""
+    reports = opened(CallReports(server.address))
+    first, second = reports.left("a"), reports.left("b")
+    reports.wait()
+    call = Outcome.Detached(address=KEY, attempt="a", worker=reports.worker)
+    wait(lambda: len(register._asked) == 2)  # noqa: SLF001 - the driver knows of both
+
+    register.staged(0, [Outcome(detached=[call])])
+    answers = first.result(), second.result()
+    third = reports.left("c")
+    server.close()
+
+    assert answers == (True, False)
+    assert not third.result()
+    wait(lambda: not reports.worker)
+    assert not reports.left("d").result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say that a peer has gone")
+def test_the_last_reports_of_a_worker_that_ends_the_query_are_read(
+    server: CallServer, register: CallRegister, tmp_path: Path
+) -> None:
+    """The register is closed after that, so that the next run knows which calls were lost."""
+    address = (server.address.host, server.address.port)
+    with Client(address, authkey=server.address.key) as connection:
+        connection.send_bytes(b"worker")
+        connection.recv_bytes()
+        call = Outcome.Detached(address=KEY, attempt="a", worker="worker")
+        register.staged(0, [Outcome(detached=[call])])
+        with register._changed:  # noqa: SLF001 - the driver is slow to read
+            connection.send_bytes(CallReport(attempt="a", begun=True).SerializeToString())
+            connection.close()
+            closing = threading.Thread(target=server.close, kwargs={"has_failed": True})
+            closing.start()
+        closing.join()
+
+    log = CallLog(Folder.at(tmp_path))
+    log.recover()
+    assert log.losses == {"a": CallLoss(attempt="a", begun=True, ended=True)}
+
+
 def test_a_stranger_is_refused(register: CallRegister, server: CallServer) -> None:
     """Without the key of the run nobody can report, or find out more than that."""
     strangers = CallReports(attrs.evolve(server.address, key=b"guessed"))
@@ -172,13 +217,32 @@ def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegist
     """Driver and workers may live on, and begin other runs."""
     before = threads()
     for _ in range(3):
-        server = CallServer(register, "run", "127.0.0.1")
+        server = CallServer(register, "127.0.0.1")
         reports = opened(CallReports(server.address))
         assert threads() > before
         server.close()
         wait(lambda reports=reports: not reports.worker)  # type: ignore[misc]
 
     wait(lambda: threads() == before)
+
+
+def test_runs_that_share_a_worker_keep_their_connections(
+    register: CallRegister, server: CallServer
+) -> None:
+    """Micro-batches of two runs may come in turn; a run that has ended is forgotten."""
+    other = CallServer(register, "127.0.0.1")
+    calls = {}
+    for each in (server.address, other.address):
+        calls[each] = calls_of_worker(each)
+        wait(calls[each]._reports.open)  # noqa: SLF001 - as a call does that may leave
+
+    assert {each: calls_of_worker(each) for each in calls} == calls
+
+    other.close()
+    wait(lambda: not calls[other.address].is_connected)
+    assert calls_of_worker(attrs.evolve(server.address, port=1)) not in calls.values()
+    assert calls_of_worker(server.address) is calls[server.address]
+    assert calls_of_worker(other.address) is not calls[other.address]
 
 
 def test_a_stranger_that_says_nothing_is_sent_away(
@@ -197,7 +261,7 @@ def test_a_stranger_that_says_nothing_is_sent_away(
 def test_a_driver_may_listen_on_an_address_of_ipv6(register: CallRegister) -> None:
     """Spark writes it in brackets."""
     try:
-        server = CallServer(register, "run", "[::1]")
+        server = CallServer(register, "[::1]")
     except OSError:
         pytest.skip("this machine has no IPv6")
     reports = opened(CallReports(server.address))

@@ -14,7 +14,7 @@ from pyarrow import fs
 from two_step import Countdown, Crash, Mounted, TwoStepSystem, files
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint.file_systems import ArrowFiles, files_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES
@@ -285,7 +285,7 @@ def test_second_names_are_for_file_systems_that_need_them(
     make: Callable[[], fs.FileSystem], *, is_replaced_in_one_step: bool
 ) -> None:
     """Local disks and stores of whole objects get no further requests."""
-    assert (type(files_of(make())) is CheckpointFiles) == is_replaced_in_one_step
+    assert (type(files_of(make())) is ArrowFiles) == is_replaced_in_one_step
 
 
 def test_a_file_system_that_cannot_rename_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import MANIFEST, Leftovers, Outbox, effect_stream
+from statefun.runtime.spark_internals.log_files import RUN_OF_COMMIT
 from statefun.sdk.errors import CheckpointError
 
 BATCHES = st.integers(0, 12)
@@ -212,3 +214,29 @@ def test_other_folders_in_the_outbox_are_ignored(outbox: Outbox, checkpoint: Pat
     for batch in (9, 10):
         outbox.remove(batch)
     assert Folder.at(checkpoint / "outbox").names() == ["-1", "7.tmp", "README"]
+
+
+def test_a_local_manifest_is_found_without_the_commit(
+    outbox: Outbox, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a checkpoint that was copied from an object store has manifests that the commits name."""
+    commit = f'v1\n{{"nextBatchWatermarkMs": 0, "{RUN_OF_COMMIT}": "the run"}}'
+    (checkpoint / "commits").mkdir(parents=True)
+    for batch, name in ((7, MANIFEST), (8, f"{MANIFEST}-the run")):
+        (checkpoint / "commits" / str(batch)).write_text(commit)
+        content = Manifest(batch=batch, query_id="the query").SerializeToString()
+        write_framed(Folder.at(checkpoint), f"outbox/{batch}/{name}", content)
+    reads: list[str] = []
+    read = Folder.read
+
+    def reading(self: Folder, name: str) -> bytes:
+        reads.append(name)
+        return read(self, name)
+
+    monkeypatch.setattr(Folder, "read", reading)
+
+    assert [outbox.manifest(batch) for batch in (7, 8)] == [
+        Manifest(batch=batch, query_id="the query") for batch in (7, 8)
+    ]
+    assert "7" not in reads
+    assert "8" in reads

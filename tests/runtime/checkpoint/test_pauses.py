@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
 import pytest
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, take_order, write_order
+from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, Orders, write_order
 from statefun.runtime.checkpoint.pauses import (
     PAUSED_FILE,
     Parts,
     Pausable,
     Paused,
     Pauses,
+    change_paused,
     read_paused,
     rename_paused,
     write_paused,
@@ -78,12 +80,51 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 def test_an_order_is_taken_once(tmp_path: Path) -> None:
     """A later one replaces an earlier one that was not taken; a damaged one is refused."""
     folder = Folder.at(tmp_path)
-    assert take_order(folder) is None
+    write_order(folder, Order.STOP)  # to an earlier run
+    orders = Orders(folder)
+    assert orders.next() is None
 
     write_order(folder, Order.RESTART)
     write_order(folder, Order.DRAIN)
 
-    assert [take_order(folder), take_order(folder)] == [Order.DRAIN, None]
+    assert [orders.next(), orders.next()] == [Order.DRAIN, None]
     (tmp_path / ORDER_FILE).write_bytes(b"stop")
     with pytest.raises(CheckpointError, match=ORDER_FILE):
-        take_order(folder)
+        orders.next()
+
+
+def test_an_order_that_is_given_while_another_one_is_read_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the same order."""
+    folder = Folder.at(tmp_path)
+    orders = Orders(folder)
+    write_order(folder, Order.RESTART)
+    read = Folder.read
+
+    def reading(self: Folder, name: str) -> bytes:
+        content = read(self, name)
+        write_order(folder, Order.RESTART)
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read", reading)
+        assert orders.next() is Order.RESTART
+
+    assert [orders.next(), orders.next()] == [Order.RESTART, None]
+
+
+def test_no_change_is_lost_if_many_are_made_at_the_same_moment(tmp_path: Path) -> None:
+    """Each process reads the file, and writes it with its own change."""
+    folder = Folder.at(tmp_path)
+    names = [f"t/{number}" for number in range(40)]
+    write_paused(folder, Parts(frozenset(names)), Paused())
+
+    def pause(name: str) -> bool:
+        return change_paused(folder, Pausable.INGRESS, name, is_paused=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(pause, names))
+
+    assert read_paused(folder) == (Parts(frozenset(names)), Paused(ingresses=frozenset(names)))
+    assert not pause(names[0])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from statefun.runtime.checkpoint import sent_messages
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.sent_messages import SentMessages, put_message
+from statefun.runtime.checkpoint.sent_messages import SentMessages, put_message, undelivered_sent
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 STEPS = st.lists(st.sampled_from(["put", "put", "accept", "batch", "crash", "repeat"]), max_size=30)
@@ -42,7 +42,7 @@ class Driver:
 def test_each_message_is_delivered_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
-    """Whenever the driver crashes, and whenever messages are put."""
+    """Whenever the driver crashes, and whenever messages are put; those that are not delivered yet can be listed."""
     driver = Driver(Folder.at(tmp_path_factory.mktemp("sent")))
     put: list[bytes] = []
     for step in steps:
@@ -59,6 +59,8 @@ def test_each_message_is_delivered_once_and_in_order(
                 driver.batch(crashes=True)
             case "batch":
                 driver.batch()
+        found = undelivered_sent(driver.checkpoint, driver.committed)
+        assert [message.value for message in found] == put[len(driver.delivered) :]
     driver.batch()
     driver.batch()
 

@@ -41,7 +41,6 @@ from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.runtime.ingress.playground_inbox import PlaygroundInbox
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.stored.undelivered import undelivered_rows
 from statefun.sdk.errors import CheckpointError
 
 spark = pytest.mark.spark
@@ -300,26 +299,6 @@ def test_facts_about_event_time_are_delivered_like_messages(checkpoint: Path) ->
     assert files.latest(reader, 0) == 0
 
 
-def test_messages_of_an_earlier_version_have_no_event_time(checkpoint: Path) -> None:
-    """A checkpoint may hold messages that were written before there was event time."""
-    files = Checkpoint(checkpoint)
-    earlier = pa.schema([field for field in MESSAGE_SCHEMA if field.name != "event_time"])
-    content = arrow_stream([[(b"x\0t/to", b"y\0t/from", "t/v", b"0", None)]], earlier)
-    segment = Segment(messages=effect_stream(content, 1))
-    files.outbox.stage(Manifest(batch=0, segments=[segment]))
-    files.commit(0)
-    files.plan(0, offset(-1))
-    reader = FeedbackReader(files.folder, SystemClock())
-
-    [task] = reader.tasks(offset(-1), offset(0))
-    [rows] = read_feedback_task(files.outbox, task)
-    [row] = undelivered_rows(files.folder, 0)
-
-    assert rows.column("event_time").to_pylist() == [None]
-    assert rows.column("value").to_pylist() == [b"0"]
-    assert row == Row(b"x\0t/to", b"y\0t/from", "t/v", b"0")
-
-
 def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> None:
     """The offset stays the same, so that Spark starts no micro-batch."""
     files = Checkpoint(checkpoint)
@@ -354,6 +333,7 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     files = Checkpoint(checkpoint)
     files.send(3, 2, 0, 60_000)
     files.send(4, 5)
+    files.commit(4)
     reader = FeedbackReader(files.folder, SystemClock())
 
     tasks = reader.tasks(offset(2), offset(4))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from statefun.engine.watermark import EventProgress, Holder, Partition
+from statefun.engine.wheel import event_bucket, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
@@ -30,6 +31,7 @@ PROGRESS = EventProgress(
         FeedbackOffset(),
         FeedbackOffset(3, 4),
         FeedbackOffset(3, 4, event=PROGRESS),
+        FeedbackOffset(3, 4, event=PROGRESS, opened=17),
         FeedbackOffset(3, 4, {"b": 1, "a": 2, "new": 0}),
     ],
 )
@@ -40,6 +42,20 @@ def test_offsets_go_through_json(offset: FeedbackOffset) -> None:
     assert FeedbackOffset.decode(json.loads(text)) == offset
     assert json.dumps(FeedbackOffset.decode(json.loads(text)).encode()) == text
     assert '"new"' not in text
+
+
+def test_a_tick_of_event_time_comes_bucket_by_bucket() -> None:
+    """If very many messages are due at once, the offset has the last bucket that has got its tick."""
+    first, second = (event_bucket(1000, 1000, name) for name in (b"a", b"b"))
+    first, second = min(first, second), max(first, second)
+    later = event_bucket(1250, 1250, b"a")
+    at_first = FeedbackOffset(3, 4, event=EventProgress(1000), opened=first)
+    afterwards = FeedbackOffset(4, 4, event=EventProgress(1000))
+
+    assert [at_first.has_ticked(each) for each in (first, second, later)] == [True, False, False]
+    assert [afterwards.has_ticked(each) for each in (first, second, later)] == [True, True, False]
+    assert time_of(at_first.last_event_tick) < 1000 == time_of(afterwards.last_event_tick)
+    assert not FeedbackOffset(3, 4).has_ticked(first)
 
 
 def test_inboxes_count_from_one() -> None:

@@ -15,7 +15,7 @@ from state_application import SPECS
 
 from statefun import DoubleType, IntType, StringType, Type, make_json_type, make_protobuf_type
 from statefun.runtime.loading.typed_cells import CellEncoder
-from statefun.runtime.stored.typed_values import column_of
+from statefun.runtime.stored.value_columns import column_of
 
 TYPES = {spec.name: spec.type for spec in state_application.everything()}
 LISTS = make_json_type("test.cells/Lists", dict[str, list[int]])

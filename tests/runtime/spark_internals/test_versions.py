@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import runpy
+import sys
+
+import pyspark
 import pytest
 
 import statefun
+from statefun.runtime.spark_internals import versions
 from statefun.runtime.spark_internals.versions import check_release, check_writes_states
 from statefun.sdk.errors import PlatformError
 
@@ -48,3 +53,11 @@ def test_spark_before_4_2_writes_no_states(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(PlatformError, match="cannot write states outside of a query"):
         check_writes_states()
+
+
+def test_the_version_is_known_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the PySpark that would be imported."""
+    monkeypatch.delitem(sys.modules, "pyspark")
+
+    assert runpy.run_path(versions.__file__)["VERSION"] == pyspark.__version__
+    assert "pyspark" not in sys.modules

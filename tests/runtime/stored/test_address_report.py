@@ -85,7 +85,7 @@ def test_undelivered_messages_are_found() -> None:
 def test_messages_wait_in_the_state_in_chunks_and_in_a_call() -> None:
     """They are in the order in which they will be handled."""
     state = AddressState(waiting=[retry(1), retry(2)], waiting_until=9)
-    state.under_way.run, state.under_way.attempt, state.under_way.since = "run", "attempt", 5
+    state.under_way.attempt, state.under_way.since = "attempt", 5
     state.under_way.messages.append(retry(7))
     state.stored.first, state.stored.end = -1, 1
     chunks = {}

@@ -14,7 +14,8 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from statefun.runtime.stored.columns_of_classes import MOMENT, column_of_annotation, plain_json
+from statefun.runtime.stored.columns_of_classes import MOMENT, column_of_annotation
+from statefun.runtime.stored.plain_json import plain_json
 
 Euros = NewType("Euros", int)
 TEXT = pa.string()
@@ -83,7 +84,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         (tuple[int, ...], (1, 2), pa.list_(pa.int64()), [1, 2]),
         (tuple[int, str], (1, "a"), TEXT, '[1,"a"]'),
         (list, [1], TEXT, "[1]"),
-        (dict[str, int], {"a": 1}, pa.map_(TEXT, pa.int64()), [("a", 1)]),
+        (dict[str, int], {"a": 1}, pa.map_(TEXT, pa.int64()), {"a": 1}),
         (Stop, Stop("Rome", NOON), STRUCT, {"city": "Rome", "at": NOON}),
         (list[Stop], [Stop("Rome")], pa.list_(STRUCT), [{"city": "Rome", "at": None}]),
         (

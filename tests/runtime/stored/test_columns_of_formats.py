@@ -37,7 +37,7 @@ LIST = {
         (["int", "string"], 5, pa.string(), "5"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "A", pa.string(), "A"),
         ({"type": "fixed", "name": "F", "size": 2}, b"ab", pa.binary(), b"ab"),
-        ({"type": "map", "values": "int"}, {"a": 1}, pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+        ({"type": "map", "values": "int"}, {"a": 1}, pa.map_(pa.string(), pa.int32()), {"a": 1}),
         ({"type": "long", "logicalType": "timestamp-millis"}, NOON, MOMENT, NOON),
         (
             LIST,

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import state_application
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
@@ -25,10 +26,10 @@ from state_application import BATCHES, COUNTER, counts
 from statefun import Address, CheckpointError, ConfigurationError
 from statefun.cli import main
 from statefun.engine.address_keys import address_key
-from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
+from statefun.runtime.checkpoint.file_systems import files_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session
-from statefun.runtime.spark_internals.lz4_blocks import xxh32
 from statefun.runtime.spark_internals.store_rows import key_row
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.partition_state import PartitionState
@@ -170,7 +171,7 @@ def test_the_state_is_read_from_other_file_systems(
     def files_there(uri: str) -> tuple[CheckpointFiles, str]:
         return files_of(fs.LocalFileSystem()), f"{real}{uri.removeprefix(root)}"
 
-    monkeypatch.setattr("statefun.runtime.checkpoint.folder.files_at", files_there)
+    monkeypatch.setattr("statefun.runtime.checkpoint.file_systems.files_at", files_there)
     elsewhere = Folder.at(root)
 
     assert not elsewhere.is_local
@@ -280,7 +281,7 @@ def block_stream(content: bytes, size: int = 64) -> bytes:
         packed = codec.compress(block, asbytes=True)
         method = 0x20 if len(packed) < len(block) else 0x10
         packed = packed if method == 0x20 else block
-        (check,) = xxh32([block])
+        check = xxhash.xxh32_intdigest(block, 0x9747B28C)
         head = struct.pack(
             "<8sBiiI", b"LZ4Block", method, len(packed), len(block), check & 0x0FFFFFFF
         )

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the playground reads HTTP requests, and answers requests that it refuses."""
+"""What the HTTP servers of a driver have in common: they read requests within limits, and refuse those of strangers."""
 
 from __future__ import annotations
 
+import io
 import logging
 import select
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from statefun.module.location import Location
-from statefun.module.model import MAX_RECORD_SIZE
+import attrs
+
+from statefun.module.model import LOOPBACK
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import foreign_header
 
@@ -22,10 +26,47 @@ logger = logging.getLogger("statefun")
 
 LONGEST_NUMBER = 12
 """The largest number of digits that a number in a request may have."""
-_IDLE_SECONDS = 60
+_LAST_PORT = 65_535
+_REQUEST_SECONDS = 60
+"""How long a client may take for a request, and for reading its answer, and how long a connection may be idle."""
+_MOST_HEAD_BYTES = 65_536
+"""The largest size of a request's first line and headers together, in bytes."""
+_MOST_CONNECTIONS = 1024
+"""How many connections a server has at a time at most; it closes others at once."""
+_CHUNK = 1_000_000
 _MOST_DISCARDED_BYTES = 100_000_000
 _WAITING_CONNECTIONS = 1024
 """How many connections may wait until they are accepted; the operating system may have a lower limit."""
+
+
+@attrs.frozen
+class ListenAddress:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    """The port; 0 for any free one."""
+
+    @classmethod
+    def parse(cls, value: str | int) -> ListenAddress:
+        """Read ``PORT``, which is one of this machine alone, or ``HOST:PORT``.
+
+        >>> ListenAddress.parse("8083"), ListenAddress.parse("[::]:0")
+        (ListenAddress(host='127.0.0.1', port=8083), ListenAddress(host='::', port=0))
+
+        Raises:
+            ValueError: if the value is neither.
+        """
+        host, _, port = str(value).strip().rpartition(":")
+        is_number = port.isascii() and port.isdecimal() and len(port) <= LONGEST_NUMBER
+        if isinstance(value, bool) or not is_number or int(port) > _LAST_PORT:
+            raise ValueError("must be a port, such as 8083, or a host and a port: 0.0.0.0:8083")
+        return cls(host.strip("[]") or LOOPBACK, int(port))
+
+    @property
+    def url(self) -> str:
+        """The URL of the server's root."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 class RefusedError(Exception):
@@ -37,22 +78,86 @@ class RefusedError(Exception):
         self.headers = headers
 
 
+class _LargeHeadError(Exception):
+    """The first line and the headers of a request are too large."""
+
+
+class _Limited(io.RawIOBase):
+    """Reads requests from a connection, within limits of time and size."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._end = 0.0
+        self._left: int | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Expect a request: its time begins, and the bytes of its headers count."""
+        self._end, self._left = time.monotonic() + _REQUEST_SECONDS, _MOST_HEAD_BYTES
+
+    def end_of_head(self) -> None:
+        """Count no more bytes: the length of the request's content is known."""
+        self._left = None
+
+    def readable(self) -> bool:
+        """Return True: this can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes.
+
+        Raises:
+            TimeoutError: if the time of the request is over.
+            _LargeHeadError: if the headers of the request are too large.
+        """
+        remaining = self._end - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self._connection.settimeout(remaining)
+        count = self._connection.recv_into(buffer)
+        if self._left is not None:
+            self._left -= count
+            if self._left < 0:
+                raise _LargeHeadError
+        return count
+
+
 class Server(ThreadingHTTPServer):
-    """The server of one port of the playground; it is bound to the port at first, and listens later."""
+    """The server of one port; it is bound to the port at first, and listens later."""
 
     daemon_threads = True
     request_queue_size = _WAITING_CONNECTIONS
+    service = "an HTTP server"
+    """The name of the server in the log."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, or close it if there are too many."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection until it is closed."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error that a request has caused, unless the client has closed its connection."""
         del request, client_address
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
-            logger.warning("playground: a request has failed: %r", error)
+            logger.warning("%s: a request has failed: %r", self.service, error)
 
 
 class Server6(Server):
-    """A port of the playground at an IPv6 address."""
+    """A server at an IPv6 address."""
 
     address_family = socket.AF_INET6
 
@@ -63,34 +168,38 @@ def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
     If ``serve`` refuses the request, or raises a StatefunError, the HTTP answer has the reason.
     """
 
-    def do(handler: PlaygroundHandler) -> None:
+    def do(handler: RequestHandler) -> None:
         handler.begin()
         try:
             handler.refuse_strangers()
             serve(handler)
         except RefusedError as refused:
-            handler.answer(refused.status, f"{refused}\n".encode(), refused.headers)
+            handler.refuse_with(refused.status, str(refused), refused.headers)
         except StatefunError as error:
             if handler.has_stopped():  # a connection that is kept alive may still bring requests
-                handler.answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the application has stopped\n")
+                handler.refuse_with(HTTPStatus.SERVICE_UNAVAILABLE, "the application has stopped")
                 return
-            logger.warning("playground: %s", error)
-            handler.answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}\n".encode())
+            logger.warning("%s: %s", handler.service, error)
+            handler.refuse_with(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 
     return do
 
 
-class PlaygroundHandler(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     """Serves one connection, whose requests come one after the other."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _IDLE_SECONDS
+    timeout = _REQUEST_SECONDS
     disable_nagle_algorithm = True  # the content is written after the headers
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(message)s: %(explain)s\n"
     is_for_this_machine = True
-    location: Location
-    """Where a module file declares the ingress or egress that has the port."""
+    service = "the server"
+    """The name of the server in texts."""
+    admission = ""
+    """How other machines could be admitted, for a server that is for this machine only."""
+    most_bytes = 1_000_000
+    """The largest size of a request's content, in bytes."""
     _has_answered = False
     _has_unread_body = False
 
@@ -98,8 +207,26 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         """Return whether the application has stopped, so that requests must be refused."""
         return False
 
+    def setup(self) -> None:
+        """Read the connection within limits."""
+        super().setup()
+        self.rfile.close()
+        self._reader = _Limited(self.connection)
+        self.rfile = io.BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        """Serve a request; refuse one whose headers are too large."""
+        self._reader.begin()
+        try:
+            super().handle_one_request()
+        except _LargeHeadError:
+            self.close_connection = True
+            self.command, self.requestline, self.request_version = "", "", self.protocol_version
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
     def begin(self) -> None:
         """Reset the notes about the former request of the connection, before the next request is served."""
+        self._reader.end_of_head()
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
         self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
@@ -112,12 +239,9 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         """
         header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
         if header is not None:
-            text = f"the playground answers neither pages of other web sites nor other machines ({header})"
+            text = f"{self.service} answers neither pages of other web sites nor other machines ({header})"
             if self.is_for_this_machine:
-                text += (
-                    f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec "
-                    f"of {self.location}"
-                )
+                text += self.admission
             raise RefusedError(HTTPStatus.FORBIDDEN, text)
 
     def check_that_client_waits(self) -> None:
@@ -142,8 +266,8 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
             raise RefusedError(
                 HTTPStatus.LENGTH_REQUIRED, "a message must have exactly one header Content-Length"
             )
-        if len(length) > LONGEST_NUMBER or int(length) > MAX_RECORD_SIZE:
-            text = f"a message must have at most {MAX_RECORD_SIZE:,} bytes"
+        if len(length) > LONGEST_NUMBER or int(length) > self.most_bytes:
+            text = f"a message must have at most {self.most_bytes:,} bytes"
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         content = self.rfile.read(int(length))
         if len(content) < int(length):
@@ -156,7 +280,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         size = int(length) if length.isdecimal() and len(length) <= LONGEST_NUMBER else 0
         remaining = min(size, _MOST_DISCARDED_BYTES)
-        while remaining > 0 and (content := self.rfile.read(min(remaining, MAX_RECORD_SIZE))):
+        while remaining > 0 and (content := self.rfile.read(min(remaining, _CHUNK))):
             remaining -= len(content)
 
     def answer(
@@ -170,17 +294,26 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         if self._has_unread_body:  # the server would take it for the next request
             self.close_connection = True
             self._discard_body()
+        self.connection.settimeout(_REQUEST_SECONDS)
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        named = {"Content-Type": "text/plain; charset=utf-8", **(headers or {})}
+        if status == HTTPStatus.NO_CONTENT:
+            del named["Content-Type"]
+        for name, value in named.items():
             self.send_header(name, value)
         if status != HTTPStatus.NO_CONTENT:
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def refuse_with(
+        self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer a request that is refused, or that has failed."""
+        self.answer(status, f"{text}\n".encode(), headers)
 
     def version_string(self) -> str:
         """Return the server's name in answers, without a version."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tokens with which clients of the admin API show that they may use it."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from statefun.sdk.errors import ConfigurationError
+
+VARIABLE = "STATEFUN_ADMIN_TOKEN"
+"""The environment variable that may have a token."""
+_SHORTEST = 16
+_SCHEME = "bearer "
+
+
+@attrs.frozen
+class Tokens:
+    """The tokens that clients may use, and the names of the clients."""
+
+    _names: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """The name of the client, by its token."""
+
+    @classmethod
+    def of(cls, file: Path | None, environment: Mapping[str, str]) -> Tokens:
+        """Read the tokens of a file, and that of the environment variable ``STATEFUN_ADMIN_TOKEN``.
+
+        Raises:
+            ConfigurationError: if the file cannot be read, or a token is too short.
+        """
+        names: dict[str, str] = {}
+        try:
+            lines = [] if file is None else file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"the file with the tokens of the admin API, {file}, cannot be read: {error}"
+            ) from error
+        for number, line in enumerate(lines, 1):
+            name, *tokens = line.split() or ["#"]
+            if name.startswith("#"):
+                continue
+            if len(tokens) > 1:
+                raise ConfigurationError(
+                    f"{file}, line {number}: a line must be '<name> <token>', or only a token"
+                )
+            names[(tokens or [name])[0]] = name if tokens else f"line {number}"
+        if environment.get(VARIABLE):
+            names[environment[VARIABLE]] = VARIABLE
+        for token, name in names.items():
+            if len(token) < _SHORTEST:
+                raise ConfigurationError(
+                    f"the token of {name} for the admin API must have at least {_SHORTEST} characters"
+                )
+        return cls(names)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def client(self, authorization: str | None) -> str | None:
+        """Return the name of the client that has sent a header ``Authorization``; None if it has no token.
+
+        The time that this takes does not depend on how much of a token is right.
+        """
+        header = authorization or ""
+        given = header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else ""
+        found = None
+        for token, name in self._names.items():
+            if hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
+                found = name
+        return found

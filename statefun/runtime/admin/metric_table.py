@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of an application for Prometheus, and their text form.
+
+Names and units follow OpenTelemetry's conventions for messaging, as Prometheus writes them, where they mean the same. No
+label has an address: there are as many labels as functions, topics and errors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import attrs
+
+from statefun.engine.tallies import BOUNDS
+from statefun.runtime.admin.admin_views import AdminViews
+from statefun.runtime.reporting.figures import Durations, FunctionFigures
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of the text form."""
+_NO_LABELS: tuple[str, ...] = ()
+Sample = tuple[tuple[str, ...], float | Durations]
+"""The values of a metric's labels, and its value."""
+
+
+@attrs.frozen
+class Metric:
+    """A metric: its name, which ends with its unit, and how its values are found."""
+
+    name: str
+    kind: str
+    """``counter``, ``gauge`` or ``histogram``."""
+    labels: tuple[str, ...]
+    meaning: str
+    samples: Callable[[AdminViews], Iterable[Sample]]
+
+
+def metrics_text(views: AdminViews) -> str:
+    """Return all metrics of an application in Prometheus' text form."""
+    return "".join(line for metric in ALL_METRICS for line in _lines(metric, views))
+
+
+def _lines(metric: Metric, views: AdminViews) -> Iterator[str]:
+    samples = list(metric.samples(views))
+    if not samples:
+        return
+    yield f"# HELP {metric.name} {metric.meaning}\n# TYPE {metric.name} {metric.kind}\n"
+    for values, value in samples:
+        labels = [f'{name}="{_escaped(text)}"' for name, text in zip(metric.labels, values)]  # noqa: B905 - as many
+        if not isinstance(value, Durations):
+            yield f"{metric.name}{_in_braces(labels)} {value:.17g}\n"
+            continue
+        count = 0
+        for bound, number in zip((*map(str, BOUNDS), "+Inf"), value.counts, strict=True):
+            count += number
+            up_to = [*labels, f'le="{bound}"']
+            yield f"{metric.name}_bucket{_in_braces(up_to)} {count}\n"
+        yield f"{metric.name}_sum{_in_braces(labels)} {value.seconds:.17g}\n"
+        yield f"{metric.name}_count{_in_braces(labels)} {count}\n"
+
+
+def _in_braces(labels: list[str]) -> str:
+    return f"{{{','.join(labels)}}}" if labels else ""
+
+
+def _escaped(text: str) -> str:
+    r"""Escape the value of a label.
+
+    >>> print(_escaped('a"b'))
+    a\"b
+    """
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _of_summary(name: str) -> Callable[[AdminViews], Iterable[Sample]]:
+    return lambda views: [((), getattr(views.figures.summary, name))]
+
+
+def _of_functions(
+    find: Callable[[str, FunctionFigures], Iterable[Sample]],
+) -> Callable[[AdminViews], Iterable[Sample]]:
+    def samples(views: AdminViews) -> Iterable[Sample]:
+        with views.figures.lock:
+            return [
+                sample
+                for name, function in sorted(views.figures.functions.items())
+                for sample in find(name, function)
+            ]
+
+    return samples
+
+
+def _consumed(views: AdminViews) -> Iterable[Sample]:
+    for each in views.figures.partitions:
+        labels = "kafka", each.ingress, each.topic, each.partition, each.group
+        yield labels, each.read - each.first
+
+
+def _lag(views: AdminViews) -> Iterable[Sample]:
+    for each in views.figures.partitions:
+        yield (each.ingress, each.topic, each.partition), each.lag
+
+
+def _paused(views: AdminViews) -> Iterable[Sample]:
+    paused = views.paused
+    yield ("application", ""), float(paused.application)
+    for name in sorted(views.parts.ingresses):
+        yield ("ingress", name), float(name in paused.ingresses)
+    for name in sorted(views.parts.egresses):
+        yield ("egress", name), float(name in paused.egresses)
+
+
+def _watermark(views: AdminViews) -> Iterable[Sample]:
+    watermark = views.figures.summary.watermark
+    return [] if watermark is None else [((), watermark.timestamp())]
+
+
+def _last_batch(views: AdminViews) -> Iterable[Sample]:
+    with views.figures.lock:
+        return [((), each.seconds) for each in list(views.figures.batches)[-1:]]
+
+
+def _egress(name: str) -> Callable[[AdminViews], Iterable[Sample]]:
+    return lambda views: [
+        ((id_,), getattr(each, name)) for id_, each in sorted(views.figures.egresses.items())
+    ]
+
+
+_FUNCTION = ("statefun_function",)
+
+ALL_METRICS = (
+    Metric(
+        "messaging_client_consumed_messages_total",
+        "counter",
+        (
+            "messaging_system",
+            "statefun_ingress",
+            "messaging_destination_name",
+            "messaging_destination_partition_id",
+            "messaging_consumer_group_name",
+        ),
+        "records that were read from a partition of a topic",
+        _consumed,
+    ),
+    Metric(
+        "messaging_client_sent_messages_total",
+        "counter",
+        ("statefun_egress",),
+        "records that were published to an egress",
+        _egress("records"),
+    ),
+    Metric(
+        "messaging_process_duration_seconds",
+        "histogram",
+        _FUNCTION,
+        "how long the calls of a function took; a call has all messages of an address in a micro-batch",
+        _of_functions(lambda name, each: [((name,), each.durations)]),
+    ),
+    Metric(
+        "statefun_function_in_total",
+        "counter",
+        _FUNCTION,
+        "messages that a function was called with",
+        _of_functions(lambda name, each: [((name,), each.invocations)]),
+    ),
+    Metric(
+        "statefun_function_out_total",
+        "counter",
+        (*_FUNCTION, "statefun_target"),
+        "messages that a function has sent to another function or to itself",
+        _of_functions(
+            lambda name, each: [((name, target), n) for target, n in sorted(each.messages.items())]
+        ),
+    ),
+    Metric(
+        "statefun_function_out_egress_total",
+        "counter",
+        (*_FUNCTION, "statefun_egress"),
+        "records that a function has sent to an egress",
+        _of_functions(
+            lambda name, each: [((name, egress), n) for egress, n in sorted(each.records.items())]
+        ),
+    ),
+    Metric(
+        "statefun_function_failures_total",
+        "counter",
+        (*_FUNCTION, "error_type"),
+        "how often messages to a function have failed, by the code of the error",
+        _of_functions(
+            lambda name, each: [((name, code), n) for code, n in sorted(each.failures.items())]
+        ),
+    ),
+    Metric(
+        "statefun_function_retries_total",
+        "counter",
+        _FUNCTION,
+        "how often a message is tried again later because the function has failed",
+        _of_functions(lambda name, each: [((name,), each.retries)]),
+    ),
+    Metric(
+        "statefun_ingress_lag_records",
+        "gauge",
+        ("statefun_ingress", "messaging_destination_name", "messaging_destination_partition_id"),
+        "records of a partition that are not read yet",
+        _lag,
+    ),
+    Metric(
+        "statefun_ingress_records_total",
+        "counter",
+        ("statefun_ingress",),
+        "records that another ingress than Kafka's has read",
+        lambda views: [((name,), n) for name, n in sorted(views.figures.connectors.items())],
+    ),
+    Metric(
+        "statefun_egress_lag_records",
+        "gauge",
+        ("statefun_egress",),
+        "records of committed micro-batches that are not published yet",
+        _egress("waiting_records"),
+    ),
+    Metric(
+        "statefun_egress_lag_batches",
+        "gauge",
+        ("statefun_egress",),
+        "committed micro-batches with records that are not published yet",
+        _egress("waiting_batches"),
+    ),
+    Metric(
+        "statefun_batches_total",
+        "counter",
+        _NO_LABELS,
+        "micro-batches of the present run",
+        _of_summary("batches"),
+    ),
+    Metric(
+        "statefun_batch_duration_seconds",
+        "gauge",
+        _NO_LABELS,
+        "how long the newest micro-batch took",
+        _last_batch,
+    ),
+    Metric(
+        "statefun_last_commit_age_seconds",
+        "gauge",
+        _NO_LABELS,
+        "how long ago the newest micro-batch was committed",
+        lambda views: [((), max(0.0, time.time() - views.figures.committed_at))],
+    ),
+    Metric(
+        "statefun_backlog_messages",
+        "gauge",
+        _NO_LABELS,
+        "messages between functions, and to timers, that are not handled yet",
+        _of_summary("backlog"),
+    ),
+    Metric(
+        "statefun_skipped_total",
+        "counter",
+        _NO_LABELS,
+        "messages and records that were left out because of their failure policy",
+        _of_summary("skipped"),
+    ),
+    Metric(
+        "statefun_dead_letters_total",
+        "counter",
+        _NO_LABELS,
+        "messages and records that became dead letters",
+        _of_summary("dead_letters"),
+    ),
+    Metric(
+        "statefun_refused_total",
+        "counter",
+        _NO_LABELS,
+        "records that a cluster has refused for good",
+        _of_summary("refused"),
+    ),
+    Metric(
+        "statefun_postponed_total",
+        "counter",
+        _NO_LABELS,
+        "how often a message had to wait for its endpoint",
+        _of_summary("postponed"),
+    ),
+    Metric(
+        "statefun_endpoints_down",
+        "gauge",
+        _NO_LABELS,
+        "endpoints that cannot be reached at present",
+        _of_summary("endpoints_down"),
+    ),
+    Metric(
+        "statefun_calls_under_way",
+        "gauge",
+        _NO_LABELS,
+        "calls that have left their micro-batches, and go on",
+        _of_summary("calls_under_way"),
+    ),
+    Metric(
+        "statefun_watermark_timestamp_seconds",
+        "gauge",
+        _NO_LABELS,
+        "the watermark, if an ingress declares event time",
+        _watermark,
+    ),
+    Metric(
+        "statefun_paused",
+        "gauge",
+        ("kind", "name"),
+        "1 for a part of the application that is paused, 0 for another one",
+        _paused,
+    ),
+    Metric(
+        "statefun_restarts_total",
+        "counter",
+        _NO_LABELS,
+        "how often a restart was ordered",
+        lambda views: [((), views.restarts)],
+    ),
+    Metric(
+        "jvm_memory_used_bytes",
+        "gauge",
+        ("jvm_memory_type",),
+        "used memory of the JVM of the driver",
+        lambda views: [(("heap",), views.figures.heap[0])],
+    ),
+    Metric(
+        "jvm_memory_limit_bytes",
+        "gauge",
+        ("jvm_memory_type",),
+        "the largest size of the JVM's memory",
+        lambda views: [(("heap",), views.figures.heap[1])],
+    ),
+)
+"""All metrics, in the order of the text."""

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access to the files of a file system, by path; each kind of file system has a module with its class.
+
+Only the class that a checkpoint needs is imported, because the libraries for remote file systems take longer to import
+than a command that reads a local checkpoint takes altogether.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from typing import BinaryIO
+
+import attrs
+
+
+@attrs.frozen
+class FileFacts:
+    """The size of a file, and when it was modified last."""
+
+    size: int
+    """The size in bytes."""
+    modified: int
+    """The time in nanoseconds since the epoch; 0 if the file system does not know it."""
+
+
+class CheckpointFiles(ABC):
+    """Access to the files of a file system, so that a crash never loses a file that is being replaced."""
+
+    @abstractmethod
+    def list(self, folder: str) -> dict[str, FileFacts | None]:
+        """Return what is directly inside a folder, by name: the facts of files, and None for folders.
+
+        The result is empty if the folder does not exist.
+        """
+
+    @abstractmethod
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files in a folder and below it, in bytes, by their paths in the folder."""
+
+    @abstractmethod
+    def facts(self, path: str) -> FileFacts | None:
+        """Return the facts of a file; None if no file has this path."""
+
+    @abstractmethod
+    def has(self, path: str) -> bool:
+        """Return whether a file or folder with this path exists; in an object store, a file."""
+
+    @abstractmethod
+    def has_folder(self, path: str) -> bool:
+        """Return whether a folder with this path exists."""
+
+    @abstractmethod
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading; raises FileNotFoundError."""
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; raises FileNotFoundError."""
+        with self.open(path) as file:
+            return file.read()
+
+    @abstractmethod
+    def write(self, path: str, content: bytes) -> None:
+        """Create or replace a file."""
+
+    @abstractmethod
+    def move(self, path: str, target: str) -> None:
+        """Rename a file, and create the folder of its new path if it is missing; raises FileNotFoundError."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Delete a file, if it exists."""
+
+    @abstractmethod
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder and everything in it, if it exists."""
+
+    def finish_replacing(self, folder: str) -> None:  # noqa: B027 - most file systems have nothing to finish
+        """Finish replacements of files in a folder that a crash has interrupted, if that can happen."""
+
+
+def temporary_name(name: str) -> str:
+    """Return a unique name for a new file while it is written; the complete file is renamed to ``name``."""
+    return f".{name}.{uuid.uuid4().hex}.tmp"

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver that owns a checkpoint in an object store knows about its files without a request.
+
+Spark's logs, and the manifests of runs, never change once they exist, and only the owner of the checkpoint deletes them.
+So the owner reads each of them at most once. Its own JVM creates the commits, so that it need not ask the store whether
+a batch is committed; it asks once in a while, to find the commit of another driver that has taken over.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+
+import attrs
+
+_PERMANENT = re.compile(r"(?:^|/)(?:metadata|(?:offsets|commits)/\d+|outbox/\d+/manifest-\w+)$")
+"""The paths of files that never change once they exist."""
+_SPARKS = re.compile(r"(?:^|/)(?:metadata|(?:offsets|commits)/\d+)$")
+"""The paths of those that Spark writes, and may write again after this process has deleted them."""
+_MOST_BYTES = 32 * 1024 * 1024
+_MOST_FILES = 1000
+_ASK = timedelta(seconds=1)
+
+
+@attrs.define
+class OwnCommits:
+    """The batches that this process's JVM has committed in the present run."""
+
+    run: str
+    """The id of the run."""
+    earlier: int
+    """The newest batch that was committed before the run; -1 if there was none."""
+    _latest: Callable[[], int]
+    """Returns the newest batch that the run has committed; -1 if it has committed none, or that is not known."""
+    _known: int = attrs.field(init=False, default=-1)
+    _asked: float = attrs.field(init=False, factory=time.monotonic)
+
+    def newest(self) -> int:
+        """Return the newest committed batch; -1 if there is none."""
+        self._known = max(self._known, self.earlier, self._latest())
+        return self._known
+
+    def has(self, batch: int) -> bool:
+        """Return whether the run has committed a batch."""
+        return self.earlier < batch <= self.newest()
+
+    def is_to_ask(self) -> bool:
+        """Return once a second that the store is to be asked for a commit of another driver."""
+        now = time.monotonic()
+        if now - self._asked < _ASK.total_seconds():
+            return False
+        self._asked = now
+        return True
+
+
+class KeptFiles:
+    """The content of permanent files that this process has read or written; may be used in any thread.
+
+    Args:
+        most: how many bytes are kept; the files that were used last remain.
+    """
+
+    def __init__(self, most: int = _MOST_BYTES) -> None:
+        self._most = most
+        self._size = 0
+        self._contents: OrderedDict[str, bytes | None] = OrderedDict()
+        """The contents by path; None for a file that this process has deleted."""
+        self._lock = threading.Lock()
+        self.own_commits: OwnCommits | None = None
+        """The commits of the present run; None before its query."""
+
+    def read(self, path: str, read: Callable[[str], bytes]) -> bytes:
+        """Return the content of a file; ``read`` reads it if it is not kept.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+        """
+        with self._lock:
+            if path in self._contents:
+                self._contents.move_to_end(path)
+                known = self._contents[path]
+                if known is None:
+                    raise FileNotFoundError(path)
+                return known
+        content = read(path)
+        self.keep(path, content)
+        return content
+
+    def has(self, path: str) -> bool:
+        """Return whether a file is kept, and so exists."""
+        with self._lock:
+            return self._contents.get(path) is not None
+
+    def keep(self, path: str, content: bytes | None) -> None:
+        """Keep the content of a file that this process has read or written, if the file is permanent.
+
+        Args:
+            path: the path of the file.
+            content: its content; None if this process has deleted it.
+        """
+        if _PERMANENT.search(path) is None:
+            return
+        with self._lock:
+            self._forget(path)
+            if content is None and _SPARKS.search(path) is not None:
+                return
+            self._contents[path] = content
+            self._size += len(content or b"")
+            while self._size > self._most or len(self._contents) > _MOST_FILES:
+                self._forget(next(iter(self._contents)))
+
+    def drop(self, folder: str) -> None:
+        """Forget the files in a folder and below it, since this process deletes them."""
+        with self._lock:
+            for path in [each for each in self._contents if each.startswith(f"{folder}/")]:
+                self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        self._size -= len(self._contents.pop(path, None) or b"")

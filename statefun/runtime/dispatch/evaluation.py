@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls functions with the rows of groups in one task, and collects the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.failures import DispatchError
+from statefun.engine.groups import Group
+from statefun.engine.running_calls import CallRunner
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.dispatch.announcement import current_announcement
+from statefun.runtime.spark_internals.task import batch_number
+from statefun.sdk.errors import PlatformError
+
+
+class Evaluation:
+    """Calls functions with the rows of groups in one task, and collects the outcomes.
+
+    Args:
+        operator: the :class:`~statefun.runtime.dispatch.operator.Operator`, which starts the evaluation.
+        runner: runs calls that may leave their micro-batch; None if each micro-batch waits for its calls.
+    """
+
+    def __init__(self, operator: Any, runner: CallRunner | None) -> None:
+        self._segments = operator.segments
+        self._full_bytes: int = operator.segments.full_bytes
+        self._effects = Effects()
+        self._outcomes: list[Outcome] = []
+        self.failed = False
+        """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
+        announcement, batch = current_announcement(), batch_number()
+        operator.log_levels.apply(batch)
+        try:
+            self._dispatcher = Dispatcher(
+                operator.payload.load(),
+                announcement.clock(operator.clock),
+                batch=batch,
+                delivered_up_to=announcement.delivered_up_to,
+                concurrency=operator.concurrency,
+                immediate=operator.immediate,
+                turn=announcement.turn,
+                runner=runner,
+                watermark=announcement.watermark,
+            )
+        except PlatformError as error:
+            self._fail(DispatchError(error))
+
+    def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Call functions with the rows of ``groups``; yield each finished group, and none after a failure.
+
+        The caller keeps the timer of timeouts installed (:func:`statefun.sdk.deadline.standby`): otherwise each
+        call installs it.
+        """
+        if self.failed:
+            return
+        try:
+            for group in self._dispatcher.run(groups, self._effects):
+                if self._effects.size >= self._full_bytes:
+                    self._flush()
+                yield group
+        except DispatchError as error:
+            self._fail(error)
+
+    def finish(self) -> list[bytes]:
+        """Return the outcomes of all groups (effects, counts, or a failure), serialized."""
+        if not self.failed:
+            if self._effects:
+                self._flush()
+            self._outcomes.append(self._dispatcher.summary())
+        return [outcome.SerializeToString() for outcome in self._outcomes]
+
+    def _fail(self, error: DispatchError) -> None:
+        self.failed = True
+        self._outcomes = [Outcome(failure=error.failure)]
+
+    def _flush(self) -> None:
+        self._outcomes.append(Outcome(segment=self._segments.write(self._effects)))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks once a second at what a run does, and keeps it in the figures of the application."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.ingress.positions import positions, records_read, total
+from statefun.runtime.preflight.preparation import Prepared
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.reporting.figures import EgressFigures, Figures, PartitionFigures
+from statefun.runtime.reporting.summary import Summary
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, heap
+from statefun.runtime.spark_internals.query_progress import batch_times
+
+_HEAP_SECONDS = 5
+"""The time between two looks at the JVM's heap."""
+
+
+class Observation:
+    """Observes one run.
+
+    Args:
+        figures: gets the figures.
+        prepared: the ingresses, and where they start and stop.
+        publisher: publishes the records of the run.
+        commit_log: the log of commits.
+        summary: the counts of the run.
+    """
+
+    def __init__(
+        self,
+        figures: Figures,
+        prepared: Prepared,
+        publisher: Publisher,
+        commit_log: CommitLog,
+        summary: Summary,
+    ) -> None:
+        self._figures = figures
+        self._ingresses = prepared.ingresses
+        self._stops = prepared.bounds.stops
+        self._connectors = prepared.connectors
+        self._publisher = publisher
+        self._commit_log = commit_log
+        self._next_heap = 0.0
+        self._published_before = {name: each.records for name, each in figures.egresses.items()}
+        self._read_before = dict(figures.connectors)
+        self._first_read: dict[str, int] = {}
+        figures.summary = summary
+        for ingress, start in zip(self._ingresses, prepared.starts, strict=True):
+            offsets = json.loads(start) if start.startswith("{") else {}
+            for topic, partitions in offsets.items():
+                for partition, offset in partitions.items():
+                    if offset >= 0:  # others stand for the beginning and the end of the partition
+                        figures.first_offset(str(ingress.id), topic, partition, offset)
+
+    def begin(self, history: Iterable[StreamingQueryProgress]) -> None:
+        """Find out where the run began to read.
+
+        Args:
+            history: Spark's progress reports of this run, the oldest first.
+        """
+        for progress in history:
+            deque(self._of_partitions(progress), maxlen=0)
+
+    def look(self, progress: StreamingQueryProgress | None) -> None:
+        """Look at the run.
+
+        Args:
+            progress: the query's newest progress report; None before the first one.
+        """
+        figures = self._figures
+        figures.is_up = True
+        figures.committed(self._commit_log.newest())
+        if progress is not None:
+            figures.partitions = list(self._of_partitions(progress))
+            self._count_connectors(progress)
+            times = batch_times(progress)
+            if times is not None:
+                figures.ended(times)
+        waiting = self._publisher.waiting()
+        figures.egresses = {
+            name: EgressFigures(
+                self._published_before.get(name, 0) + self._publisher.published[name],
+                records,
+                batches,
+            )
+            for name, (batches, records) in waiting.items()
+        }
+        figures.look()
+        if time.monotonic() >= self._next_heap:
+            self._next_heap = time.monotonic() + _HEAP_SECONDS
+            with suppress(JvmError, *JVM_GONE):
+                figures.heap = heap()
+
+    def close(self) -> None:
+        """Note that the query of the run has ended."""
+        self._figures.is_up = False
+
+    def _of_partitions(self, progress: StreamingQueryProgress) -> Iterator[PartitionFigures]:
+        all_positions = positions(self._ingresses, self._stops, progress)
+        for position, source in zip(all_positions, progress.sources, strict=False):
+            name, group = str(position.ingress.id), position.ingress.consumer_group_id or ""
+            # A run that begins with the first record of a topic has no earlier offset.
+            is_whole = total(position.read) == source.numInputRows
+            for topic, partitions in position.read.items():
+                lags = position.lags.get(topic, {})
+                for number, read in partitions.items():
+                    start = position.start.get(topic, {}).get(number, 0 if is_whole else read)
+                    first = self._figures.first_offset(name, topic, number, start)
+                    lag = lags.get(number, 0)
+                    yield PartitionFigures(name, topic, number, group, read, lag, first)
+
+    def _count_connectors(self, progress: StreamingQueryProgress) -> None:
+        sources = progress.sources[len(self._ingresses) :]
+        for connector, source in zip(self._connectors, sources, strict=False):
+            name, read = str(connector.id), records_read([source.endOffset])
+            first = self._first_read.setdefault(name, records_read([source.startOffset]))
+            self._figures.connectors[name] = self._read_before.get(name, 0) + read - first

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows: records of one key are collected by event time, and a window closes when all of its records have come.
+
+The public names are here; the package stands on state and timers in event time alone.
+"""
+
+from __future__ import annotations
+
+from statefun.windows.window_context import TimeWindow, WindowContext
+from statefun.windows.window_functions import WindowedFunction, windowed
+from statefun.windows.window_kinds import Hopping, Session, Tumbling
+from statefun.windows.window_state import Window
+
+__all__ = [
+    "Hopping",
+    "Session",
+    "TimeWindow",
+    "Tumbling",
+    "Window",
+    "WindowContext",
+    "WindowedFunction",
+    "windowed",
+]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registering functions with windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar, cast
+
+import attrs
+
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
+from statefun.sdk.flaws import collect
+from statefun.sdk.functions import StatefulFunctions, default_functions, place_of_definition
+from statefun.sdk.handlers import handler_of
+from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+from statefun.windows.window_calls import WindowCalls
+from statefun.windows.window_context import WindowContext
+from statefun.windows.window_kinds import Session, WindowKind
+from statefun.windows.window_state import OPEN_WINDOWS, Window
+
+V = TypeVar("V")
+W = TypeVar("W", bound=Window)
+OfWindow = TypeVar("OfWindow", bound=Callable[..., Any])
+
+
+class WindowedFunction(Protocol[V, W]):
+    """A function with windows: the user's function, with attributes that add its other handlers."""
+
+    def __call__(self, ctx: WindowContext, value: V, window: W, /) -> None:
+        """Call the function."""
+
+    def on_close(
+        self, fun: Callable[[WindowContext, W], None], /
+    ) -> Callable[[WindowContext, W], None]:
+        """Add the function that is called once when a window closes; its values are deleted afterwards."""
+
+    def on_update(
+        self, fun: Callable[[WindowContext, W], None], /
+    ) -> Callable[[WindowContext, W], None]:
+        """Add a function that is called after each message of a window, with the window as it is then."""
+
+    def on_late(
+        self, fun: Callable[[WindowContext, V], None], /
+    ) -> Callable[[WindowContext, V], None]:
+        """Add the function for late messages, in place of the argument ``late``; ``ctx`` has window and lateness."""
+
+
+def windowed(  # noqa: PLR0913 - each is a property of a function
+    typename: str,
+    kind: WindowKind,
+    *,
+    time: Callable[[Any], datetime] | None = None,
+    late: OnFailure | str = OnFailure.SKIP,
+    on_failure: FailurePolicy | str | None = None,
+    timeout: timedelta | None = DEFAULT_TIMEOUT,
+    renamed_from: str | Iterable[str] | None = None,
+    functions: StatefulFunctions = default_functions,
+) -> Callable[[Callable[[WindowContext, V, W], None]], WindowedFunction[V, W]]:
+    """Register the decorated function, which collects the messages of each address in windows of event time.
+
+    Args:
+        typename: ``namespace/name``, as for :func:`~statefun.function`.
+        kind: which windows there are: :class:`Tumbling`, :class:`Hopping` or :class:`Session`.
+        time: returns the time of a value, by which it belongs to windows; if not given, it is the event time
+            of the message.
+        late: the policy for a message whose window is closed: ``"skip"`` (default) drops and counts it,
+            ``"dead-letter"`` writes it to the dead-letter topic, and ``"fail"`` stops the application.
+        on_failure: as for :func:`~statefun.function`.
+        timeout: as for :func:`~statefun.function`.
+        renamed_from: as for :func:`~statefun.function`.
+        functions: the registry to which the function is added.
+
+    Raises:
+        DefinitionError: naming the function and its file, if an argument is ill-formed, or the function does not take
+            a context, a value and a :class:`Window`, or is a coroutine function.
+
+    >>> from datetime import timedelta
+    >>> from statefun import KafkaEgressMessage, StatefulFunctions
+    >>> from statefun.windows import Tumbling, Window, WindowContext
+    >>> class Clicks(Window):
+    ...     count: int = 0
+    >>> registry = StatefulFunctions()
+    >>> @windowed("com.example.docs/clicks", Tumbling(timedelta(minutes=5)), functions=registry)
+    ... def add(ctx: WindowContext, url: str, clicks: Clicks) -> None:
+    ...     clicks.count += 1
+    >>> @add.on_close
+    ... def close(ctx: WindowContext, clicks: Clicks) -> None:
+    ...     text = f"{ctx.window.start:%H:%M}: {clicks.count}"
+    ...     ctx.send(KafkaEgressMessage("com.example/out", topic="clicks", key=ctx.address.id, value=text))
+    """
+
+    def decorate(fun: Callable[[WindowContext, V, W], None]) -> WindowedFunction[V, W]:
+        calls: WindowCalls | None = None
+        try:
+            calls = _calls(fun, kind, time)
+            policy = failure_policy(late)
+            if policy is None or isinstance(policy, Retry):
+                raise DefinitionError(f"the policy for late messages must not be {late!r}")
+        except DefinitionError as error:
+            placed = DefinitionError(f"{place_of_definition(fun)}: {error.message}")
+            if not collect(fun, placed):
+                raise placed from None
+        else:
+            functions.bind(
+                typename,
+                [OPEN_WINDOWS],
+                on_failure=on_failure,
+                timeout=timeout,
+                renamed_from=renamed_from,
+            )(cast("Any", calls))
+            registered = functions.find(typename.strip())
+            if registered is not None and registered.fun is calls:
+                functions.replace(attrs.evolve(registered, needs_event_time=True, on_late=policy))
+        return _with_handlers(fun, calls)
+
+    return decorate
+
+
+def _calls(
+    fun: Callable[..., Any], kind: WindowKind, time: Callable[[Any], datetime] | None
+) -> WindowCalls:
+    if not isinstance(kind, WindowKind):
+        raise DefinitionError(
+            f"the kind of the windows must be Tumbling, Hopping or Session, not {kind!r}"
+        )
+    handler = handler_of(fun)
+    if handler.is_async:
+        raise DefinitionError("a function with windows must not be a coroutine function")
+    if handler.state is None or not issubclass(handler.state, Window):
+        raise DefinitionError(
+            "a function with windows takes a context, a value, and a third parameter that is annotated with a Window"
+        )
+    if isinstance(kind, Session) and not callable(getattr(handler.state, "merge", None)):
+        raise DefinitionError(
+            f"{handler.state.__name__} needs a method merge(self, later), as sessions may be joined"
+        )
+    return WindowCalls(handler, kind, time)
+
+
+def _with_handlers(
+    fun: Callable[[WindowContext, V, W], None], calls: WindowCalls | None
+) -> WindowedFunction[V, W]:
+    """Give a function the attributes that add its handlers."""
+
+    def adds(name: str) -> Callable[[OfWindow], OfWindow]:
+        def add(handler: OfWindow) -> OfWindow:
+            if calls is not None:
+                setattr(calls, name, handler)
+            return handler
+
+        return add
+
+    for name in ("close", "update", "late"):
+        setattr(fun, f"on_{name}", adds(name))
+    return cast("WindowedFunction[V, W]", fun)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+from object_store import ObjectStore
+from store_proxy import store_proxy
+
+from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.kept_files import KeptFiles, OwnCommits
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+
+
+def test_permanent_files_are_read_once() -> None:
+    """Others are read each time, as other processes may replace them."""
+    kept, reads = KeptFiles(), []
+
+    def read(path: str) -> bytes:
+        reads.append(path)
+        return path.encode()
+
+    for path in ("c/offsets/7", "c/metadata", "c/outbox/7/manifest-ab", "c/paused.json", "c/x/7"):
+        assert kept.read(path, read) == kept.read(path, read) == path.encode()
+
+    assert reads == [
+        "c/offsets/7",
+        "c/metadata",
+        "c/outbox/7/manifest-ab",
+        *["c/paused.json"] * 2,
+        *["c/x/7"] * 2,
+    ]
+
+
+def test_deleted_files_are_missing_until_they_are_written_again() -> None:
+    """Nobody else writes a manifest again, but Spark its logs; a folder's files are asked for again."""
+    kept, manifest = KeptFiles(), "c/outbox/7/manifest-ab"
+    kept.keep(manifest, b"7")
+    kept.keep(manifest, None)
+    with pytest.raises(FileNotFoundError):
+        kept.read(manifest, lambda _: b"of the store")
+    assert not kept.has(manifest)
+    kept.keep(manifest, b"8")
+    assert kept.read(manifest, lambda _: b"of the store") == b"8"
+
+    kept.keep("c/offsets/7", b"7")
+    kept.keep("c/offsets/7", None)
+    assert kept.read("c/offsets/7", lambda _: b"of Spark") == b"of Spark"
+
+    kept.drop("c/out")
+    assert kept.has(manifest)
+    kept.drop("c")
+    assert kept.read(manifest, lambda _: b"of the store") == b"of the store"
+
+
+def test_only_so_much_is_kept() -> None:
+    """Files that were used longest ago are read again."""
+    kept = KeptFiles(most=20)
+    for number in range(3):
+        kept.keep(f"offsets/{number}", b"7 bytes")
+    assert [kept.has(f"offsets/{number}") for number in range(3)] == [False, True, True]
+
+
+def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -> None:
+    """Its batches are known to be committed; staging, reading and deleting a batch are two requests."""
+    with store_proxy(store_server.port) as proxy:
+        location = store.location.replace(f":{store_server.port}", f":{proxy.port}")
+        checkpoint = Folder.at(location).guarded(lambda: None)
+        committed = [-1]
+        assert checkpoint.kept is not None
+        checkpoint.kept.own_commits = OwnCommits("run", 4, lambda: committed[0])
+        outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
+
+        outbox.stage(Manifest(batch=5, run_id="run", segments=[Segment(partition=0)]))
+        assert (log.newest(), log.has(5), log.author(5)) == (4, False, None)
+        committed[0] = 5
+        assert (log.newest(), log.has(5), log.author(5)) == (5, True, "run")
+        assert outbox.staged(5) is not None
+        outbox.remove(5)
+        assert outbox.manifest(5) is None
+
+        assert [each.method for each in proxy.requests] == ["PUT", "POST"]
+    assert store.sizes() == {}
+
+
+def test_the_files_of_a_batch_are_deleted_with_it(store: Folder) -> None:
+    """Also in the store of an owner, and the mark of a batch that was published before it was delivered."""
+    checkpoint = store.guarded(lambda: None)
+    assert checkpoint.kept is not None
+    checkpoint.kept.own_commits = OwnCommits("run", -1, lambda: 9)
+    outbox = Outbox(checkpoint)
+    messages, record = effect_stream(b"a", 1, "large"), effect_stream(b"b", 1)
+    segment = Segment(partition=0, messages=messages, egress={"test/out": record})
+    outbox.stage(Manifest(batch=8, run_id="run", segments=[segment]))
+    outbox.batch_folder(8).write("large", b"a")
+    segment.messages.CopyFrom(effect_stream(b"a", 1))
+    outbox.stage(Manifest(batch=9, run_id="run", segments=[segment]))
+    for batch in (8, 9):
+        outbox.mark_published(batch)
+        outbox.remove(batch)
+
+    assert store.sizes() == {}

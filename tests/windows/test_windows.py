@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows in the test kit, which runs the same engine as Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from statefun import (
+    Address,
+    BindingError,
+    DefinitionError,
+    KafkaEgress,
+    KafkaEgressMessage,
+    KafkaIngress,
+    State,
+    StatefulFunctions,
+)
+from statefun.testing import InProcessApplication, TestContext
+from statefun.testing.tested import loaded
+from statefun.windows import Hopping, Session, Tumbling, Window, WindowContext, windowed
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+TYPENAME = "com.example/clicks"
+ADA = Address(TYPENAME, "Ada")
+MINUTE = timedelta(minutes=1)
+
+
+class Clicks(Window):
+    """The clicks of a window."""
+
+    count: int = 0
+    texts: list[str] | None = None
+
+    def merge(self, later: Clicks) -> None:
+        """Add a later session."""
+        self.count += later.count
+        self.texts = [*(self.texts or []), *(later.texts or [])]
+
+
+def at(seconds: float) -> datetime:
+    """Return a time after the start of the test's clock."""
+    return START + timedelta(seconds=seconds)
+
+
+def out(ctx: WindowContext, topic: str, value: Any) -> None:
+    """Publish a value with the seconds of the window's start and end."""
+    start, end = ((each - START).total_seconds() for each in ctx.window)
+    text = json.dumps([ctx.address.id, start, end, value])
+    ctx.send(KafkaEgressMessage("com.example/out", topic=topic, value=text))
+
+
+def application(
+    kind: Tumbling | Hopping | Session,
+    *,
+    late: str = "skip",
+    updates: bool = False,
+    handles_late: bool = False,
+    seed: int = 0,
+    crashes: Callable[[str], bool] | None = None,
+    event_time: bool = True,
+    **settings: Any,
+) -> InProcessApplication:
+    """Return an application that publishes the clicks of each window in the topic ``closed``."""
+    functions = StatefulFunctions()
+
+    @windowed(TYPENAME, kind, late=late, functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+        clicks.texts = [*(clicks.texts or []), text]
+
+    @add.on_close
+    def close(ctx: WindowContext, clicks: Clicks) -> None:
+        out(ctx, "closed", [clicks.count, sorted(clicks.texts or [])])
+
+    if updates:
+
+        @add.on_update
+        def update(ctx: WindowContext, clicks: Clicks) -> None:
+            out(ctx, "updates", clicks.count)
+
+    if handles_late:
+
+        @add.on_late
+        def handle_late(ctx: WindowContext, text: str) -> None:
+            out(ctx, "late", [text, ctx.lateness.total_seconds()])
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_topic("in", targets=[TYPENAME], valueFormat={"type": "text"})
+    )
+    if event_time:
+        defaults = {"out_of_order": timedelta(0), "max_future": timedelta(days=9)}
+        ingress.with_event_time(**{**defaults, **settings})
+    egress = (
+        KafkaEgress.for_id("com.example/out")
+        .with_kafka_address("kafka:9092")
+        .with_option("deadLetterTopic", "dead")
+        .build()
+    )
+    program = loaded(None, None, functions, [ingress.build(), egress])
+    return InProcessApplication.of(program, seed, crashes=crashes)
+
+
+def click(
+    app: InProcessApplication, seconds: float, text: str = "x", key: str = "Ada", partition: int = 0
+) -> None:
+    """Write a record, and handle it."""
+    app.produce("in", key, text, timestamp=at(seconds), partition=partition)
+    app.drain()
+
+
+def published(app: InProcessApplication, topic: str = "closed") -> list[Any]:
+    """Return what was published in a topic."""
+    return [record.json() for record in app.egress(topic)]
+
+
+def test_a_window_closes_at_its_end() -> None:
+    """It has the records from its start until before its end, and its state is gone afterwards."""
+    app = application(Tumbling(MINUTE))
+
+    for seconds in (0, 59.999, 60):
+        click(app, seconds, str(seconds))
+
+    assert published(app) == [["Ada", 0, 60, [2, ["0", "59.999"]]]]
+    assert [name for name in app.state(ADA) if "@" in name] == [
+        f"count@{round(at(60).timestamp() * 1000)}",
+        f"texts@{round(at(60).timestamp() * 1000)}",
+    ]
+    click(app, 120, key="Bob")
+    assert app.addresses() == {Address(TYPENAME, "Bob")}
+
+
+def test_windows_close_without_traffic() -> None:
+    """With ``follow``, the last windows close although no record comes."""
+    app = application(Tumbling(MINUTE), when_all_idle="follow", idle=timedelta(seconds=5))
+
+    click(app, 3)
+    app.advance(minutes=1)
+    app.drain()
+
+    assert published(app) == [["Ada", 0, 60, [1, ["x"]]]]
+
+
+def test_grace_waits_for_late_records() -> None:
+    """Records count until the watermark has passed the end of the window by the grace."""
+    app = application(Tumbling(MINUTE, grace=timedelta(seconds=10)))
+
+    for seconds in (0, 69, 1, 70, 2):
+        click(app, seconds, str(seconds))
+
+    assert published(app) == [["Ada", 0, 60, [2, ["0", "1"]]]]
+    assert len(app.skipped) == 1
+    assert (
+        "clicks/Ada: a message is late by 0:00:00: its window from 2026-01-01T00:00:00"
+        in (app.skipped[0])
+    )
+
+
+def test_late_records_become_dead_letters() -> None:
+    """The letter has the record, and the error names the window."""
+    app = application(Tumbling(MINUTE), late="dead-letter")
+
+    click(app, 90)
+    click(app, 3, "late")
+
+    [letter] = app.dead_letters()
+    assert (letter.code, letter.value) == ("SF309", b"late")
+    assert "late by 0:00:30" in letter.message
+
+
+def test_late_records_have_a_handler() -> None:
+    """It gets the window and the lateness."""
+    app = application(Tumbling(MINUTE), handles_late=True)
+
+    click(app, 90)
+    click(app, 3, "late")
+
+    assert published(app, "late") == [["Ada", 0, 60, ["late", 30]]]
+    assert app.skipped == []
+
+
+def test_hopping_windows_overlap() -> None:
+    """A record counts in each window that has its time; one that is late for some counts in the others."""
+    app = application(Hopping(3 * MINUTE, every=MINUTE), handles_late=True)
+
+    for seconds in (125, 185, 150, 900):
+        click(app, seconds, str(seconds))
+
+    assert published(app) == [
+        ["Ada", 0, 180, [1, ["125"]]],
+        ["Ada", 60, 240, [3, ["125", "150", "185"]]],
+        ["Ada", 120, 300, [3, ["125", "150", "185"]]],
+        ["Ada", 180, 360, [1, ["185"]]],
+    ]
+    assert published(app, "late") == [["Ada", 0, 180, ["150", 5]]]
+
+
+def test_a_session_ends_after_a_gap() -> None:
+    """Records with less than the gap between them belong together; a record between two sessions joins them."""
+    app = application(Session(MINUTE, grace=timedelta(minutes=5)))
+
+    for seconds in (100, 160, 10, 219, 69, 40, 500, 1000):
+        click(app, seconds, str(seconds))
+
+    assert published(app) == [
+        ["Ada", 10, 160, [4, ["10", "100", "40", "69"]]],
+        ["Ada", 160, 279, [2, ["160", "219"]]],
+        ["Ada", 500, 560, [1, ["500"]]],
+    ]
+
+
+def test_each_change_can_be_published() -> None:
+    """The handler of updates sees the window after each of its messages."""
+    app = application(Tumbling(MINUTE), updates=True)
+
+    for seconds in (1, 2, 61):
+        click(app, seconds)
+
+    assert published(app, "updates") == [
+        ["Ada", 0, 60, 1],
+        ["Ada", 0, 60, 2],
+        ["Ada", 60, 120, 1],
+    ]
+
+
+def test_the_time_may_come_from_the_value() -> None:
+    """Results of windows are counted in longer windows by the time in the result."""
+    functions = StatefulFunctions()
+    totals = []
+
+    class Total(Window):
+        clicks: int = 0
+
+    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, clicks: Clicks) -> None:
+        start = ctx.window.start.timestamp()
+        ctx.send(Address("com.example/total", "all"), [start, clicks.count])
+
+    @windowed(
+        "com.example/total",
+        Tumbling(3 * MINUTE, grace=timedelta(seconds=1)),
+        time=lambda result: datetime.fromtimestamp(result[0], timezone.utc),
+        functions=functions,
+    )
+    def total(ctx: WindowContext, result: list[float], window: Total) -> None:
+        window.clicks += int(result[1])
+
+    @total.on_close
+    def close_total(ctx: WindowContext, window: Total) -> None:
+        totals.append((round((ctx.window.start - START).total_seconds()), window.clicks))
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_topic("in", targets=[TYPENAME], valueFormat={"type": "text"})
+        .with_event_time(out_of_order=timedelta(0), max_future=timedelta(days=1))
+        .build()
+    )
+    app = InProcessApplication(functions=functions, components=[ingress])
+    for seconds in (10, 70, 80, 130, 190, 3600):
+        app.produce("in", f"user {seconds % 3}", "x", timestamp=at(seconds))
+    app.drain()
+    app.produce("in", "user", "x", timestamp=at(7200))
+    app.drain()
+
+    assert totals == [(0, 4), (180, 1), (3600, 1)]
+
+
+def test_a_message_without_event_time_is_refused() -> None:
+    """It belongs to no window."""
+    app = application(Tumbling(MINUTE), late="fail")
+    app.send(TYPENAME, "Ada", "x")
+
+    app.drain()
+
+    [letter] = app.dead_letters()
+    assert "clicks/Ada: the message has no event time, so it belongs to no window" in letter.message
+
+
+def test_windows_need_event_time() -> None:
+    """Otherwise the application does not start."""
+    with pytest.raises(BindingError, match="clicks has windows, but no ingress declares eventTime"):
+        application(Tumbling(MINUTE), event_time=False)
+
+
+def test_a_function_with_windows_is_tested_alone() -> None:
+    """The test context shows the values of each window."""
+    functions = StatefulFunctions()
+
+    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+
+    context = TestContext(TYPENAME, "Ada", functions=functions)
+    context.deliver("x", event_time=at(10))
+    context.deliver("x", event_time=at(20))
+
+    assert context.state[f"count@{round(START.timestamp() * 1000)}"] == 2
+    assert [each.when for each in context.delayed] == [at(60)]
+
+
+class Plain(State):
+    """No window."""
+
+    count: int = 0
+
+
+class Unmergeable(Window):
+    """A window that cannot be joined with another one."""
+
+    count: int = 0
+
+
+def without_window(ctx: WindowContext, text: str) -> None:
+    """Take no window."""
+
+
+def with_state(ctx: WindowContext, text: str, state: Plain) -> None:
+    """Take a state that is no window."""
+
+
+def unmergeable(ctx: WindowContext, text: str, window: Unmergeable) -> None:
+    """Take a window without merge."""
+
+
+async def coroutine(ctx: WindowContext, text: str, window: Clicks) -> None:
+    """Be a coroutine function."""
+
+
+@pytest.mark.parametrize(
+    ("fun", "kind", "text"),
+    [
+        (without_window, Tumbling(MINUTE), "third parameter that is annotated with a Window"),
+        (with_state, Tumbling(MINUTE), "third parameter that is annotated with a Window"),
+        (unmergeable, Session(MINUTE), r"Unmergeable needs a method merge\(self, later\)"),
+        (coroutine, Tumbling(MINUTE), "must not be a coroutine function"),
+        (unmergeable, MINUTE, "must be Tumbling, Hopping or Session"),
+    ],
+)
+def test_an_ill_formed_function_is_refused(fun: Any, kind: Any, text: str) -> None:
+    """The error names the function and its file."""
+    with pytest.raises(DefinitionError, match=rf"{fun.__name__} \(.*test_windows.*{text}"):
+        windowed(TYPENAME, kind, functions=StatefulFunctions())(fun)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tumbling(timedelta(0)),
+        lambda: Tumbling(MINUTE, grace=-MINUTE),
+        lambda: Tumbling(timedelta(microseconds=1500)),
+        lambda: Hopping(MINUTE, every=2 * MINUTE),
+        lambda: Hopping(MINUTE, every=timedelta(milliseconds=1)),
+        lambda: Session(-MINUTE),
+    ],
+)
+def test_an_ill_formed_kind_is_refused(make: Callable[[], Any]) -> None:
+    """Sizes are positive, graces are not negative, both are whole milliseconds, and hopping windows are not too many."""
+    with pytest.raises(DefinitionError, match="window"):
+        make()
