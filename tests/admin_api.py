@@ -43,11 +43,11 @@ spec:
 """
 
 
-def functions() -> StatefulFunctions:
-    """Return functions that are never called."""
+def functions(former: str | None = None) -> StatefulFunctions:
+    """Return functions that are never called; ``former`` is the name that the greeter had before."""
     registry = StatefulFunctions()
 
-    @registry.bind("test/greeter")
+    @registry.bind("test/greeter", renamed_from=former)
     def greet(ctx: Context, name: str) -> None:
         pass
 
@@ -86,12 +86,12 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, **settings: Any) -> Iterator[Served]:
-    """Serve the API of an application whose query does not run."""
+def served(folder: Path, former: str | None = None, **settings: Any) -> Iterator[Served]:
+    """Serve the API of an application whose query does not run; ``former`` is the greeter's name before."""
     port = free_port()
     named = {"admin": port, **settings}
     resolved = Settings.resolve({}, None, checkpoint=folder / "checkpoint", **named)
-    definition = Definition(parse_module(MODULE), functions(), resolved, SystemClock())
+    definition = Definition(parse_module(MODULE), functions(former), resolved, SystemClock())
     control, figures = Control(), Figures()
     with control.obeying(resolved.checkpoint), serving_admin(definition, control, figures):
         yield Served(port, control, figures, resolved)

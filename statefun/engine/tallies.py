@@ -130,7 +130,7 @@ class Tallies:
 
     def report(self, outcome: Outcome, names: PresentNames) -> None:
         """Add the counts to the outcome of the task, with present names of functions."""
-        for tally in self._of_names.values():
+        for tally in list(self._of_names.values()):  # a call that has left may end meanwhile
             outcome.invocations += tally.invocations
             counts = outcome.functions.add(
                 typename=tally.typename,

@@ -38,7 +38,7 @@ class PostedMessages:
     def checked(
         self, path: Sequence[str], content_type: str | None, body: bytes
     ) -> tuple[bytes, str, bytes]:
-        """Return a message's target, encoded as the key of its state, and the typename and bytes of its value.
+        """Return the key of the state of a message's target, and the typename and bytes of its value.
 
         Args:
             path: the parts of the address.
@@ -70,7 +70,8 @@ class PostedMessages:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         _check_value(function, typename, value)
         self._check_answer(function, address)
-        return address_key(address), typename, value
+        stored = self._functions.stored_name(address.typename)
+        return address_key(Address(stored, id_)), typename, value
 
     def _check_answer(self, function: StatefulFunction, address: Address) -> None:
         """Refuse a message if the endpoint of its function does not have the function.

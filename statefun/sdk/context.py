@@ -250,11 +250,11 @@ class Context:
 
     def send_at(
         self,
-        when: datetime,
-        message: Message | Address,
+        when: Any,
+        message: Any,
         value: Any = None,
-        cancellation_token: str | None = "",
-        value_type: Type[Any] | None = None,
+        cancellation_token: Any = "",
+        value_type: Any = None,
     ) -> None:
         """Send a message to a function, to be delivered when the watermark has come to ``when``.
 
@@ -301,10 +301,10 @@ class Context:
     def _later(
         self,
         method: str,
-        message: Message | Address,
+        message: Any,
         value: Any,
-        cancellation_token: str | None,
-        value_type: Type[Any] | None,
+        cancellation_token: Any,
+        value_type: Any,
     ) -> tuple[Any, str]:
         """Return the message that a method sends later, ready to be sent, and its token."""
         if isinstance(message, Address):

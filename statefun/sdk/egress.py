@@ -127,6 +127,7 @@ class KafkaEgressMessage(EgressMessage):
         self.timestamp = timestamp
         if partition is not None or timestamp is not None:
             check_placement(typename, topic, partition, timestamp)
+            self.partition = None if partition is None else int(partition)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts: dict[str, Any] = {

@@ -46,9 +46,6 @@ class WindowContext(Context):
         return timedelta(milliseconds=max(passed, 0))
 
 
-_SLOTS = tuple(Context.__slots__)
-
-
 class WindowContexts:
     """Makes the contexts of calls for windows; the messages of one invocation batch share one, as usual."""
 
@@ -63,16 +60,20 @@ class WindowContexts:
         """Return the context of a function's call as one that can be moved to windows by :func:`move_to`."""
         made = self._made
         if made is None or context is not self._context:
-            made = self._made = object.__new__(WindowContext)
+            made = self._made = WindowContext(
+                context.address,
+                context._values,  # noqa: SLF001 - no part of the API
+                context._sent,  # noqa: SLF001 - as above
+                context._prepare,  # noqa: SLF001 - as above
+                context._watermark,  # noqa: SLF001 - as above
+                has_event_times=context._has_event_times,  # noqa: SLF001 - as above
+            )
             self._context = context
-            for name in _SLOTS:
-                setattr(made, name, getattr(context, name))
-        else:
-            # What differs between the messages of a batch.
-            made._event_time = context._event_time  # noqa: SLF001 - no part of the API
-            made._message = context._message  # noqa: SLF001 - as above
-            made._trace = context._trace  # noqa: SLF001 - as above
-            made.caller = context.caller
+        # What differs between the messages of a batch.
+        made._event_time = context._event_time  # noqa: SLF001 - as above
+        made._message = context._message  # noqa: SLF001 - as above
+        made._trace = context._trace  # noqa: SLF001 - as above
+        made.caller = context.caller
         return made
 
 

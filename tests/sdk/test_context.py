@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
 from statefun.sdk.values import Values
 
 ADDRESS = Address("com.example.fns", "greeter", "Ada")
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 @pytest.fixture
@@ -145,6 +146,28 @@ def test_other_things_cannot_be_delayed(
     assert sent.delayed == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((datetime(2026, 1, 1), LATER), "the time for send_at must be a datetime with a time zone"),  # noqa: DTZ001 - the case
+        ((5, LATER), "the time for send_at must be a datetime with a time zone, not 5"),
+        ((NOON, "Hello"), "send_at takes a Message, or an Address and a value, not str"),
+        ((NOON, LATER, 7), "a cancellation token must be a string, not 7"),
+    ],
+    ids=["zone", "number", "text", "token"],
+)
+def test_other_things_cannot_be_sent_at_an_event_time(
+    sent: Sent, arguments: tuple[Any, ...], text: str
+) -> None:
+    """Wrong arguments have the same error, whether the engine is compiled or not."""
+    context = Context(ADDRESS, Values({}, {}), sent, has_event_times=True)
+    with pytest.raises(DefinitionError) as raised:
+        context.send_at(*arguments)
+
+    assert raised.value.message.startswith(text)
+    assert sent.delayed == []
+
+
 @pytest.mark.parametrize("token", ["", None, 7, "\ud800"])
 def test_other_things_cannot_be_cancelled(context: Context, sent: Sent, token: Any) -> None:
     """Only messages with a token can be cancelled, so the token is not empty."""
@@ -166,6 +189,7 @@ def test_functions_see_what_they_need() -> None:
         "record",
         "send",
         "send_after",
+        "send_at",
         "send_egress",
         "storage",
         "watermark",

@@ -5,6 +5,7 @@ import pickle
 import struct
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -150,6 +151,16 @@ def test_what_cannot_be_written_is_refused(parts: dict[str, Any], sentence: str)
         KafkaEgressMessage(EGRESS, topic="greetings", value="", **parts)
 
     assert raised.value.message.startswith(RECORD + sentence)
+
+
+def test_the_partition_of_an_enumeration_is_a_number() -> None:
+    """Kafka's client, and what is stored, have no enumerations."""
+
+    class Part(IntEnum):
+        ONE = 1
+
+    partition = KafkaEgressMessage(EGRESS, topic="t", value="", partition=Part.ONE).partition
+    assert (type(partition), partition) == (int, 1)
 
 
 def test_the_wire_form_is_a_producer_record() -> None:

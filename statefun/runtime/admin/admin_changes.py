@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from statefun.engine.address_keys import address_of
+from statefun.engine.address_keys import address_key
 from statefun.runtime.admin.admin_views import AdminViews
 from statefun.runtime.checkpoint.orders import Order
 from statefun.runtime.checkpoint.pauses import Pausable, change_paused
@@ -18,7 +18,8 @@ from statefun.runtime.checkpoint.sent_messages import put_message
 from statefun.runtime.control import Control
 from statefun.runtime.http_server import RefusedError
 from statefun.runtime.posted_messages import PostedMessages
-from statefun.runtime.stored.known_values import nearest
+from statefun.runtime.stored.known_values import KnownValues, nearest
+from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -56,12 +57,15 @@ class AdminChanges:
         Raises:
             RefusedError: if no function accepts such a message.
         """
-        key, typename, value = self._messages.checked(path, content_type, body)
+        _, typename, value = self._messages.checked(path, content_type, body)
+        address = Address("/".join(path[:2]), path[2])
+        known = KnownValues.of(self._checkpoint, self._views.definition.functions)
+        key = address_key(Address(known.stored_name(address.typename), address.id))
         try:
             put_message(self._checkpoint, key, typename, value)
         except ConfigurationError as error:  # the checkpoint is on other storage
             raise RefusedError(HTTPStatus.CONFLICT, error.message) from error
-        return str(address_of(key))
+        return str(address)
 
 
 def loggers() -> dict[str, Any]:
@@ -70,7 +74,7 @@ def loggers() -> dict[str, Any]:
     levels = {"root": root.level}
     levels |= {
         name: logger.level
-        for name, logger in root.manager.loggerDict.items()
+        for name, logger in list(root.manager.loggerDict.items())  # others may add some
         if isinstance(logger, logging.Logger) and logger.level
     }
     return {name: {"level": logging.getLevelName(level)} for name, level in sorted(levels.items())}
@@ -88,7 +92,7 @@ def set_level(name: str, body: bytes) -> None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no logger {name}{hint}")
     try:
         level = json.loads(body)["level"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         level = None
     if level not in _LEVELS:
         text = f'the content must be {{"level": "..."}} with one of {", ".join(_LEVELS)}'

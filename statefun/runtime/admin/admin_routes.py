@@ -19,7 +19,7 @@ from statefun.runtime.admin.topology import topology
 from statefun.runtime.checkpoint.pauses import Pausable
 from statefun.runtime.http_server import RefusedError
 from statefun.runtime.stored.known_values import nearest
-from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.errors import ConfigurationError, DefinitionError
 
 _PATIENCE = timedelta(minutes=5)
 _MOST_EDGES = 500
@@ -270,7 +270,7 @@ def _state(views: AdminViews, request: ApiRequest) -> ApiAnswer:
     names = request.names
     try:
         found = views.state(names["namespace"], names["name"], names["id"])
-    except ConfigurationError as error:
+    except (ConfigurationError, DefinitionError) as error:
         raise RefusedError(HTTPStatus.NOT_FOUND, error.message) from error
     if found is None:
         text = f"the checkpoint has nothing about {request.id}/{names['id']}"

@@ -83,6 +83,8 @@ class AdminApi:
         self._tokens = tokens
         self._routes = api_routes(views, AdminChanges(views, control), about)
         self._document = openapi(self._routes, about["version"])
+        self.has_stopped = False
+        """Whether the application has ended; a connection that is kept alive may still bring requests."""
 
     def answer(self, handler: RequestHandler, parts: Sequence[str]) -> ApiAnswer:
         """Return the answer to a request.
@@ -90,6 +92,8 @@ class AdminApi:
         Raises:
             RefusedError: if the request is refused.
         """
+        if self.has_stopped:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "the application has stopped")
         if parts[0] == PAGE:
             return _page_file(handler.command, parts[1:])
         if not parts[0] and "text/html" in handler.headers.get("Accept", ""):
@@ -102,12 +106,17 @@ class AdminApi:
         body = handler.body() if route.method in {"PUT", "POST"} and _has_body(handler) else b""
         query = dict(parse_qsl(urlsplit(handler.path).query))
         request = ApiRequest(names, query, handler.headers.get("Content-Type"), body)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
         try:
             answer = route.serve(request)
+            status = answer.status
         except RefusedError as refused:
-            _audit(handler, client, refused.status)
+            status = refused.status
             raise
-        _audit(handler, client, answer.status)
+        except OSError as error:  # of the checkpoint
+            raise PlatformError(f"the checkpoint cannot be used: {error}") from error
+        finally:
+            _audit(handler, client, status)
         return answer
 
     def _client(self, handler: RequestHandler) -> str:
@@ -172,6 +181,7 @@ def serving_admin(definition: Definition, control: Control, figures: Figures) ->
     try:
         yield
     finally:
+        api.has_stopped = True
         server.shutdown()
         thread.join()
         server.server_close()

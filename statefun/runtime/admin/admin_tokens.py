@@ -29,7 +29,7 @@ class Tokens:
         """Read the tokens of a file, and that of the environment variable ``STATEFUN_ADMIN_TOKEN``.
 
         Raises:
-            ConfigurationError: if the file cannot be read, or a token is too short.
+            ConfigurationError: if the file cannot be read or has no token, or a token is too short.
         """
         names: dict[str, str] = {}
         try:
@@ -47,12 +47,15 @@ class Tokens:
                     f"{file}, line {number}: a line must be '<name> <token>', or only a token"
                 )
             names[(tokens or [name])[0]] = name if tokens else f"line {number}"
-        if environment.get(VARIABLE):
-            names[environment[VARIABLE]] = VARIABLE
+        if file is not None and not names:
+            raise ConfigurationError(f"{file} has no token for the admin API")
+        token = environment.get(VARIABLE, "").strip()
+        if token:
+            names[token] = VARIABLE
         for token, name in names.items():
-            if len(token) < _SHORTEST:
+            if len(token) < _SHORTEST or not token.isascii():
                 raise ConfigurationError(
-                    f"the token of {name} for the admin API must have at least {_SHORTEST} characters"
+                    f"the token of {name} for the admin API must have at least {_SHORTEST} characters, all of ASCII"
                 )
         return cls(names)
 

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
+from statefun.runtime.admin.module_texts import module_text
 from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
@@ -29,10 +28,6 @@ from statefun.sdk.times import from_epoch_millis
 
 Json = dict[str, Any]
 _MOST_TIMERS = 200
-_SECRET = re.compile(
-    r"(?i)(?P<name>[\w.\-\"']*(?:password|secret|token|credential|\bkey\b)[\w.\-\"']*\s*:\s*)(?!\s*\$\{)\S.*"
-)
-"""A line of a module file that may have a secret; a reference to one, ``${...}``, is none."""
 
 
 class AdminViews:
@@ -64,7 +59,7 @@ class AdminViews:
 
     @property
     def restarts(self) -> int:
-        """How often a restart was ordered."""
+        """How often another run has begun, after an order or the loss of a worker."""
         return self._control.restarts
 
     def function_names(self) -> list[str]:
@@ -205,7 +200,11 @@ class AdminViews:
 
     def module(self) -> list[Json]:
         """Return the module files; what may be a secret in them is left out."""
-        return [_module_file(path) for path in self.definition.settings.modules if path.is_file()]
+        return [
+            {"file": path.name, "text": module_text(path)}
+            for path in self.definition.settings.modules
+            if path.is_file()
+        ]
 
     def state(self, namespace: str, name: str, id_: str) -> Json | None:
         """Return everything that the newest committed micro-batch says about an address; None if that is nothing.
@@ -284,11 +283,6 @@ class AdminViews:
 
 def _kind(source: KafkaIngress | ConnectorIngress) -> str:
     return source.kind if isinstance(source, ConnectorIngress) else "io.statefun.kafka.v1/ingress"
-
-
-def _module_file(path: Path) -> Json:
-    text = _SECRET.sub(r"\g<name>...", path.read_text("utf-8", "replace"))
-    return {"file": path.name, "text": text}
 
 
 def _iso(seconds: float) -> str:

@@ -313,7 +313,7 @@ ALL_METRICS = (
         "statefun_restarts_total",
         "counter",
         _NO_LABELS,
-        "how often a restart was ordered",
+        "how often another run has begun, after an order or the loss of a worker",
         lambda views: [((), views.restarts)],
     ),
     Metric(

@@ -28,7 +28,7 @@ from typing import Any
 
 import attrs
 
-from statefun.module.user_program import OUTSIDE, place_in
+from statefun.module.user_program import LOADED, OUTSIDE, place_in
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.functions import default_functions
 from statefun.sdk.raised import line_of
@@ -134,8 +134,9 @@ class MainProgram:
         arguments, sys.argv = sys.argv, list(self.arguments)
         types_before = TypeRegistry()
         types_before.update(default_types)
-        for each in _loaded.values():  # another program may give its types the same names
-            default_types.forget(each.__name__)
+        # Another program, which came by value or as a module, may give its types the same names.
+        for name in ("__main__", LOADED, *(each.__name__ for each in _loaded.values())):
+            default_types.forget(name)
         _loading.append(self)
         try:
             exec(compile(self.source, self.file, "exec"), vars(module))  # noqa: S102 - the user's

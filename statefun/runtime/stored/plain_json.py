@@ -26,7 +26,7 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat().replace("+00:00", "Z")
     try:
-        json.dumps(value)
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         return str(value)
     return value

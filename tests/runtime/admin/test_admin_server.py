@@ -6,9 +6,12 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+import yaml
 from admin_api import TOKEN, Served, served
 from patience import SECONDS
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,10 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime import http_server
 from statefun.runtime.admin.admin_tokens import VARIABLE, Tokens
+from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.checkpoint.pauses import read_paused
 from statefun.runtime.checkpoint.sent_messages import SentMessages
 from statefun.runtime.control import RunEnding
 from statefun.runtime.reporting.figures import EgressFigures, PartitionFigures
+from statefun.runtime.settings import Settings
 from statefun.sdk.errors import ConfigurationError, PlatformError
 
 
@@ -89,6 +94,30 @@ def test_a_message_goes_through_the_inbox_of_statefun_send(api: Served) -> None:
     assert (target, typename) == (b"Ada/L\0test/greeter", "io.statefun.types/string")
 
 
+def test_a_message_to_a_renamed_function_has_the_name_of_its_state(tmp_path: Path) -> None:
+    """The answer has its present name."""
+    known = KnownFunctions(frozenset({"test/welcome"}))
+    checkpoint = Settings.resolve({}, None, checkpoint=tmp_path / "checkpoint").checkpoint
+    write_functions(checkpoint, known)
+    with served(tmp_path, "test/welcome") as api:
+        assert api.ask("POST", "/messages/test/greeter/Ada", b"Ada")[0] == 202
+        inbox = SentMessages(api.settings.checkpoint, 0)
+        ((_, target, _, _),) = inbox.messages(0, inbox.readable(0, is_busy=False))
+    assert target == b"Ada\0test/welcome"
+
+
+def test_an_application_that_has_stopped_answers_nothing_more(tmp_path: Path) -> None:
+    """Not even to a client whose connection is still open: what it orders would be lost."""
+    with served(tmp_path) as api:
+        client = HTTPConnection("127.0.0.1", api.port, timeout=SECONDS)
+        client.request("GET", "/status")
+        client.getresponse().read()
+    with closing(client):
+        client.request("POST", "/restart")
+        assert client.getresponse().status == 503
+    assert api.control.ending is None
+
+
 def test_a_restart_is_ordered(api: Served) -> None:
     """As ``statefun restart`` does."""
     assert api.ask("POST", "/restart")[0] == 202
@@ -101,7 +130,7 @@ def test_levels_of_loggers_are_set(api: Served) -> None:
     assert api.ask("PUT", "/loggers/test.admin.levels", b'{"level": "DEBUG"}')[0] == 200
     assert logger.level == logging.DEBUG
     assert api.ask("GET", "/loggers")[1]["test.admin.levels"] == {"level": "DEBUG"}
-    for body in (b"", b"[]", b'{"level": "LOUD"}', b"\xff"):
+    for body in (b"", b"[]", b'{"level": "LOUD"}', b"\xff", b"[" * 100_000):
         assert api.ask("PUT", "/loggers/test.admin.levels", body)[0] == 400
 
 
@@ -152,7 +181,12 @@ def test_a_wrong_token_is_refused_without_a_hint(
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("ops short", "at least 16 characters"), ("a b c", "line 1: a line must be")],
+    [
+        ("ops short", "at least 16 characters"),
+        (f"ops short-{TOKEN}é", "all of ASCII"),
+        ("a b c", "line 1: a line must be"),
+        ("# later\n", "has no token"),
+    ],
 )
 def test_a_file_with_useless_tokens_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     """The error does not have the token."""
@@ -167,7 +201,8 @@ def test_tokens_come_from_the_environment_too() -> None:
     tokens = Tokens.of(None, {VARIABLE: TOKEN})
     assert tokens.client(f"Bearer {TOKEN}") == VARIABLE
     assert tokens.client(f"Bearer {TOKEN}x") is None
-    assert not Tokens.of(None, {})
+    assert Tokens.of(None, {VARIABLE: f" {TOKEN}\n"}).client(f"Bearer {TOKEN}") == VARIABLE
+    assert not Tokens.of(None, {VARIABLE: " "})
 
 
 @pytest.mark.parametrize(
@@ -227,13 +262,35 @@ def test_the_page_is_shown_to_browsers(api: Served) -> None:
 
 
 def test_a_module_file_is_shown_without_secrets(tmp_path: Path) -> None:
-    """References to secrets stay, as they are none."""
+    """However they are written; references to secrets stay, as they are none."""
     file = tmp_path / "module.yaml"
-    file.write_text("a: 1\nsasl.password: hunter2\nssl.key.password: ${KEY}\n'my secret': x\n")
+    file.write_text(
+        """\
+# the password is hunter2
+a: 1
+sasl.password: hunter2
+ssl.key.password: ${KEY}
+'my secret':
+  - hunter2
+token: ${TOKEN:-hunter2}
+properties: {sasl.jaas.config: 'Login username="ada" password="hunter2";'}
+options: login;password=hunter2
+url: https://ada:hunter2@host/?sig=hunter2
+"""
+    )
     with served(tmp_path, module=file) as api:
         ((found),) = api.ask("GET", "/module")[1]
     assert found["file"] == "module.yaml"
-    assert found["text"] == "a: 1\nsasl.password: ...\nssl.key.password: ${KEY}\n'my secret': ...\n"
+    assert yaml.safe_load(found["text"]) == {
+        "a": 1,
+        "sasl.password": "***",
+        "ssl.key.password": "${KEY}",
+        "my secret": ["***"],
+        "token": "***",
+        "properties": {"sasl.jaas.config": "***"},
+        "options": "login;password=***",
+        "url": "https://host/?sig=***",
+    }
     assert "hunter2" not in found["text"]
 
 

@@ -310,6 +310,21 @@ def test_a_worker_runs_the_program_that_it_was_sent(tmp_path: Path) -> None:
     ], worker.stderr
 
 
+def test_types_that_came_by_value_are_not_in_the_way(tmp_path: Path) -> None:
+    """A worker that had a program by value loads another one whose types have the same names."""
+    app = tmp_path / "app.py"
+    payloads = []
+    for lock in ("__import__('contextlib').nullcontext()", "threading.Lock()"):
+        app.write_text(LOCKED.replace("threading.Lock()", lock))
+        payloads.append(sent(app))
+    by_value, loaded = payloads
+    assert (len(by_value.mains), len(loaded.mains)) == (0, 1)
+
+    worker = on_worker(tmp_path, *payloads)
+
+    assert [line.split()[:1] for line in worker.stdout.splitlines()] == [["1"]] * 4, worker.stderr
+
+
 def test_functions_of_several_programs_have_their_own_globals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

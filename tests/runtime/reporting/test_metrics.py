@@ -76,6 +76,7 @@ def test_offsets_and_lags_are_metrics_of_partitions(kafka: KafkaHarness, checkpo
             "calls_under_way": 0,
             "passed_by": 0,
             "future_records": 0,
+            "restarts": 0,
         }
         wait(lambda: expected.items() <= metrics(spark).items())
         found = metrics(spark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
@@ -121,8 +122,9 @@ def test_numbers_that_are_too_large_are_errors() -> None:
 
 def test_values_of_columns_have_a_form_in_json() -> None:
     """Also those that JSON does not have, such as times and bytes."""
-    assert plain_json({"at": NOON, "raw": b"\xff", 1: (Decimal("1.5"), None)}) == {
+    assert plain_json({"at": NOON, "raw": b"\xff", 1: (Decimal("1.5"), None), "n": math.nan}) == {
         "at": "2026-01-01T12:00:00Z",
         "raw": {"base64": "/w=="},
         "1": ["1.5", None],
+        "n": "nan",
     }

@@ -46,7 +46,7 @@ function showStatus(status) {
     "out": perSecond(status.records_published_per_second),
     "lag": count(status.lag),
     "backlog": count(status.backlog),
-    "last commit": `${Math.round(status.seconds_since_commit)} s ago`,
+    "last commit": status.batch < 0 ? "none yet" : `${Math.round(status.seconds_since_commit)} s ago`,
     "retries": count(status.counts.retries),
     "dead letters": count(status.counts.dead_letters),
   };
