@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from statefun.engine.clock import Clock
 from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
@@ -22,6 +22,7 @@ class EventWatch:
         ingresses: all Kafka ingresses in the order of the query's sources.
         clock: the driver's clock.
         is_final: whether a bounded run delivers all messages of ``send_at`` at its end.
+        leaves_unread: returns whether the next micro-batch leaves records unread that a later one reads.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class EventWatch:
         clock: Clock,
         *,
         is_final: bool = False,
+        leaves_unread: Callable[[], bool] = lambda: False,
     ) -> None:
         self._is_final = is_final
+        self._leaves_unread = leaves_unread
         self._commit_log = CommitLog(checkpoint)
         self._clock = clock
         self._sources = {
@@ -49,6 +52,8 @@ class EventWatch:
         self._first: int | None = None
         """The newest micro-batch that was committed before the run."""
         self._is_over = False
+        self._has_left = False
+        """Whether the micro-batch that is planned or under way leaves records unread."""
         self._batch = -1
         """The committed micro-batch up to whose end ``_read`` says that partitions are read."""
         self._read: dict[Partition, int] = {}
@@ -73,15 +78,17 @@ class EventWatch:
         if newest > self._batch:
             read = self._positions(newest)
             # Spark gives a bounded run all records that it has found at the start, as fast as it may: a micro-batch
-            # without any comes after the last one.
-            self._is_over = newest > self._first and bool(read) and read == self._read
+            # without any comes after the last one, unless it was not allowed to read.
+            has_read = newest > self._first and not self._has_left
+            self._is_over = has_read and bool(read) and read == self._read
             self._batch, self._read = newest, read
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
         caught_up = self._caught_up.look(self._read, ends)
         now = self._clock.now()
-        is_over = self._is_over and self._ends_with_timers
+        self._has_left = self._ends_with_timers and self._leaves_unread()
+        is_over = self._is_over and self._ends_with_timers and not self._has_left
         situation = Situation([*self._read], caught_up, now, self._is_bounded, next_timer, is_over)
         return next_progress(before, facts, self._settings, situation)
 
@@ -92,7 +99,7 @@ class EventWatch:
     @property
     def ends_soon(self) -> bool:
         """Whether one more micro-batch has to find out whether all records of the run are read."""
-        return self._ends_with_timers and not self._is_over
+        return self._ends_with_timers and not (self._is_over or self._has_left)
 
     def bound(self) -> None:
         """Make the run bounded: partitions without records are then idle at once."""
