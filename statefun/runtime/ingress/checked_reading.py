@@ -150,7 +150,9 @@ class CheckedSource:
         if self._start is None:
             return True
         if self._ahead is None:
-            self._ahead = self._offset("latest_offset", self._source.latest_offset(self._start))
+            with named_failures(self._owner):  # the thread that plans knows another source
+                end = self._source.latest_offset(self._start)
+            self._ahead = self._offset("latest_offset", end)
         return self._ahead != self._start
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:

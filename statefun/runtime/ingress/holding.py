@@ -72,9 +72,8 @@ class WaitingGauge:
             return
         functions: Sequence[str] = ()
         if after > MOST_WAITING_BYTES:
-            functions = count.functions or [
-                name for name, added in growth.most_common(_NAMED) if added > 0
-            ]
+            newest = [name for name, added in growth.most_common(_NAMED) if added > 0]
+            functions = count.functions if was_holding else newest
         self._count = _Count(batch, before, after, functions)
         _write_count(self._checkpoint, self._count)
         if self.is_holding and not was_holding:

@@ -253,6 +253,23 @@ def test_a_source_that_is_not_read_is_asked_once_whether_it_has_more() -> None:
     assert (source.has_more(), own.asked) == (False, 3)
 
 
+def test_a_source_that_fails_while_it_is_not_read_is_named() -> None:
+    """The thread that asks it plans another source."""
+
+    class Failing(Source):
+        """A source whose server has gone."""
+
+        def latest_offset(self, start: Offset) -> Offset:
+            """Fail."""
+            raise OSError("no route to host")
+
+    source = CheckedSource(OWNER, Failing(), lambda: False)
+    start = source.initial_offset()
+    assert source.latest_offset(start) == start
+    with pytest.raises(ConnectorError, match=rf"{re.escape(OWNER)}: .*no route to host"):
+        source.has_more()
+
+
 def test_offsets_tasks_and_metrics_of_a_source_are_passed_on() -> None:
     """A source without metrics stays without them."""
     source = CheckedSource(OWNER, Source())

@@ -69,6 +69,18 @@ def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
     assert WaitingGauge(folder).is_holding
 
 
+def test_the_functions_of_a_batch_that_is_dropped_are_not_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of the batch that takes its number are."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    WaitingGauge(folder).add(0, [Outcome(waiting_bytes={"t/dropped": MOST_WAITING_BYTES + 1})])
+    take_back_waiting(folder, -1)
+    caplog.clear()
+    WaitingGauge(folder).add(0, _adding(MOST_WAITING_BYTES + 1))
+    assert "newest ones for t/slow; no records" in caplog.text
+
+
 def test_a_damaged_count_is_refused(tmp_path: Path) -> None:
     """A damaged file is an error, as any other file of a checkpoint."""
     folder = Folder.at(tmp_path / "checkpoint")
