@@ -23,6 +23,7 @@ import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import add_former_query
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -284,6 +285,7 @@ def _begin_anew(checkpoint: Folder) -> None:
     """Give the query of a checkpoint another id, so that its egresses begin with new markers."""
     metadata = json.loads(checkpoint.read(METADATA))
     query_id = str(uuid.uuid4())
+    add_former_query(checkpoint, str(metadata["id"]))
     checkpoint.write(METADATA, json.dumps({**metadata, "id": query_id}).encode())
     outbox = Outbox(checkpoint)
     for batch in outbox.batches():

@@ -148,13 +148,6 @@ class Query:
         """Return whether the next micro-batch may read records of an ingress."""
         return self._control.reads(ingress) and not self._staging.holds_reading
 
-    def _leaves_unread(self) -> bool:
-        """Return whether the next micro-batch leaves records of a bounded run unread."""
-        prepared, reads = self._prepared, self._control.reads
-        names = [str(each.id) for each in prepared.ingresses]
-        names += [str(each.id) for each in prepared.connectors]
-        return not all(map(reads, names)) or self._waits_for_room()
-
     def _waits_for_room(self) -> bool:
         """Return whether reading is held, and an ingress has records that the run would read otherwise."""
         stream, prepared, reads = self._stream, self._prepared, self._control.reads
@@ -217,11 +210,7 @@ class Query:
         if self._definition.module.event_times:
             is_final = self._settings.final_watermark
             watch = EventWatch(
-                checkpoint,
-                prepared.ingresses,
-                clock,
-                is_final=is_final,
-                leaves_unread=self._leaves_unread,
+                checkpoint, prepared.ingresses, clock, lambda: self._limits, is_final=is_final
             )
         reader = FeedbackReader(
             checkpoint, clock, self._inboxes, watch, self._control.delivers, self._waits_for_room

@@ -33,6 +33,8 @@ class Reporter:
     results: list[object] = attrs.field(factory=list)
     again: list[str] = attrs.field(factory=list)
     is_staged: bool = True
+    asked: list[str] = attrs.field(factory=list)
+    """The names of calls that have asked whether their micro-batch is staged."""
 
     def open(self) -> bool:
         """Return what was set."""
@@ -44,6 +46,7 @@ class Reporter:
 
     def left(self, attempt: str) -> Future[bool]:
         """Say what was set."""
+        self.asked.append(attempt)
         answer = Future[bool]()
         answer.set_result(self.is_staged)
         return answer
@@ -392,6 +395,45 @@ def test_a_call_of_a_task_that_does_not_count_does_not_run(
 
     assert ended == [AbandonedError]
     assert reports.again == []
+
+
+@pytest.mark.parametrize("now", ["", "successor"])
+def test_a_call_that_was_given_up_while_it_waited_does_not_run(
+    calls: LeavingCalls, reports: Reporter, now: str
+) -> None:
+    """When its connection ends, the driver lets the call be made again: it would run twice at a time."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f", max_in_flight=1)
+    async def again(ctx: Context, message: Message) -> None:
+        pass
+
+    function, free, ended = functions.for_typename("t/f"), asyncio.Event(), list[str]()
+
+    async def holds(running: RunningCall) -> None:
+        async with calls.place(function, running):
+            await free.wait()
+
+    async def begin(running: RunningCall) -> None:
+        running.take(cast("Any", object()))
+        running.losses = 1
+        calls.begin(running, "t/f", LONG)
+        try:
+            async with calls.place(function, running):
+                ended.append("run")
+        except AbandonedError:
+            ended.append("given up")
+
+    async def gives_up(_running: RunningCall) -> None:
+        while not reports.asked:  # noqa: ASYNC110 - reports set no event
+            await asyncio.sleep(0.001)
+        reports.worker = now
+        free.set()
+
+    calls.run([holds, begin, gives_up], 3)
+    calls.wait()
+
+    assert (ended, reports.again) == (["given up"], [])
 
 
 def test_a_call_that_was_lost_before_runs_even_if_it_cannot_leave(

@@ -23,6 +23,8 @@ PRINTABLE = TEXTS.filter(str.isprintable)
 DURATIONS = st.timedeltas(timedelta(0), timedelta(days=400))
 VALUES = st.builds(TypedValue, st.just("t/v"), st.binary(max_size=9))
 COUNTS = st.integers(0, 2**31 - 1)
+EVENT_TIMES = st.none() | st.integers(0, 2**53)
+"""Milliseconds since the epoch."""
 
 
 @st.composite
@@ -30,6 +32,7 @@ def messages(draw: st.DrawFn) -> Message:
     """Draw a message to a function."""
     message = Message("t/f", draw(TEXTS.filter(bool)), draw(VALUES))
     message.trace = draw(st.none() | TEXTS)
+    message.event_time = draw(EVENT_TIMES)
     return message
 
 
@@ -55,7 +58,8 @@ RESULTS = st.builds(
     st.dictionaries(NAMES, st.none() | VALUES),
     st.lists(messages(), max_size=2),
     st.lists(
-        st.builds(DelayedMessage, DURATIONS, messages(), TEXTS) | st.builds(Cancellation, TEXTS),
+        st.builds(DelayedMessage, DURATIONS, messages(), TEXTS, EVENT_TIMES)
+        | st.builds(Cancellation, TEXTS),
         max_size=2,
     ),
     st.lists(RECORDS, max_size=2),
@@ -72,7 +76,7 @@ def facts(result: InvocationResult) -> object:
         result.state_mutations,
         [message_facts(each) for each in result.messages],
         [
-            (each.delay, message_facts(each.message), each.cancellation_token)
+            (each.delay, message_facts(each.message), each.cancellation_token, each.due)
             if isinstance(each, DelayedMessage)
             else each
             for each in result.delayed
@@ -90,7 +94,8 @@ def facts(result: InvocationResult) -> object:
 
 def message_facts(message: Message) -> object:
     """Return what a message says."""
-    return message.target_typename, message.target_id, message.typed_value, message.trace
+    target = message.target_typename, message.target_id
+    return target, message.typed_value, message.trace, message.event_time
 
 
 def record_facts(record: EgressMessage) -> object:

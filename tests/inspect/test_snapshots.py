@@ -19,6 +19,7 @@ from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import former_queries
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.settings import Settings
@@ -136,9 +137,12 @@ def test_a_person_decides_whether_records_may_repeat(
     assert main([*validate, str(checkpoint)]) == 0
     assert main(["restore", "--records-may-repeat", str(snapshot), str(tmp_path / "c")]) == 0
     assert main([*validate, str(tmp_path / "c")]) == 0
+    former = former_queries(Folder.at(tmp_path / "c"))
     run(declared(kafka, topic), functions(out), tmp_path / "c")
 
-    batch = SnapshotFacts.read(Folder.at(snapshot)).batch
+    facts = SnapshotFacts.read(Folder.at(snapshot))
+    assert (former, former_queries(Folder.at(tmp_path / "c"))) == ([facts.query_id], [])
+    batch = facts.batch
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{snapshot} has the checkpoint as of micro-batch {batch}"
     assert said[1].startswith(f"{tmp_path / 'refused'} goes on after micro-batch {batch} (20")

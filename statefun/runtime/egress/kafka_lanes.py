@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
@@ -13,7 +14,7 @@ from statefun.engine.letters import DeadLetterTopic
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.egress.lane import Cluster, Lane
+from statefun.runtime.egress.lane import Cluster, Lane, UncertainError
 from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
@@ -82,6 +83,32 @@ class KafkaLaneFactory:
         if not self.needs_progress:
             return progress, lanes
         return progress, progress.create(lanes, self.kafka_timeout)
+
+    def end_transactions(self, query_id: str, turn: LaneTurn) -> None:
+        """End the transactions that a lost application has left open, whose query had another id.
+
+        Raises:
+            KafkaError: if no broker answers.
+            UndeliveredError: if ``turn`` ends publishing.
+        """
+        progress, patience = ProgressTopic(self.egress, query_id), Patience(self.egress)
+        refusals, pause = self.refusals(turn), pausing(patience, turn)
+
+        def try_to_end(lane: int) -> bool:
+            stop = turn.should_stop
+            with closing(
+                ExactlyOnce(self.egress, stop, patience, refusals, progress, lane)
+            ) as cluster:
+                try:
+                    cluster.fence()
+                except UncertainError as error:
+                    pause(str(error))
+                    return False
+            return True
+
+        for lane in range(progress.lanes(self.kafka_timeout)):
+            while not try_to_end(lane):
+                pass
 
     def refusals(
         self, turn: LaneTurn, *, alone: bool = False, written: Collection[OutboxPlace] = ()

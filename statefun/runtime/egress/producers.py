@@ -329,13 +329,17 @@ class ExactlyOnce(AtLeastOnce):
 
         In this order: once the former publisher is fenced, no other producer can change the marker.
         """
+        self.fence()
+        return self._progress.read(self._lane)
+
+    def fence(self) -> None:
+        """Fence the lane's former publisher, and abort its open transaction."""
         # Connect first: without a connection, librdkafka looks for the transaction coordinator in
         # vain, and tries again only half a second later. This lists all topics, since a request for
         # a topic that was deleted would create it anew.
         with contextlib.suppress(KafkaException):
             self._producer.list_topics(timeout=_POLL.total_seconds())
         self._call(self._producer.init_transactions)
-        return self._progress.read(self._lane)
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and ``marker`` in one transaction.

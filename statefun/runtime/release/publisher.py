@@ -22,6 +22,7 @@ import attrs
 from pyspark import SparkContext
 
 from statefun.runtime.checkpoint.commit_log import CommitLog, overtaken
+from statefun.runtime.checkpoint.former_queries import forget_former_queries, former_queries
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.checkpoint.pauses import Pausable, Pauses
@@ -37,6 +38,8 @@ from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
+_POLL_OWN = timedelta(milliseconds=20)
+"""The time between two questions to the own JVM; each costs more than a look at a local file, and no request to a store."""
 _POLL_REMOTE = timedelta(milliseconds=100)
 _CHECK_INTERVAL = timedelta(milliseconds=500)
 """The time between two checks of :meth:`Publisher.drain` whether the application is to stop."""
@@ -83,8 +86,8 @@ class Publisher:
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._pauses = pauses
-        is_known = checkpoint.is_local or checkpoint.kept is not None
-        self._poll = (_POLL_LOCAL if is_known else _POLL_REMOTE).total_seconds()
+        others = _POLL_REMOTE if checkpoint.kept is None else _POLL_OWN
+        self._poll = (_POLL_LOCAL if checkpoint.is_local else others).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
@@ -228,11 +231,22 @@ class Publisher:
         if not query_id:  # no earlier run has published from the checkpoint
             runs.add()
             return
+        self._end_transactions(exactly_once)
         for thread in exactly_once:
             thread.open(query_id, self._settings.egress_lanes, runs.earlier)
         publishers = set().union(*(thread.claim() for thread in exactly_once))
         runs.add()
         runs.forget_all_but(publishers)
+
+    def _end_transactions(self, exactly_once: Iterable[EgressThread]) -> None:
+        """If the checkpoint is restored from a snapshot, end the transactions of the lost application."""
+        checkpoint = self._settings.checkpoint
+        if former := former_queries(checkpoint):
+            for thread in exactly_once:
+                if isinstance(thread.factory, KafkaLaneFactory):
+                    for query_id in former:
+                        thread.factory.end_transactions(query_id, thread.turn)
+            forget_former_queries(checkpoint)
 
     def _backlog(self) -> int:
         return len(self._uncommitted) + len(self._released)
@@ -291,7 +305,12 @@ class Publisher:
         return author is not None
 
     def _release(self, batch: int) -> None:
-        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses."""
+        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses.
+
+        Raises:
+            CheckpointError: if another driver has taken over the checkpoint: it publishes the batch.
+        """
+        self._settings.checkpoint.check_owner()
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()

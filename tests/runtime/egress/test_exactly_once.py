@@ -44,6 +44,7 @@ from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import add_former_query, former_queries
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.egress import producers as kafka_module
 from statefun.runtime.egress import progress_topic
@@ -55,7 +56,12 @@ from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.log_files import METADATA
 from statefun.sdk.address import TypeName
 
 pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=3.5)]
@@ -195,6 +201,40 @@ def test_published_records_are_not_published_again(bench: Bench) -> None:
     assert marker[:3] == (2, 1, batches[1].digest)
     assert {marker.publisher, marker.owner} <= bench.runs
     assert marker.publisher != marker.owner
+
+
+def test_a_restored_application_ends_the_transactions_of_the_lost_one(bench: Bench) -> None:
+    """Readers of committed records would see nothing behind them until they time out."""
+    lost = bench.producer()
+    lost.produce(bench.out, b"lost")
+    lost.flush(SECONDS)
+    add_former_query(bench.folder, bench.query_id)
+    restored = attrs.evolve(bench, query_id=str(uuid.uuid4()))
+    bench.folder.write(METADATA, json.dumps({"id": restored.query_id}).encode())
+    restored.stage(0, "restored")
+    feedback = json.dumps({"batch": -1, "tick": -1})
+    bench.folder.child("offsets").write("0", f"v1\n{{}}\n{feedback}".encode())
+
+    publish_all(restored)
+
+    assert restored.values() == ["restored"]
+    assert former_queries(bench.folder) == []
+
+
+def publish_all(bench: Bench) -> None:
+    """Start publishing as an application does, and publish the batches that are committed."""
+    settings, log = (
+        Settings.resolve({}, None, checkpoint=Path(bench.folder.location)),
+        CommitLog(bench.folder),
+    )
+    lanes = KafkaLaneFactory.all_of([bench.egress], bench.folder, settings.kafka_timeout, "run")
+    with contextlib.closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher("run", lanes, settings, group_offsets, Retention(bench.folder))
+        try:
+            publisher.start(Outbox(bench.folder).recover(log.newest()))
+            publisher.drain(log.newest(), threading.Event())
+        finally:
+            publisher.stop()
 
 
 @attrs.define
@@ -715,6 +755,7 @@ from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import add_former_query, former_queries
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.outbox import Outbox
