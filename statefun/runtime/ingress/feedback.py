@@ -79,15 +79,17 @@ class FeedbackReader:
         inboxes: the inboxes, by their names in the source's offset.
         watch: computes the progress of event time; None if no ingress declares event time.
         delivers: returns whether the next micro-batch may deliver anything.
+        is_held: returns whether a bounded run has more to read, once messages that wait were delivered.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are seldom given
         self,
         checkpoint: Folder,
         clock: Clock,
         inboxes: Mapping[str, Inbox] | None = None,
         watch: EventWatch | None = None,
         delivers: Callable[[], bool] = lambda: True,
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch = watch
         self._checkpoint = checkpoint
@@ -97,6 +99,7 @@ class FeedbackReader:
         self._clock = clock
         self._inboxes = inboxes or {}
         self._delivers = delivers
+        self._is_held = is_held
         self.looks = 0
         """How often a micro-batch was planned, or found to be not needed."""
         self.busy_look = 0
@@ -116,7 +119,8 @@ class FeedbackReader:
     def latest_offset(self, start: Offset) -> Offset:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
-        In a bounded run, first wait for messages while an inbox expects results of long calls.
+        In a bounded run, first wait for messages while an inbox expects results of long calls, or while
+        reading is held.
 
         Raises:
             CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
@@ -212,10 +216,10 @@ class FeedbackReader:
         return tasks.encoded()
 
     def _is_pending(self) -> bool:
-        return any(inbox.is_pending() for inbox in self._inboxes.values())
+        return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()
 
     def bound(self) -> None:
-        """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls."""
+        """Make the run bounded: from now on, :meth:`latest_offset` waits for what is pending."""
         self._is_bounded = True
         if self._watch is not None:
             self._watch.bound()

@@ -411,6 +411,18 @@ def stores(tmp_path: Path) -> Iterator[dict[str, PlaygroundStore]]:
         }
 
 
+def test_a_bounded_run_waits_while_reading_is_held(checkpoint: Path) -> None:
+    """Others find at once that there is nothing to deliver."""
+    answers = [True, True, False]
+    reader = FeedbackReader(
+        Checkpoint(checkpoint).folder, SystemClock(), is_held=lambda: answers.pop(0)
+    )
+    start = reader.initial_offset()
+    assert (reader.latest_offset(start), len(answers)) == (start, 3)
+    reader.bound()
+    assert (reader.latest_offset(start), answers) == (start, [])
+
+
 def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
     """Return the inboxes of databases."""
     return {name: PlaygroundInbox(store) for name, store in stores.items()}
