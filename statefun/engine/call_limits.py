@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -50,8 +52,11 @@ def shared_turn() -> IO[bytes]:
 
     A process that makes the file before it forks shares it with its children. So of the workers of one container,
     one at a time runs a call alone: if the container ends as a whole, only this call is the reason. The file
-    has no name, and the lock ends with its process.
+    has no name, and the lock ends with its process. On Linux it is in memory, as a worker may have no temporary folder
+    that it can write.
     """
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("statefun turn"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
 
 

@@ -166,6 +166,15 @@ def test_of_the_calls_of_several_processes_one_runs_alone() -> None:
         assert asyncio.run(run())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the file is in the temporary folder")
+def test_the_turn_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker daemon must begin where it can write no file at all."""
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+
+    with shared_turn.__wrapped__() as file:
+        assert file.fileno() != shared_turn().fileno()
+
+
 def test_a_call_that_blocks_the_event_loop_does_not_keep_the_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
