@@ -401,5 +401,5 @@ def test_a_setting_that_does_not_exist_is_told(machine: Machine, greeter: Path) 
 
     code, said = machine.call(greeter, "spark-submit", "--conf", conf, "app.py")
 
-    assert code == 1
+    assert code == 78
     assert "spark.statefun.chekpoint is not a setting; the settings are: " in said[-1]

@@ -80,7 +80,10 @@ def usable(checkpoint: Folder) -> Iterator[None]:
     """During the block, raise errors of the file system as a CheckpointError that names the checkpoint."""
     try:
         yield
-    except BrokenPipeError:  # the reader of the output has ended
+    except (
+        CheckpointError,
+        BrokenPipeError,
+    ):  # of an object store, or since the reader of the output has ended
         raise
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error

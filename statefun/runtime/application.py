@@ -17,10 +17,10 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
-from statefun.runtime.reporting.explanation import LostWorkerError
 from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
 from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
@@ -79,16 +79,21 @@ class Application:
             run = Run(definition, self.control, figures)
             try:
                 return run.complete()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, LostWorkerError) as end:
                 if self.control.ending is RunEnding.STOP:
                     return run.summary
-                if not self.control.is_restarted():
+                if self.control.is_restarted():
+                    continue
+                if isinstance(end, KeyboardInterrupt):
                     raise
-            except LostWorkerError:
-                if self.control.stopping.is_set() or not supervision.may_restart():
+                if (
+                    self.control.stopping.is_set()
+                ):  # by a signal, which may have ended the worker, too
+                    raise KeyboardInterrupt from end
+                if not supervision.may_restart():
                     raise
                 logger.warning(
-                    "a Python worker has ended in the middle of a micro-batch; another run repeats the micro-batch"
+                    "a Python worker has ended during its work; another run goes on after the last committed micro-batch"
                 )
                 self.control.restarts += 1
 

@@ -182,7 +182,9 @@ class Query:
         clock, watch = self._definition.clock, None
         if self._definition.module.event_times:
             is_final = self._settings.final_watermark
-            watch = EventWatch(checkpoint, prepared.ingresses, clock, is_final=is_final)
+            watch = EventWatch(
+                checkpoint, prepared.ingresses, clock, lambda: self._limits, is_final=is_final
+            )
         reader = FeedbackReader(checkpoint, clock, self._inboxes, watch, self._control.delivers)
         self._feedback = reader
         self._sources.append(reader)

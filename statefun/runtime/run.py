@@ -150,8 +150,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         quiet=quiet,
         debug=debug,
     )
-    if settings.debug:
-        sys.excepthook = hook
+    if settings.debug and script is not None:
+        sys.excepthook = partial(_show_traceback, hook)
     line = _show_log(settings)
     modules = settings.modules
     if components and module is None and f"{SETTINGS_PREFIX}module" not in conf:
@@ -193,8 +193,12 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     return summary
 
 
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+"""What Python calls with an exception that ends a program."""
+
+
 def _show(
-    other_hook: Callable[[type[BaseException], BaseException, TracebackType | None], object],
+    other_hook: _Hook,
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
@@ -202,21 +206,46 @@ def _show(
     """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``.
 
     Raises:
-        SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
+        SystemExit: as :func:`_end`.
     """
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
-        if isinstance(error, (ConfigurationError, DefinitionError)):
-            raise SystemExit(_EX_CONFIG)
     elif isinstance(error, KeyboardInterrupt):
         print(  # noqa: T201 - the program's last words
             "statefun: stopped; start again to continue from the last committed batch",
             file=sys.stderr,
         )
-        raise SystemExit(exit_code_of_interrupt())
     else:
         other_hook(kind, error, trace)
+    _end(error)
+
+
+def _show_traceback(
+    other_hook: _Hook,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """Pass every exception to ``other_hook``, which prints it with its traceback; the exit codes are as without it.
+
+    Raises:
+        SystemExit: as :func:`_end`.
+    """
+    other_hook(kind, error, trace)
+    _end(error)
+
+
+def _end(error: BaseException) -> None:
+    """Give the program the exit code of the error that ends it, unless the code is 1, which Python gives.
+
+    Raises:
+        SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
+    """
+    if isinstance(error, (ConfigurationError, DefinitionError)):
+        raise SystemExit(_EX_CONFIG)
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(exit_code_of_interrupt())
 
 
 def _new_lines(error: StatefunError) -> str:

@@ -168,8 +168,14 @@ class WindowCalls:
             )
 
     def _wake_up(self, context: Context, values: Values) -> None:
-        """Close all windows that are due, in the order of their ends."""
-        now = context._event_time or 0  # noqa: SLF001 - as above
+        """Close all windows that are due, in the order of their ends.
+
+        The watermark decides, too: a wake-up that comes back as a dead letter has no event time.
+        """
+        times = context._event_time, context._watermark  # noqa: SLF001 - as above
+        now = max((each for each in times if each is not None), default=None)
+        if now is None:
+            return
         opened = self._open.read(values)
         rest = []
         for window in sorted(opened, key=lambda each: (each.end, each.start)):

@@ -14,6 +14,7 @@ from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
 from statefun.sdk.flaws import collect
 from statefun.sdk.functions import StatefulFunctions, default_functions, place_of_definition
 from statefun.sdk.handlers import handler_of
+from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext
@@ -136,6 +137,16 @@ def _calls(
         raise DefinitionError(
             f"{handler.state.__name__} needs a method merge(self, later), as sessions may be joined"
         )
+    for spec in state_specs(handler.state):
+        if spec.expiration is not None:
+            raise DefinitionError(
+                f"value {spec.name!r} of {handler.state.__name__} must not expire: it is deleted when its window closes"
+            )
+        if spec.secret:
+            raise DefinitionError(
+                f"value {spec.name!r} of {handler.state.__name__} must not be declared with secret=True: annotate it "
+                "with a secret_type, which is secret wherever it is stored"
+            )
     return WindowCalls(handler, kind, time)
 
 
@@ -146,7 +157,18 @@ def _with_handlers(
 
     def adds(name: str) -> Callable[[OfWindow], OfWindow]:
         def add(handler: OfWindow) -> OfWindow:
-            if calls is not None:
+            if calls is None:
+                return handler
+            try:
+                if handler_of(handler, takes=(Any,)).is_async:
+                    raise DefinitionError("a handler of windows must not be a coroutine function")
+                if getattr(calls, name) is not None:
+                    raise DefinitionError(f"the function has another handler of on_{name} already")
+            except DefinitionError as error:
+                placed = DefinitionError(f"{place_of_definition(handler)}: {error.message}")
+                if not collect(handler, placed):
+                    raise placed from None
+            else:
                 setattr(calls, name, handler)
             return handler
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from statefun.sdk.state import State, attached, state_specs, write_changes
 from statefun.sdk.types import SimpleType, TypedValue
-from statefun.sdk.value_spec import ValueSpec
+from statefun.sdk.value_spec import ValueSpec, present_names
 from statefun.sdk.values import UNSET, Values
 
 _ENTRY = struct.Struct("<4q")
@@ -102,6 +102,7 @@ class WindowValues:
     def __init__(self, class_: type[State]) -> None:
         self._class = class_
         self._specs = {spec.name: spec for spec in state_specs(class_)}
+        self._renamed = present_names(self._specs)
         self._names: dict[int, dict[str, str]] = {}
         """By key of some windows: the names under which their values are stored, by the names of the values."""
 
@@ -113,7 +114,10 @@ class WindowValues:
             current = changed[full] if full in changed else before.get(full)
             if current is not None:
                 stored[name] = current
-        return attached(self._class, Values(self._specs, stored))
+        own = Values(self._specs, stored)
+        if self._renamed:
+            own.rename(self._renamed)
+        return attached(self._class, own)
 
     def store(self, window: State, values: Values, key: int) -> None:
         """Store the changes of a window in the values of its address."""
@@ -123,10 +127,10 @@ class WindowValues:
             changed[names[name]] = change
 
     def delete(self, values: Values, key: int) -> None:
-        """Delete the values of a window."""
-        for name in self._stored_names(key).values():
-            current = values.current(name)
-            if current is not None and current is not UNSET:
+        """Delete the values of a window, also those that its class no longer declares."""
+        end = f"@{key}"
+        for name in {*values.stored, *values.changed}:
+            if name.endswith(end):
                 values.changed[name] = None
 
     def _stored_names(self, key: int) -> dict[str, str]:
@@ -134,5 +138,6 @@ class WindowValues:
         if names is None:
             if len(self._names) >= _MOST_NAMES:
                 self._names.clear()
-            names = self._names[key] = {name: f"{name}@{key}" for name in self._specs}
+            declared = (*self._specs, *self._renamed)
+            names = self._names[key] = {name: f"{name}@{key}" for name in declared}
         return names

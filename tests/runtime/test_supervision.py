@@ -5,14 +5,31 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.module.loader import parse_module
+from statefun.runtime import application as application_module
+from statefun.runtime.application import Application
+from statefun.runtime.control import Control, RunEnding
+from statefun.runtime.reporting.summary import Summary
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
 from statefun.sdk.errors import EngineError
+
+MODULE = """\
+kind: io.statefun.kafka.v1/ingress
+spec:
+  id: test/in
+  address: localhost:1
+  consumerGroupId: test
+  topics: [{topic: users, valueFormat: {type: text}, targets: [test.fns/dying]}]
+"""
 
 
 def test_each_restart_needs_progress() -> None:
@@ -42,6 +59,50 @@ def test_restarts_are_bounded() -> None:
     assert restarts() == 0
     now = 600
     assert restarts() == 10
+
+
+class LosingRun:
+    """A run that gets an order, loses a worker, and ends; the runs after the first one end without losing any."""
+
+    ending: RunEnding | None = None
+    begun = 0
+
+    def __init__(self, _definition: object, control: Control, _figures: object) -> None:
+        self.summary = Summary(restarts=control.restarts)
+        self._control = control
+
+    def complete(self) -> Summary:
+        """Do as the class says."""
+        LosingRun.begun += 1
+        if LosingRun.begun == 1:
+            if self.ending is not None:
+                self._control.end(self.ending)
+            raise LostWorkerError("before its end")
+        return self.summary
+
+
+@pytest.mark.parametrize(
+    ("ending", "runs", "restarts"),
+    [(None, 2, 1), (RunEnding.STOP, 1, 0), (RunEnding.RESTART, 2, 1), (RunEnding.SIGNAL, 1, None)],
+)
+def test_an_order_counts_more_than_a_lost_worker(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: RunEnding | None,
+    runs: int,
+    restarts: int | None,
+) -> None:
+    """An application that was ordered to end does not begin another run, nor does it end with an error."""
+    monkeypatch.setattr(application_module, "Run", LosingRun)
+    monkeypatch.setattr(LosingRun, "ending", ending)
+    monkeypatch.setattr(LosingRun, "begun", 0)
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    application = Application(parse_module(MODULE), dying("out", tmp_path, most=0), settings)
+
+    with pytest.raises(KeyboardInterrupt) if restarts is None else nullcontext():
+        assert application.run().restarts == restarts
+
+    assert LosingRun.begun == runs
 
 
 def dying(out: str, deaths: Path, most: int) -> StatefulFunctions:
@@ -77,7 +138,7 @@ def test_a_dead_worker_does_not_end_an_application(
         summary = run(module, dying(out, deaths, most=1), checkpoint)
 
     assert summary.restarts == 1
-    assert "a Python worker has ended in the middle of a micro-batch" in caplog.text
+    assert "a Python worker has ended during its work" in caplog.text
     assert [record.value for record in kafka.receive(out)] == ["1", "2", "3"]
 
     kafka.send(users, [("ada", "die")])

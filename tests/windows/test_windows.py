@@ -17,12 +17,18 @@ from statefun import (
     KafkaEgress,
     KafkaEgressMessage,
     KafkaIngress,
+    LongType,
     State,
     StatefulFunctions,
+    simple_type,
+    state_value,
 )
+from statefun.sdk.encoding import encoded
+from statefun.sdk.values import Values
 from statefun.testing import InProcessApplication, TestContext
 from statefun.testing.tested import loaded
 from statefun.windows import Hopping, Session, Tumbling, Window, WindowContext, windowed
+from statefun.windows.window_state import WindowValues
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TYPENAME = "com.example/clicks"
@@ -89,6 +95,18 @@ def application(
         def handle_late(ctx: WindowContext, text: str) -> None:
             out(ctx, "late", [text, ctx.lateness.total_seconds()])
 
+    return of_functions(functions, seed, crashes, event_time=event_time, **settings)
+
+
+def of_functions(
+    functions: StatefulFunctions,
+    seed: int = 0,
+    crashes: Callable[[str], bool] | None = None,
+    *,
+    event_time: bool = True,
+    **settings: Any,
+) -> InProcessApplication:
+    """Return an application with functions, and an ingress for the one with windows."""
     ingress = (
         KafkaIngress.for_id("com.example/in")
         .with_kafka_address("kafka:9092")
@@ -289,6 +307,55 @@ def test_a_message_without_event_time_is_refused() -> None:
     assert "clicks/Ada: the message has no event time, so it belongs to no window" in letter.message
 
 
+def test_a_window_whose_handler_has_failed_closes_at_a_replay() -> None:
+    """The dead letter of the wake-up has no event time: the watermark says which windows close."""
+    functions = StatefulFunctions()
+    is_broken = [True]
+
+    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, clicks: Clicks) -> None:
+        if is_broken:
+            raise ValueError("broken")
+        out(ctx, "closed", clicks.count)
+
+    app = of_functions(functions)
+    click(app, 10)
+    click(app, 70, key="Bob")
+    [letter] = app.dead_letters()
+    is_broken.clear()
+    wake_up = simple_type("io.statefun.python/window-wake-up", bytes, bytes)
+    app.send(TYPENAME, "Ada", letter.value, wake_up)
+    app.drain()
+
+    assert published(app) == [["Ada", 0, 60, 1]]
+    assert app.addresses() == {Address(TYPENAME, "Bob")}
+
+
+def test_a_renamed_value_keeps_what_is_stored() -> None:
+    """A window that was opened before the change has its value under the new name; nothing of it stays when it closes."""
+
+    class Renamed(Window):
+        number: int = state_value(default=0, renamed_from="count")
+
+    stored = {f"{name}@7": encoded(3, LongType) for name in ("count", "former")}
+    stored["count@17"] = stored["count@7"]
+    values, states = Values({}, stored), WindowValues(Renamed)
+
+    window = states.read(values, 7)
+    assert isinstance(window, Renamed)
+    window.number += 1
+    states.store(window, values, 7)
+
+    assert values.changed.keys() == {"count@7", "number@7"}
+    assert states.read(values, 7) == Renamed(number=4)
+    states.delete(values, 7)
+    assert values.changed == {"count@7": None, "number@7": None, "former@7": None}
+
+
 def test_windows_need_event_time() -> None:
     """Otherwise the application does not start."""
     with pytest.raises(BindingError, match="clicks has windows, but no ingress declares eventTime"):
@@ -353,6 +420,69 @@ def test_an_ill_formed_function_is_refused(fun: Any, kind: Any, text: str) -> No
     """The error names the function and its file."""
     with pytest.raises(DefinitionError, match=rf"{fun.__name__} \(.*test_windows.*{text}"):
         windowed(TYPENAME, kind, functions=StatefulFunctions())(fun)
+
+
+class Expiring(Window):
+    """A window with a value that expires by itself."""
+
+    count: int = state_value(default=0, expire_after_write=MINUTE)
+
+
+class Secretive(Window):
+    """A window with a value that no command would know to be secret."""
+
+    token: str = state_value(default="", secret=True)
+
+
+def with_expiry(ctx: WindowContext, text: str, window: Expiring) -> None:
+    """Take a window with a value that expires."""
+
+
+def with_secret(ctx: WindowContext, text: str, window: Secretive) -> None:
+    """Take a window with a secret value."""
+
+
+@pytest.mark.parametrize(
+    ("fun", "text"),
+    [
+        (with_expiry, "'count' of Expiring must not expire"),
+        (with_secret, "'token' of Secretive must not be declared with secret=True: annotate it"),
+    ],
+)
+def test_a_value_that_windows_cannot_have_is_refused(fun: Any, text: str) -> None:
+    """The error says what to do."""
+    with pytest.raises(DefinitionError, match=text):
+        windowed(TYPENAME, Tumbling(MINUTE), functions=StatefulFunctions())(fun)
+
+
+async def coroutine_handler(ctx: WindowContext, window: Clicks) -> None:
+    """Be a coroutine function, whose result nobody would wait for."""
+
+
+def first_handler(ctx: WindowContext, window: Clicks) -> None:
+    """Be a handler of windows."""
+
+
+def handler_of_one(window: Clicks) -> None:
+    """Take too little."""
+
+
+@pytest.mark.parametrize("name", ["on_close", "on_update", "on_late"])
+def test_an_ill_formed_handler_is_refused(name: str) -> None:
+    """It would be called without effect, or fail at the end of each window."""
+
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        """Count nothing."""
+
+    adds = getattr(windowed(TYPENAME, Tumbling(MINUTE), functions=StatefulFunctions())(add), name)
+
+    with pytest.raises(DefinitionError, match=r"coroutine_handler \(.*must not be a coroutine"):
+        adds(coroutine_handler)
+    with pytest.raises(DefinitionError, match=r"handler_of_one \(.*its signature is \(window"):
+        adds(handler_of_one)
+    adds(first_handler)
+    with pytest.raises(DefinitionError, match=f"another handler of {name} already"):
+        adds(first_handler)
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,25 @@ class CommitLog:
 
     @property
     def _own(self) -> OwnCommits | None:
+        """The commits of the present run, if they are known; another thread may begin the next run at any time."""
         kept = self._checkpoint.kept
         return None if kept is None else kept.own_commits
 
     def is_own(self, batch: int) -> bool:
         """Return whether the present run is known to have committed ``batch``; only in object stores."""
-        return self._own is not None and self._own.has(batch)
+        own = self._own
+        return own is not None and own.has(batch)
+
+    def is_only_own(self, batch: int) -> bool:
+        """Return whether the present run is known to have committed ``batch``, and no earlier run has planned it."""
+        own = self._own
+        return own is not None and batch != own.earlier + 1 and own.has(batch)
 
     def newest(self) -> int:
         """Return the number of the newest committed batch; -1 if no batch is committed."""
-        if self._own is not None:
-            return self._own.newest()
+        own = self._own
+        if own is not None:
+            return own.newest()
         return newest_batch(self._commits.names())
 
     def committed(self) -> list[int]:
@@ -71,8 +79,9 @@ class CommitLog:
 
         The batch must be one of the newest: Spark deletes the commit files of older batches.
         """
-        if self._own is not None:
-            return batch <= self._own.newest()
+        own = self._own
+        if own is not None:
+            return batch <= own.newest()
         return self._commits.has(str(batch))
 
     def author(self, batch: int) -> str | None:

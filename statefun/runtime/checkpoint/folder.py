@@ -233,14 +233,18 @@ class Folder:
         """Delete a file, if it exists."""
         self._may_change()
         files, path = self._files
-        if self.kept is not None:
-            self.kept.keep(f"{path}/{name}", None)
-        files.remove(f"{path}/{name}")
+        try:
+            files.remove(f"{path}/{name}")
+        finally:  # afterwards, as another thread may have read the file meanwhile
+            if self.kept is not None:
+                self.kept.keep(f"{path}/{name}", None)
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
         self._may_change()
         files, path = self._files
-        if self.kept is not None:
-            self.kept.drop(path)
-        files.remove_folder(path)
+        try:
+            files.remove_folder(path)
+        finally:
+            if self.kept is not None:
+                self.kept.drop(path)

@@ -69,6 +69,8 @@ class KeptFiles:
         self._size = 0
         self._contents: OrderedDict[str, bytes | None] = OrderedDict()
         """The contents by path; None for a file that this process has deleted."""
+        self._readers: dict[str, object] = {}
+        """The newest read of each file that is being read, unless this process has changed the file since it began."""
         self._lock = threading.Lock()
         self.own_commits: OwnCommits | None = None
         """The commits of the present run; None before its query."""
@@ -79,6 +81,9 @@ class KeptFiles:
         Raises:
             FileNotFoundError: if there is no such file.
         """
+        if _PERMANENT.search(path) is None:
+            return read(path)
+        reader = object()
         with self._lock:
             if path in self._contents:
                 self._contents.move_to_end(path)
@@ -86,8 +91,16 @@ class KeptFiles:
                 if known is None:
                     raise FileNotFoundError(path)
                 return known
-        content = read(path)
-        self.keep(path, content)
+            self._readers[path] = reader
+        content: bytes | None = None
+        try:
+            content = read(path)
+        finally:
+            with self._lock:
+                if self._readers.get(path) is reader:
+                    del self._readers[path]
+                    if content is not None:
+                        self._keep(path, content)
         return content
 
     def has(self, path: str) -> bool:
@@ -105,19 +118,25 @@ class KeptFiles:
         if _PERMANENT.search(path) is None:
             return
         with self._lock:
-            self._forget(path)
-            if content is None and _SPARKS.search(path) is not None:
-                return
-            self._contents[path] = content
-            self._size += len(content or b"")
-            while self._size > self._most or len(self._contents) > _MOST_FILES:
-                self._forget(next(iter(self._contents)))
+            self._readers.pop(path, None)
+            self._keep(path, content)
 
     def drop(self, folder: str) -> None:
         """Forget the files in a folder and below it, since this process deletes them."""
         with self._lock:
-            for path in [each for each in self._contents if each.startswith(f"{folder}/")]:
-                self._forget(path)
+            for path in [*self._contents, *self._readers]:
+                if path.startswith(f"{folder}/"):
+                    self._readers.pop(path, None)
+                    self._forget(path)
+
+    def _keep(self, path: str, content: bytes | None) -> None:
+        self._forget(path)
+        if content is None and _SPARKS.search(path) is not None:
+            return
+        self._contents[path] = content
+        self._size += len(content or b"")
+        while self._size > self._most or len(self._contents) > _MOST_FILES:
+            self._forget(next(iter(self._contents)))
 
     def _forget(self, path: str) -> None:
         self._size -= len(self._contents.pop(path, None) or b"")

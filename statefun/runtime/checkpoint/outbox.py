@@ -222,10 +222,10 @@ class Outbox:
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first; its records must be published and its messages delivered.
 
-        In an object store, a list is a request: files of failed attempts stay until the next start.
+        In an object store, a list is a request: files of failed attempts by the present run stay until the next start.
         """
         folder = self.batch_folder(batch)
-        if self._commit_log.is_own(batch):
+        if self._commit_log.is_only_own(batch):
             manifest = self.manifest(batch) or Manifest()
             folder.remove(self._manifest_name(batch))
             if any(stream.file for stream in _streams(manifest)):

@@ -3,7 +3,7 @@
 
 A command writes the file, and a running application reads it again and again: so people can pause and resume without a
 port, also while the application does not run. Who changes the file locks it meanwhile, so that of two changes at the same
-moment none is lost; in an object store, which has no locks, the later one wins.
+moment none is lost; in an object store, which has no locks, the later one of two processes wins.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
 PAUSED_FILE = "paused.json"
+_in_process = threading.Lock()
+"""Lets one thread of this process at a time change a file."""
 
 
 class Pausable(Enum):
@@ -155,16 +157,17 @@ def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
 
 @contextmanager
 def _changing(checkpoint: Folder) -> Iterator[None]:
-    """Keep other processes from changing the file during the block, if the checkpoint is on a local disk."""
-    if not checkpoint.is_local or not checkpoint.exists():
-        yield
-        return
-    folder = os.open(checkpoint.location, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
+    """Keep other threads from changing the file during the block, and other processes if it is on a local disk."""
+    with _in_process:
+        if not checkpoint.is_local or not checkpoint.exists():
+            yield
+            return
+        folder = os.open(checkpoint.location, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
 
 class Pauses:

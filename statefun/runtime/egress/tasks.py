@@ -27,6 +27,7 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OutboxPlace
+from statefun.runtime.spark_internals.error_texts import LostWorkerError, has_lost_worker
 from statefun.sdk.errors import StatefunError, restored
 
 _TASK_TIME = timedelta(seconds=10)
@@ -109,14 +110,23 @@ class TaskLanes:
             self._patience.end()
 
     def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
-        """Run one Spark job, with a task for each unfinished lane; return the progress of these lanes."""
+        """Run one Spark job, with a task for each unfinished lane; return the progress of these lanes.
+
+        Raises:
+            UndeliveredError: if the job was ended since the lanes' time is over.
+            LostWorkerError: if a Python worker has ended during the job; the records are still in the outbox.
+            StatefunError: if a lane cannot be published.
+        """
         context = self._context
         context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
         try:
             results = context.parallelize(states, len(states)).mapPartitions(task).collect()
-        except Exception:
+        except Exception as error:
             if self._turn.is_over():
                 raise UndeliveredError from None
+            if has_lost_worker(str(error)):
+                work = f"while it published to egress {self._factory.egress.id}, and not all records are published"
+                raise LostWorkerError(work) from error
             raise
         for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
             raise restored(failure.code, failure.message)

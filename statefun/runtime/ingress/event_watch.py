@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from statefun.engine.clock import Clock
 from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
@@ -21,6 +21,8 @@ class EventWatch:
         checkpoint: the query's checkpoint.
         ingresses: all Kafka ingresses in the order of the query's sources.
         clock: the driver's clock.
+        limits: returns how many records a micro-batch reads of each ingress at most, 0 for one that is paused; the
+            object is another one after each change.
         is_final: whether a bounded run delivers all messages of ``send_at`` at its end.
     """
 
@@ -29,10 +31,16 @@ class EventWatch:
         checkpoint: Folder,
         ingresses: Sequence[KafkaIngress],
         clock: Clock,
+        limits: Callable[[], Sequence[int]],
         *,
         is_final: bool = False,
     ) -> None:
         self._is_final = is_final
+        self._limits = limits
+        self._limited = limits()
+        """The limits at the last look."""
+        self._has_read = True
+        """Whether no ingress has been paused since the look before the last commit."""
         self._commit_log = CommitLog(checkpoint)
         self._clock = clock
         self._sources = {
@@ -68,14 +76,18 @@ class EventWatch:
             newest: the number of the newest committed micro-batch; -1 if there is none.
             next_timer: the event time at which the next messages of ``send_at`` are due; None if none wait.
         """
+        limits, self._limited = self._limited, self._limits()
+        reads = limits is self._limited and self._reads
+        self._has_read &= reads
         if self._first is None:
             self._first = newest
         if newest > self._batch:
             read = self._positions(newest)
             # Spark gives a bounded run all records that it has found at the start, as fast as it may: a micro-batch
             # without any comes after the last one.
-            self._is_over = newest > self._first and bool(read) and read == self._read
-            self._batch, self._read = newest, read
+            is_read = bool(read) and read == self._read and self._has_read
+            self._is_over = newest > self._first and is_read
+            self._batch, self._read, self._has_read = newest, read, reads
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks
         ends = self._ends.ends([*self._read])
@@ -90,9 +102,17 @@ class EventWatch:
         return self._is_final and self._is_bounded
 
     @property
+    def _reads(self) -> bool:
+        """Whether no ingress with event time was paused at the last look."""
+        return all(self._limited[number] for number in self._sources)
+
+    @property
     def ends_soon(self) -> bool:
-        """Whether one more micro-batch has to find out whether all records of the run are read."""
-        return self._ends_with_timers and not self._is_over
+        """Whether one more micro-batch has to find out whether all records of the run are read.
+
+        While an ingress is paused, none can.
+        """
+        return self._ends_with_timers and not self._is_over and self._reads
 
     def bound(self) -> None:
         """Make the run bounded: partitions without records are then idle at once."""

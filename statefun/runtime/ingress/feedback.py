@@ -23,6 +23,7 @@ from statefun.engine.wheel import due_tick, is_of_event_time, tick_of, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage, Inbox
+from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.committed_messages import CommittedMessages
 from statefun.runtime.ingress.event_watch import EventWatch
@@ -85,6 +86,7 @@ class FeedbackReader:
         delivers: Callable[[], bool] = lambda: True,
     ) -> None:
         self._watch = watch
+        self._checkpoint = checkpoint
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._committed = CommittedMessages(checkpoint)
@@ -109,6 +111,9 @@ class FeedbackReader:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
         In a bounded run, first wait for messages while an inbox expects results of long calls.
+
+        Raises:
+            CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
         """
         latest = self._latest(start)
         while latest == start and self._is_bounded and self._delivers() and self._is_pending():
@@ -143,7 +148,13 @@ class FeedbackReader:
         is_due = next_tick is not None and next_tick <= tick
         if next_event_time is not None and self._watch is not None:
             is_due |= time_of(latest.event_tick) >= next_event_time or self._watch.ends_soon
-        return start if is_idle and not is_due else latest.encode()
+        is_needed = is_due or not is_idle
+        try:
+            self._checkpoint.check_owner()  # also for the other sources of the micro-batch
+        except StoreError:
+            if is_needed:
+                raise  # else an idle application waits until the store answers again
+        return latest.encode() if is_needed else start
 
     def _progress(self, before: FeedbackOffset, next_timer: int | None) -> EventProgress | None:
         """Return the progress of event time before the next micro-batch; None if no ingress declares it.

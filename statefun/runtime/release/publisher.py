@@ -38,6 +38,8 @@ from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
+_POLL_OWN = timedelta(milliseconds=20)
+"""The time between two questions to the own JVM; each costs more than a look at a local file, and no request to a store."""
 _POLL_REMOTE = timedelta(milliseconds=100)
 _CHECK_INTERVAL = timedelta(milliseconds=500)
 """The time between two checks of :meth:`Publisher.drain` whether the application is to stop."""
@@ -84,8 +86,8 @@ class Publisher:
         """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._pauses = pauses
-        is_known = checkpoint.is_local or checkpoint.kept is not None
-        self._poll = (_POLL_LOCAL if is_known else _POLL_REMOTE).total_seconds()
+        others = _POLL_REMOTE if checkpoint.kept is None else _POLL_OWN
+        self._poll = (_POLL_LOCAL if checkpoint.is_local else others).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
@@ -303,7 +305,12 @@ class Publisher:
         return author is not None
 
     def _release(self, batch: int) -> None:
-        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses."""
+        """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses.
+
+        Raises:
+            CheckpointError: if another driver has taken over the checkpoint: it publishes the batch.
+        """
+        self._settings.checkpoint.check_owner()
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()

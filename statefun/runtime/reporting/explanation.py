@@ -15,6 +15,7 @@ from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark_internals.error_texts import (
+    LostWorkerError,
     first_words,
     has_lost_worker,
     is_concurrent_update,
@@ -27,10 +28,6 @@ from statefun.sdk.errors import (
     StatefunError,
     restored,
 )
-
-
-class LostWorkerError(EngineError):
-    """A Python worker or an executor has ended during a task; another run may succeed."""
 
 
 def explained(
@@ -77,9 +74,7 @@ def _of_surroundings(text: str, settings: Settings) -> StatefunError | None:
     """Return the error for a lost worker, or for storage that is full or refuses access, if Spark's text says so."""
     if has_lost_worker(text):
         return LostWorkerError(
-            "a Python worker has ended in the middle of a micro-batch, and the run that repeated it has not committed it: "
-            "look in Spark's log and the system's for the reason, such as too little memory or a crash in native "
-            "code, and start again to continue from the last committed batch"
+            "in the middle of a micro-batch, and the run that repeated it has not committed it"
         )
     if storage := storage_failure(text):
         return CheckpointError(

@@ -11,6 +11,7 @@ import re
 
 from pyspark.errors import PySparkException
 
+from statefun.sdk.errors import EngineError
 from statefun.sdk.raised import line_of
 
 _CONCURRENT = re.compile(
@@ -46,6 +47,20 @@ def storage_failure(text: str) -> str | None:
     """
     found = _STORAGE.search(text)
     return None if found is None else re.sub(r"^[a-z0-9.]+\.", "", found[0]).strip()
+
+
+class LostWorkerError(EngineError):
+    """A Python worker or an executor has ended during a task; another run may succeed.
+
+    Args:
+        work: what the worker did, and what is not done therefore.
+    """
+
+    def __init__(self, work: str) -> None:
+        super().__init__(
+            f"a Python worker has ended {work}: look in Spark's log and the system's for the reason, such as too little "
+            "memory or a crash in native code, and start again to continue from the last committed batch"
+        )
 
 
 def has_lost_worker(text: str) -> bool:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from object_store import ObjectStore
 from store_proxy import store_proxy
@@ -9,6 +11,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.kept_files import KeptFiles, OwnCommits
+from statefun.runtime.checkpoint.object_store import ObjectStoreFiles
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 
 
@@ -53,6 +56,51 @@ def test_deleted_files_are_missing_until_they_are_written_again() -> None:
     assert kept.read(manifest, lambda _: b"of the store") == b"of the store"
 
 
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_deleted_while_it_is_read_is_not_kept(*, is_folder: bool) -> None:
+    """What the reader has got is older than the deletion by another thread."""
+    kept, path = KeptFiles(), "c/offsets/7"
+
+    def read(_: str) -> bytes:
+        if is_folder:
+            kept.drop("c")
+        else:
+            kept.keep(path, None)
+        return b"before the deletion"
+
+    assert kept.read(path, read) == b"before the deletion"
+
+    assert not kept.has(path)
+    assert kept.read(path, lambda _: b"of Spark") == b"of Spark"
+    assert kept.has(path)
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_read_while_it_is_deleted_is_not_kept(
+    store: Folder, monkeypatch: pytest.MonkeyPatch, *, is_folder: bool
+) -> None:
+    """The folder of an owner says that it is missing, as the store does."""
+    checkpoint = store.guarded(lambda: None)
+    offsets = checkpoint.child("offsets")
+    offsets.write("7", b"plan")
+    name = "remove_folder" if is_folder else "remove"
+    delete = getattr(ObjectStoreFiles, name)
+
+    def delete_after_read(files: ObjectStoreFiles, path: str) -> None:
+        assert offsets.read("7") == b"plan"
+        delete(files, path)
+
+    monkeypatch.setattr(ObjectStoreFiles, name, delete_after_read)
+    if is_folder:
+        offsets.remove_all()
+    else:
+        offsets.remove("7")
+
+    assert not offsets.has("7")
+    with pytest.raises(FileNotFoundError):
+        offsets.read("7")
+
+
 def test_only_so_much_is_kept() -> None:
     """Files that were used longest ago are read again."""
     kept = KeptFiles(most=20)
@@ -68,11 +116,11 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
         checkpoint = Folder.at(location).guarded(lambda: None)
         committed = [-1]
         assert checkpoint.kept is not None
-        checkpoint.kept.own_commits = OwnCommits("run", 4, lambda: committed[0])
+        checkpoint.kept.own_commits = OwnCommits("run", 3, lambda: committed[0])
         outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
 
         outbox.stage(Manifest(batch=5, run_id="run", segments=[Segment(partition=0)]))
-        assert (log.newest(), log.has(5), log.author(5)) == (4, False, None)
+        assert (log.newest(), log.has(5), log.author(5)) == (3, False, None)
         committed[0] = 5
         assert (log.newest(), log.has(5), log.author(5)) == (5, True, "run")
         assert outbox.staged(5) is not None
@@ -81,6 +129,40 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
 
         assert [each.method for each in proxy.requests] == ["PUT", "POST"]
     assert store.sizes() == {}
+
+
+def test_what_an_earlier_run_has_staged_is_deleted_with_the_batch(store: Folder) -> None:
+    """The present run has repeated the batch that the earlier one has not committed."""
+    earlier = Outbox(store)
+    earlier.stage(Manifest(batch=5, run_id="earlier", segments=[Segment(partition=0)]))
+    earlier.batch_folder(5).write("large", b"effects")
+    checkpoint = store.guarded(lambda: None)
+    assert checkpoint.kept is not None
+    checkpoint.kept.own_commits = OwnCommits("run", 4, lambda: 5)
+    outbox = Outbox(checkpoint)
+    outbox.stage(Manifest(batch=5, run_id="run", segments=[Segment(partition=0)]))
+
+    outbox.remove(5)
+
+    assert store.sizes() == {}
+
+
+def test_a_run_may_end_while_its_commits_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of the run that ends get an answer of that run."""
+    own = OwnCommits("run", 4, lambda: 5)
+    answers: list[OwnCommits | None] = []
+    known = property(lambda _: answers.pop(0), lambda *_: None)
+    monkeypatch.setattr(KeptFiles, "own_commits", known, raising=False)
+    log = CommitLog(Folder.at(tmp_path).guarded(lambda: None))
+
+    found = []
+    for ask in (log.newest, lambda: log.has(5), lambda: log.is_own(5), lambda: log.author(5)):
+        answers[:] = [own, None, None]
+        found.append(ask())
+
+    assert found == [5, True, True, "run"]
 
 
 def test_the_files_of_a_batch_are_deleted_with_it(store: Folder) -> None:

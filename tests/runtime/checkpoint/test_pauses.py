@@ -114,9 +114,12 @@ def test_an_order_that_is_given_while_another_one_is_read_is_not_lost(
     assert [orders.next(), orders.next()] == [Order.RESTART, None]
 
 
-def test_no_change_is_lost_if_many_are_made_at_the_same_moment(tmp_path: Path) -> None:
-    """Each process reads the file, and writes it with its own change."""
-    folder = Folder.at(tmp_path)
+@pytest.mark.parametrize("kind", ["local", "store"])
+def test_no_change_is_lost_if_many_are_made_at_the_same_moment(
+    tmp_path: Path, store: Folder, kind: str
+) -> None:
+    """Each thread reads the file, and writes it with its own change."""
+    folder = store if kind == "store" else Folder.at(tmp_path)
     names = [f"t/{number}" for number in range(40)]
     write_paused(folder, Parts(frozenset(names)), Paused())
 

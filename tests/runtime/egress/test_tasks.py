@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -15,7 +17,8 @@ import attrs
 import pytest
 from harness import KafkaHarness
 from proxy import LossyProxy
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import PythonException
 
 from statefun.dev import EmbeddedKafka
 from statefun.engine.effects import EffectRows
@@ -29,9 +32,12 @@ from statefun.runtime.egress import lane as lane_module
 from statefun.runtime.egress import patience as patience_module
 from statefun.runtime.egress import tasks as tasks_module
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
-from statefun.runtime.egress.lane_set import UntilStopped
+from statefun.runtime.egress.lane_set import LaneTurn, UntilStopped
+from statefun.runtime.egress.refusals import OutboxPlace, Refusals
 from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.sdk.address import TypeName
 
 pytestmark = pytest.mark.broker
@@ -138,3 +144,41 @@ def test_waiting_of_lanes_in_tasks_is_logged(
             "accepts records again",
         )
     ]
+
+
+def _failing_in_tasks(fail: Callable[[], object]) -> type[KafkaLaneFactory]:
+    """Return a class that makes lanes in the driver, and calls a function in tasks; workers get it by value."""
+
+    class Failing(KafkaLaneFactory):
+        def refusals(
+            self, turn: LaneTurn, *, alone: bool = False, written: Collection[OutboxPlace] = ()
+        ) -> Refusals:
+            if TaskContext.get() is not None:
+                fail()
+            return super().refusals(turn, alone=alone, written=written)
+
+    return Failing
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("fail", "error", "text"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), LostWorkerError, "to egress t/out, and not"),
+        (lambda: {"a": 1}["no such key"], PythonException, "KeyError: 'no such key'"),
+    ],
+    ids=["lost", "failed"],
+)
+def test_a_worker_that_dies_while_it_publishes_is_a_lost_worker(
+    checkpoint: Path, fail: Callable[[], object], error: type[Exception], text: str
+) -> None:
+    """So another run of the application publishes the records; other errors of a job stay as they are."""
+    context = open_session(debug=False, state_partitions=2).sparkContext
+    egress = KafkaEgress(TypeName("t", "out"), "127.0.0.1:9", NOWHERE)
+    class_ = _failing_in_tasks(fail)
+    factory = class_(egress, Folder.at(checkpoint), timedelta(seconds=10), "run")
+    lanes = TaskLanes(factory, context, UntilStopped(threading.Event()))
+    staged = Staged(Manifest(batch=0, lanes=LANES), b"")
+
+    with pytest.raises(error, match=text):
+        list(lanes.publish([staged]))

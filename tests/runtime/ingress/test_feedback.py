@@ -34,6 +34,7 @@ from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import EventTimes, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import Inbox
+from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.feedback import FeedbackReader
@@ -311,6 +312,25 @@ def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> N
 
     assert files.latest(reader, 0) == 0
     assert reader.tasks(offset(0), offset(0)) == []
+
+
+def test_a_driver_that_has_lost_its_checkpoint_plans_nothing(checkpoint: Path) -> None:
+    """Also if only other sources have records; a store that does not answer ends only a driver that has to plan."""
+    files, error = Checkpoint(checkpoint), CheckpointError("another driver has taken over")
+
+    def guard() -> None:
+        raise error
+
+    reader = FeedbackReader(files.folder.guarded(guard), SystemClock())
+    with pytest.raises(CheckpointError, match="another driver has taken over"):
+        files.latest(reader, -1)
+
+    error = StoreError("the store does not answer")
+    assert files.latest(reader, -1) == -1
+    files.send(0, 1)
+    files.commit(0)
+    with pytest.raises(StoreError, match="the store does not answer"):
+        files.latest(reader, -1)
 
 
 def test_a_new_reader_finds_the_messages_of_an_earlier_run(checkpoint: Path) -> None:

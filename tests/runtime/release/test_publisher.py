@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import attrs
 import pytest
 from patience import SECONDS
 from simulation.cluster import ExactlyOnceModel
@@ -89,6 +90,43 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
+
+
+def test_a_driver_that_has_lost_its_checkpoint_publishes_nothing(tmp_path: Path) -> None:
+    """The driver that has taken over publishes the batch, from the outbox, where it stays."""
+    has_lost = threading.Event()
+
+    def guard() -> None:
+        if has_lost.is_set():
+            raise CheckpointError("another driver has taken over")
+
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    settings = attrs.evolve(settings, checkpoint=settings.checkpoint.guarded(guard))
+    checkpoint, location = settings.checkpoint, Location("module.yaml", 1, 1)
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    egress = KafkaEgress(TypeName("a", "out"), "localhost:1", location, DeliverySemantic.NONE)
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher(
+            "run",
+            KafkaLaneFactory.all_of([egress], checkpoint, settings.kafka_timeout, "run"),
+            settings,
+            group_offsets,
+            Retention(checkpoint),
+        )
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            segment = Segment(egress={"a/out": EffectStream(records=1)})
+            outbox.stage(Manifest(batch=0, lanes=1, segments=[segment]))
+            has_lost.set()
+            Folder.at(tmp_path).child("commits").write("0", b"v1\n{}")
+            publisher.add(0)
+            with pytest.raises(CheckpointError, match="another driver has taken over"):
+                publisher.drain(0, threading.Event())
+            assert publisher.waiting() == {"a/out": (0, 0)}, "no egress has the batch"
+        finally:
+            publisher.stop()
+
+    assert outbox.batches() == [0]
 
 
 @pytest.mark.parametrize("later", [{}, {"a/out": 1}])

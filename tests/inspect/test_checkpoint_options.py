@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefun.inspect.checkpoint_options import usable
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.object_store import StoreError
+from statefun.sdk.errors import CheckpointError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError("no access"), "[SF600] checkpoint {} cannot be used: no access"),
+        (StoreError("no answer"), "[SF600] no answer"),
+        (CheckpointError("it is damaged"), "[SF600] it is damaged"),
+    ],
+)
+def test_errors_of_files_are_one_sentence(tmp_path: Path, error: Exception, text: str) -> None:
+    """An error that is one already stays as it is, also the one of an object store, which is an OSError, too."""
+    with pytest.raises(CheckpointError) as caught, usable(Folder.at(tmp_path)):
+        raise error
+
+    assert str(caught.value) == text.format(tmp_path)
