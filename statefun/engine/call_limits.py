@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -35,6 +38,10 @@ MOST_ALONE = timedelta(minutes=1)
 If the process ends after that, this does not count as a loss of the call."""
 _BREAK = timedelta(milliseconds=10)
 """The pause between two calls that run alone, in which other calls begin."""
+_LONGEST = 2 * MOST_ALONE + timedelta(seconds=5)
+"""How long a process has the turn to run a call alone, even if its event loop is blocked and cannot end the turn.
+
+Otherwise the turn ends earlier: a call waits up to ``MOST_ALONE`` for the end of others, and is alone as long."""
 _LOOK = timedelta(milliseconds=50)
 """The time between two checks whether no call of another process runs alone."""
 
@@ -45,8 +52,11 @@ def shared_turn() -> IO[bytes]:
 
     A process that makes the file before it forks shares it with its children. So of the workers of one container,
     one at a time runs a call alone: if the container ends as a whole, only this call is the reason. The file
-    has no name, and the lock ends with its process.
+    has no name, and the lock ends with its process. On Linux it is in memory, as a worker may have no temporary folder
+    that it can write.
     """
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("statefun turn"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
 
 
@@ -81,7 +91,8 @@ class CallLimits:
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
-            accompanied: is called if the call has been alone for ``MOST_ALONE``, and other calls begin.
+            accompanied: is called if the call has been alone for ``MOST_ALONE``, and other calls begin; in another
+                thread if the call blocks the event loop.
 
         Yields:
             Whether the call counts as a possible reason if the process ends now.
@@ -152,21 +163,49 @@ class _Turn:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._changing = threading.Lock()
+        self._timer: threading.Timer | None = None
+        """Ends the present turn if the event loop is blocked; None if nobody has the turn, or it has ended in this way."""
 
-    async def acquire(self) -> None:
-        """Wait for the turn."""
+    @property
+    def is_held(self) -> bool:
+        """Whether the turn goes on that was acquired last."""
+        return self._timer is not None
+
+    async def acquire(self, accompanied: Callable[[], None]) -> None:
+        """Wait for the turn.
+
+        Args:
+            accompanied: is called, in another thread, if the turn ends because it has lasted for ``_LONGEST``.
+        """
         await self._lock.acquire()
         try:
             while not self._try_file():  # noqa: ASYNC110 - a lock of a file sets no event
                 await asyncio.sleep(_LOOK.total_seconds())
+            timer = threading.Timer(_LONGEST.total_seconds(), self._expire, [accompanied])
+            timer.daemon = True
+            self._timer = timer
+            timer.start()
         except BaseException:
-            self._lock.release()
+            self.release()
             raise
 
     def release(self) -> None:
         """End the turn."""
-        fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
+        with self._changing:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+                fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
         self._lock.release()
+
+    def _expire(self, accompanied: Callable[[], None]) -> None:
+        """Let other processes have the turn, in the thread of a timer; in this one, nothing runs but the call."""
+        with self._changing:
+            if self._timer is threading.current_thread():  # else the turn has just ended
+                accompanied()
+                self._timer = None
+                fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
 
     @staticmethod
     def _try_file() -> bool:
@@ -231,14 +270,14 @@ class Company(AbstractAsyncContextManager[None]):
                 yield True
             return
         async with AsyncExitStack() as stack:
-            await self._turn.acquire()
+            await self._turn.acquire(accompanied)
             turn = ExitStack()
             turn.callback(self._turn.release)
             stack.callback(turn.close)
             await asyncio.sleep(_BREAK.total_seconds())
             turn.callback(self._open.set)
             self._open.clear()
-            is_alone = await self._emptied()
+            is_alone = await self._emptied() and self._turn.is_held
             if is_alone:
 
                 def let_others_begin() -> None:

@@ -194,10 +194,17 @@ class Run:
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
             server, has_failed = CallServer(register, *driver_address(session)), False
-            query = Query(
-                session, self._definition, prepared, inboxes, staging, server.address, self._control
-            )
+            query: Query | None = None
             try:
+                query = Query(
+                    session,
+                    self._definition,
+                    prepared,
+                    inboxes,
+                    staging,
+                    server.address,
+                    self._control,
+                )
                 self._follow(query, reports, ui)
             except StreamingQueryException as error:
                 if self._stopping.wait(WATCH_SECONDS):  # Spark may get a signal first
@@ -210,7 +217,8 @@ class Run:
                 raise reason from reason.__cause__ or (error if reason is cause else cause)
             except BaseException:
                 publisher.stop()  # else a micro-batch that waits for it would never end
-                query.stop()
+                if query is not None:
+                    query.stop()
                 raise
             finally:
                 server.close(has_failed=has_failed)

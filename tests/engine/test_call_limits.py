@@ -14,10 +14,12 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from patience import SECONDS
 from simulation.clocks import MachineClock
 from simulation.side_by_side import _Loop
 
 from statefun import Context, Message, RateLimit, StatefulFunctions
+from statefun.engine import call_limits
 from statefun.engine.call_limits import GROUP_SIZES, MOST_ALONE, CallLimits, Company, shared_turn
 from statefun.sdk.address import TypeName
 from statefun.sdk.stateful_function import StatefulFunction
@@ -162,6 +164,33 @@ def test_of_the_calls_of_several_processes_one_runs_alone() -> None:
 
     with other:
         assert asyncio.run(run())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the file is in the temporary folder")
+def test_the_turn_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker daemon must begin where it can write no file at all."""
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+
+    with shared_turn.__wrapped__() as file:
+        assert file.fileno() != shared_turn().fileno()
+
+
+def test_a_call_that_blocks_the_event_loop_does_not_keep_the_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process gets it, and the driver learns first that the call is no longer alone."""
+    monkeypatch.setattr(call_limits, "_LONGEST", timedelta(milliseconds=100))
+    file, reports = shared_turn().fileno(), list[str]()
+    other = [sys.executable, "-c", f"import fcntl; fcntl.lockf({file}, fcntl.LOCK_EX)"]
+
+    async def blocks() -> None:
+        async with CallLimits().place_again(function(), 3, lambda: reports.append("accompanied")):
+            subprocess.run(other, pass_fds=[file], check=True, timeout=SECONDS)  # noqa: ASYNC221 - as the test wants it
+            reports.append("turn of another process")
+
+    asyncio.run(blocks())
+
+    assert reports == ["accompanied", "turn of another process"]
 
 
 def test_a_call_that_runs_alone_may_fail() -> None:

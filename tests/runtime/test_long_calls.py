@@ -29,7 +29,9 @@ from statefun import (
 )
 from statefun.engine.left_calls import MOST_LOST
 from statefun.module.loader import parse_module
+from statefun.runtime import application_run
 from statefun.runtime.application import Application
+from statefun.runtime.query import Query
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import StatefunError
 
@@ -177,6 +179,27 @@ def test_a_message_that_ends_the_query_each_time_fails_after_some_restarts(
     assert deaths.count() == MOST_LOST
     assert sorted(record.key or "" for record in kafka.receive(deaths.out)) == ["x", "z"]
     assert summary.skipped == 1
+
+
+def test_a_run_whose_query_cannot_be_made_listens_no_longer(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run of a long process that fails so early would else keep a port and a thread for workers' reports."""
+    inputs = kafka.topic("in")
+
+    def query(*_arguments: object) -> Query:
+        raise OSError("no query")
+
+    monkeypatch.setattr(application_run, "Query", query)
+
+    with pytest.raises(OSError, match="no query"):
+        run(
+            kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"),
+            waiting_functions(inputs),
+            checkpoint,
+        )
+
+    wait(lambda: "statefun call reports" not in {each.name for each in threading.enumerate()})
 
 
 def test_calls_of_a_driver_that_is_killed_are_made_again(

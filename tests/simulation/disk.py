@@ -234,7 +234,7 @@ class MemoryFolder(Folder):
 
     def __init__(self, location: str, disk: Disk, chaos: Chaos) -> None:
         object.__setattr__(self, "location", location)
-        self.__dict__.update(disk=disk, chaos=chaos, kept=None)
+        self.__dict__.update(disk=disk, chaos=chaos, kept=None, _guard=None)
 
     @property
     def _disk(self) -> Disk:
