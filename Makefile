@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,9 @@ changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="
 
 changelog-tools:
 	@$(PYTHON) scripts/bootstrap.py changelog
+
+screenshot: ready ## Take the picture of the live page in the README, with Chromium
+	@PYTHONPATH=tests $(VENV)/python scripts/screenshot.py
 
 docs: ready ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import NamedTuple
 
 from statefun.engine import delays
@@ -28,6 +29,7 @@ from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.printable import printable
 from statefun.sdk.times import in_milliseconds
+from statefun.sdk.tracebacks import is_of_statefun
 
 RETRY = "statefun.failures/retry"
 """The type of a retry envelope: a message that waits or is tried again, with the number of its attempts."""
@@ -37,7 +39,7 @@ _MESSAGE_LENGTH = 10_000
 _MOST_KINDS = 100
 """How many kinds of failures a task counts separately; all further kinds count as one."""
 _OTHERS = "others"
-_PLACE = re.compile(r'^ +File (".*", line \d+)', re.MULTILINE)
+_PLACE = re.compile(r'^ +File "(.*)", line (\d+)', re.MULTILINE)
 
 
 class DispatchError(Exception):
@@ -77,9 +79,16 @@ class FailedMessage(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of failure, by which failures are counted: function, exception and line of code, as text."""
-        places = _PLACE.findall(self.traceback)
-        return f"{typename_of(self.target)} {self.cause} {places[-1] if places else ''}"
+        """The kind of failure, by which failures are counted: function, exception and line of code, as text.
+
+        A value that cannot be decoded, for example, has no line of code outside of statefun.
+        """
+        kind = f"{typename_of(self.target)} {self.cause}"
+        for file, line in reversed(_PLACE.findall(self.traceback)):
+            path = PurePath(file)
+            if not is_of_statefun(path):
+                return f"{kind} in {path.name}, line {line}"
+        return kind
 
     @property
     def text(self) -> str:

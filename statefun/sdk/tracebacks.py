@@ -130,14 +130,19 @@ def _own_library(frames: traceback.StackSummary) -> str | None:
     return next((name for name in map(_library, frames) if name != _STATEFUN.name), None)
 
 
+def is_of_statefun(file: PurePath) -> bool:
+    """Return whether a frame's file is one of statefun."""
+    # The frames of compiled modules have paths that begin with the package.
+    return file.is_relative_to(_STATEFUN) or file.is_relative_to(_STATEFUN.name)
+
+
 def _library(frame: traceback.FrameSummary) -> str | None:
     """Return the name of the library that a frame is in; None if the frame is in no library."""
     file = PurePath(frame.filename)
     for place, part in enumerate(file.parts[:-1]):
         if part in _INSTALLED:
             return file.parts[place + 1].removesuffix(".py")
-    # The frames of compiled modules have paths that begin with the package.
-    if file.is_relative_to(_STATEFUN) or file.is_relative_to(_STATEFUN.name):
+    if is_of_statefun(file):
         return _STATEFUN.name
     if file.is_relative_to(_STANDARD_LIBRARY):
         return file.relative_to(_STANDARD_LIBRARY).parts[0].removesuffix(".py")
