@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
+from werkzeug.serving import WSGIRequestHandler, run_simple
 
 _inner = DomainDispatcherApplication(create_backend_app)
 _one_at_a_time = threading.Lock()
@@ -30,5 +30,12 @@ def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]
         return list(_inner(environ, start_response))
 
 
+class _Handler(WSGIRequestHandler):
+    """Answers ``Expect: 100-continue`` once: Python's server and werkzeug both do, and Hadoop's uploads fail at the second."""
+
+    def handle_expect_100(self) -> bool:
+        return True
+
+
 if __name__ == "__main__":
-    run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True)
+    run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True, request_handler=_Handler)

@@ -31,7 +31,7 @@ from statefun.runtime.checkpoint.known_functions import (
     write_functions,
 )
 from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
-from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages, waits_for_delivery
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
@@ -173,8 +173,10 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
     }
     known = known_functions(checkpoint)
     functions = None if known is None else known.to_json()
-    tick = feedback_offset(log, batch).tick
-    beginning = Beginning(ends, dict(order.topics), dict(order.removed), tick)
+    feedback = feedback_offset(log, batch)
+    event = None if feedback.event is None else feedback.event.encode()
+    places = dict(order.topics), dict(order.removed)
+    beginning = Beginning(ends, *places, feedback.tick, event, feedback.opened)
     return {
         "format": _FORMAT,
         "batch": batch,
@@ -195,6 +197,8 @@ def _on_their_way(checkpoint: Folder) -> str:
             continue
         if has_messages(manifest) and batch > delivered:
             return f"messages of micro-batch {batch} were not delivered yet"
+        if waits_for_delivery(manifest) and batch > delivered:
+            return f"event times of micro-batch {batch} had not counted yet"
         if not outbox.is_published(batch) and any(each.egress for each in manifest.segments):
             return f"records of micro-batch {batch} were not published yet"
     if CallLog(checkpoint).recover():

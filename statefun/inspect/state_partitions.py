@@ -12,8 +12,9 @@ from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import jvm_lock
+from statefun.runtime.checkpoint.rescaling import interrupted_rescaling
 from statefun.runtime.checkpoint.spark_location import spark_location
-from statefun.runtime.preflight.dropping import drop_unfinished
+from statefun.runtime.preflight.dropping import drop_unfinished, finish_changes
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark.session import open_session, use_checkpoint
 from statefun.runtime.spark_internals.error_texts import first_words
@@ -36,6 +37,8 @@ class Rescaled:
 def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Rescaled:
     """Divide the state of a checkpoint into another number of partitions; a crash leaves the old or the new state.
 
+    In an object store, a rescaling that was interrupted is finished: only then, another number can be chosen.
+
     Effects that are not published yet stay in the outbox: the next start publishes them before its first micro-batch,
     through the lanes that their manifests name. So records of one sender keep their order, though the sender may
     get another lane.
@@ -51,17 +54,22 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
     Raises:
         ConfigurationError: if there is no checkpoint.
         PlatformError: if the installed Spark cannot do it.
-        CheckpointError: if an application runs with the checkpoint, no micro-batch is committed yet, or the
-            checkpoint is damaged.
+        CheckpointError: if an application runs with the checkpoint, no micro-batch is committed yet, the
+            checkpoint is damaged, or a rescaling to another number was interrupted in an object store.
     """
     check_writes_states()
     newest, before = _present(checkpoint)
-    if before == partitions:
+    if before == partitions and interrupted_rescaling(checkpoint) is None:
         return Rescaled(before, before, newest)
     with locked(checkpoint, has_lock=has_lock) as guarded:
-        _, before = _present(checkpoint)
+        newest, before = _present(checkpoint)
         log = CommitLog(checkpoint)
-        drop_unfinished(guarded)
+        if checkpoint.is_object_store and interrupted_rescaling(checkpoint) == partitions:
+            finish_changes(guarded)
+        else:
+            drop_unfinished(guarded)
+        if before == partitions:
+            return Rescaled(before, before, newest)
         session = open_session(debug=False, state_partitions=None, kafka=False)
         use_checkpoint(session, checkpoint)
         try:

@@ -25,10 +25,12 @@ from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.dispatch.worker_logs import LogLevels
+from statefun.runtime.ingress.checked_reading import CheckedSource
 from statefun.runtime.ingress.connector_source import Reading, read_connector
 from statefun.runtime.ingress.event_watch import EventWatch
 from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
+from statefun.runtime.ingress.stopping import has_unread
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.spark.session import dispatches_arrow, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
@@ -36,7 +38,7 @@ from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.logs import SPARKS_LOGGERS
 from statefun.runtime.spark_internals.query_progress import learn_newest_offsets
-from statefun.runtime.spark_internals.read_limits import limit_sources
+from statefun.runtime.spark_internals.read_limits import limit_sources, newest_offsets
 from statefun.runtime.staging import Staging
 from statefun.sdk.times import in_milliseconds
 
@@ -83,6 +85,8 @@ class Query:
         """The number of looks of the feedback source at the first call of :meth:`is_idle`."""
         self._sources: list[Source] = []
         """The sources of connectors and the feedback source, which the run must stop."""
+        self._connectors: dict[str, CheckedSource] = {}
+        """The sources that connectors have opened, by ingress."""
         self._has_staged = False
 
     def start(self) -> StreamingQuery:
@@ -108,10 +112,10 @@ class Query:
         return self._stream
 
     def look(self) -> bool:
-        """Let the next micro-batch read only from ingresses that are not paused.
+        """Let the next micro-batch read only from ingresses that are not paused, and nothing while reading is held.
 
         Returns:
-            Whether the query knows what is paused; if not, call this again, since it is still starting.
+            Whether the query knows what it may read; if not, call this again, since it is still starting.
         """
         with self._limiting:
             wanted = self._wanted_limits()
@@ -137,8 +141,30 @@ class Query:
 
     def _wanted_limits(self) -> list[int]:
         """Return how many records the next micro-batch may read of each Kafka ingress."""
-        most, control = self._settings.records_per_batch, self._control
-        return [most if control.reads(str(each.id)) else 0 for each in self._prepared.ingresses]
+        most = self._settings.records_per_batch
+        return [most if self._reads(str(each.id)) else 0 for each in self._prepared.ingresses]
+
+    def _reads(self, ingress: str) -> bool:
+        """Return whether the next micro-batch may read records of an ingress."""
+        return self._control.reads(ingress) and not self._staging.holds_reading
+
+    def _waits_for_room(self) -> bool:
+        """Return whether reading is held, and an ingress has records that the run would read otherwise."""
+        stream, prepared, reads = self._stream, self._prepared, self._control.reads
+        if not self._staging.holds_reading:
+            return False
+        # Before the first micro-batch, sources may not have looked for their newest offsets.
+        if stream is None or not self._has_staged:
+            return True
+        commit_log = CommitLog(self._settings.checkpoint)
+        planned = commit_log.planned()
+        read = commit_log.end_offsets(planned) if planned >= 0 else [None] * len(prepared.ingresses)
+        newest = newest_offsets(stream, len(prepared.ingresses))
+        return any(
+            reads(str(ingress.id))
+            and has_unread(newest[number], read[number], prepared.bounds.stops[number])
+            for number, ingress in enumerate(prepared.ingresses)
+        ) or any(reads(name) and source.has_more() for name, source in self._connectors.items())
 
     def stop(self) -> None:
         """Stop the query and the sources of connectors, also if the query was interrupted during its start."""
@@ -155,6 +181,7 @@ class Query:
     def _stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch when Spark's ``foreachBatch`` asks for it."""
         self._staging.try_to_stage(frame, batch)
+        self.look()
         if not self._has_staged:
             self._has_staged = True
             learn_newest_offsets(self._session)
@@ -185,7 +212,9 @@ class Query:
             watch = EventWatch(
                 checkpoint, prepared.ingresses, clock, lambda: self._limits, is_final=is_final
             )
-        reader = FeedbackReader(checkpoint, clock, self._inboxes, watch, self._control.delivers)
+        reader = FeedbackReader(
+            checkpoint, clock, self._inboxes, watch, self._control.delivers, self._waits_for_room
+        )
         self._feedback = reader
         self._sources.append(reader)
         feedback = read_feedback(self._session, checkpoint, reader, self._staging.fail)
@@ -201,10 +230,15 @@ class Query:
             settings.kafka_timeout,
             commit_log.is_fresh(source),
             partial(commit_log.settled, source),
-            self._sources.append,
+            partial(self._opened, str(ingress.id)),
             self._staging.fail,
-            partial(self._control.reads, str(ingress.id)),
+            partial(self._reads, str(ingress.id)),
         )
+
+    def _opened(self, ingress: str, source: Source) -> None:
+        self._sources.append(source)
+        if isinstance(source, CheckedSource):
+            self._connectors[ingress] = source
 
     def _operator(self) -> Operator:
         """Return the query's operator, which calls the functions; send their code to other machines."""

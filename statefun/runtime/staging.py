@@ -58,6 +58,11 @@ class Staging:
         self.error: Exception | None = None
         """The exception because of which a batch was not planned or staged; None if there is none."""
 
+    @property
+    def holds_reading(self) -> bool:
+        """Whether the next micro-batch may read no records, because too many messages wait."""
+        return self._waiting_gauge.is_holding
+
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch when Spark's ``foreachBatch`` asks for it; keep the exception if that fails.
 

@@ -22,7 +22,7 @@ from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.limits import RateLimit, check_limits
-from statefun.sdk.state import state_specs
+from statefun.sdk.state import plain_state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
 from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names, value_specs
 
@@ -87,7 +87,7 @@ class StatefulFunctions:
             name = TypeName.parse(typename)
             handler = handler_of(fun)
             present = self._functions.get(str(name))
-            if present is not None and _definition(present.fun) != _definition(fun):
+            if present is not None and definition_of(present.fun) != definition_of(fun):
                 raise DefinitionError(
                     f"{name} is already registered by {place_of_definition(present.fun)}; a typename can have only one "
                     "function, to which .on(...) adds handlers for further types"
@@ -137,7 +137,7 @@ class StatefulFunctions:
             replaced_ids = {
                 id(each)
                 for each in further
-                if _definition(each.fun) == _definition(fun) and _names(each) & _names(handler)
+                if definition_of(each.fun) == definition_of(fun) and _names(each) & _names(handler)
             }
             others = [first, *(each for each in further if id(each) not in replaced_ids)]
             for other in others:
@@ -268,7 +268,7 @@ class StatefulFunctions:
     def forget(self, module: str) -> None:
         """Remove the functions that a module has registered."""
         for typename, function in list(self._functions.items()):
-            if function.handlers and _definition(function.fun)[0] == module:
+            if function.handlers and definition_of(function.fun)[0] == module:
                 del self._functions[typename]
         self._find_renamed()
 
@@ -359,7 +359,7 @@ def function(  # noqa: PLR0913 - each is a property of a function
 
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
-    return () if handler.state is None else state_specs(handler.state)
+    return () if handler.state is None else plain_state_specs(handler.state)
 
 
 def _former_typenames(name: TypeName, renamed_from: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -387,7 +387,7 @@ def _common_types(one: Handler, other: Handler) -> Sequence[Any]:
     return [each for each in one.takes if each in other.takes]
 
 
-def _definition(fun: Any) -> tuple[str | None, str]:
+def definition_of(fun: Any) -> tuple[str | None, str]:
     """Return a function's module and name, which stay equal when a module or notebook cell runs again."""
     return getattr(fun, "__module__", None), getattr(fun, "__qualname__", repr(fun))
 

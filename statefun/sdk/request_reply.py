@@ -21,7 +21,7 @@ from statefun.protocol.request_reply_pb2 import Address as WireAddress
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 from statefun.sdk.address import Address
-from statefun.sdk.errors import DefinitionError, RequestError
+from statefun.sdk.errors import DefinitionError, FunctionError, RequestError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
@@ -76,6 +76,7 @@ class RequestReplyHandler:
         Raises:
             UnknownFunctionError: if the request's function is not registered.
             RequestError: if the bytes are not a request.
+            FunctionError: if the function has windows.
             Exception: the exception that the function has raised, unless its failure policy is
                 ``"skip"``; other policies have no effect, since the runtime decides what to do. The
                 request then has no effects, and the runtime sends the request again.
@@ -117,6 +118,7 @@ class _Request:
         self._invocations = invocation.invocations
         self._state = {each.state_name: each.state_value for each in invocation.state}
         self.function = functions.for_typename(self._target.typename)
+        check_served(self.function)
         self.missing_specs = [
             spec for spec in _stored_specs(self.function) if spec.name not in self._state
         ]
@@ -201,6 +203,19 @@ def _put_delayed(
     wire.delay_in_ms = in_milliseconds(delayed.delay)
     _put_target(wire.target, delayed.message)
     _put_value(wire.argument, delayed.message.typed_value)
+
+
+def check_served(function: StatefulFunction) -> None:
+    """Check that a function can be called by a remote runtime.
+
+    Raises:
+        FunctionError: if it has windows.
+    """
+    if function.needs_event_time:
+        raise FunctionError(
+            f"function {function.typename} has windows, so it cannot be behind an endpoint, as the protocol of Stateful "
+            "Functions carries no event time: let the application run the function itself, and send it messages"
+        )
 
 
 def _stored_specs(function: StatefulFunction) -> Iterator[ValueSpec]:

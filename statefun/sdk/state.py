@@ -106,6 +106,9 @@ class State(metaclass=_StateClass):
     # Two underscores at both ends: names that users neither give to values nor to methods.
     __slots__ = ("__statefun_values__", "__statefun_watched__")
 
+    __statefun_is_window__: ClassVar[bool] = False
+    """Whether there is a state for each window of an address, and not only one."""
+
     __statefun_values__: Values
     __statefun_watched__: dict[str, Watched]
     """The values that this object has read or written, and that can be changed in place."""
@@ -144,6 +147,20 @@ def _all_values(state: State) -> dict[str, Any]:
 def state_specs(class_: type[State]) -> list[ValueSpec]:
     """Return the specs of the values that a state class declares."""
     return [field.spec for field in class_.__statefun_fields__.values()]
+
+
+def plain_state_specs(class_: type[State]) -> list[ValueSpec]:
+    """Return the specs of the values that a state class declares, for a function without windows.
+
+    Raises:
+        DefinitionError: if it is a class of windows.
+    """
+    if class_.__statefun_is_window__:
+        raise DefinitionError(
+            f"{class_.__name__} is a Window, of which there is one for each stretch of time: decorate the function "
+            "with windowed, or make the class a State"
+        )
+    return state_specs(class_)
 
 
 def state_values(state: State) -> dict[str, Any]:

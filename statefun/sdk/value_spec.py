@@ -14,6 +14,9 @@ from statefun.sdk.errors import DefinitionError
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import Type
 
+IN_WINDOW = "@"
+"""What is between the name of a value and the key of its window; other names do not have it."""
+
 
 class Expiration(NamedTuple):
     """The time after which a value expires."""

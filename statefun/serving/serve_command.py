@@ -14,6 +14,7 @@ from statefun.console.command_parser import CommandParser
 from statefun.module.user_program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
+from statefun.sdk.request_reply import check_served
 from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
 
 _PORT = 8000
@@ -41,7 +42,7 @@ def run_command(options: argparse.Namespace) -> None:
     """Serve functions until Ctrl-C or SIGTERM; running requests are answered before the end.
 
     Raises:
-        StatefunError: if the program cannot be loaded, has no functions, or uvicorn is missing.
+        StatefunError: if the program cannot be loaded, has no functions or some with windows, or uvicorn is missing.
     """
     sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
     registries = load_program(options.app).registries
@@ -52,6 +53,8 @@ def run_command(options: argparse.Namespace) -> None:
             "StatefulFunctions"
         )
     (functions,) = registries
+    for function in functions:
+        check_served(function)
     try:
         uvicorn = importlib.import_module("uvicorn")
     except ModuleNotFoundError as error:

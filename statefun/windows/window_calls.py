@@ -109,9 +109,12 @@ class WindowCalls:
         if watermark is not None and watermark >= end + self._grace:
             return None
         for each in opened:
-            if each[0] == start:  # its key
+            if each[1] == start and each[2] == end:  # two names would take longer
                 return each
-        window = self._scheduled(context, opened, OpenWindow(start, start, end, 0))
+        key = start
+        while any(each[0] == key for each in opened):  # by a window of the size before a change
+            key += 1
+        window = self._scheduled(context, opened, OpenWindow(key, start, end, 0))
         self._open.write(values, (*opened, window))
         return window
 

@@ -12,7 +12,12 @@ import attrs
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
 from statefun.sdk.flaws import collect
-from statefun.sdk.functions import StatefulFunctions, default_functions, place_of_definition
+from statefun.sdk.functions import (
+    StatefulFunctions,
+    default_functions,
+    definition_of,
+    place_of_definition,
+)
 from statefun.sdk.handlers import handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
@@ -162,7 +167,8 @@ def _with_handlers(
             try:
                 if handler_of(handler, takes=(Any,)).is_async:
                     raise DefinitionError("a handler of windows must not be a coroutine function")
-                if getattr(calls, name) is not None:
+                present = getattr(calls, name)
+                if present is not None and definition_of(present) != definition_of(handler):
                     raise DefinitionError(f"the function has another handler of on_{name} already")
             except DefinitionError as error:
                 placed = DefinitionError(f"{place_of_definition(handler)}: {error.message}")

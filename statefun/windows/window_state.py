@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from statefun.sdk.state import State, attached, state_specs, write_changes
 from statefun.sdk.types import SimpleType, TypedValue
-from statefun.sdk.value_spec import ValueSpec, present_names
+from statefun.sdk.value_spec import IN_WINDOW, ValueSpec, present_names
 from statefun.sdk.values import UNSET, Values
 
 _ENTRY = struct.Struct("<4q")
@@ -35,6 +35,8 @@ class Window(State):
     """
 
     __slots__ = ()
+
+    __statefun_is_window__ = True
 
 
 class OpenWindow(NamedTuple):
@@ -128,7 +130,7 @@ class WindowValues:
 
     def delete(self, values: Values, key: int) -> None:
         """Delete the values of a window, also those that its class no longer declares."""
-        end = f"@{key}"
+        end = f"{IN_WINDOW}{key}"
         for name in {*values.stored, *values.changed}:
             if name.endswith(end):
                 values.changed[name] = None
@@ -139,5 +141,5 @@ class WindowValues:
             if len(self._names) >= _MOST_NAMES:
                 self._names.clear()
             declared = (*self._specs, *self._renamed)
-            names = self._names[key] = {name: f"{name}@{key}" for name in declared}
+            names = self._names[key] = {name: f"{name}{IN_WINDOW}{key}" for name in declared}
         return names

@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from harness import KafkaHarness
+from harness import KafkaHarness, run
 from obedient_system import System
 from programs import LIFETIME, START, Program
 
+from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.cli import main
 from statefun.dev.spark_application import FileClock
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.stored.committed_state import with_state
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 pytestmark = pytest.mark.takes(minutes=1)
 
@@ -96,6 +100,54 @@ def test_an_application_goes_on_with_an_exported_state(
     assert f"{used} exists already: give the name of a new file" in lines[1]
     assert f"{second} has files: give an empty folder" in lines[2]
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_a_window_does_not_open_again(kafka: KafkaHarness, tmp_path: Path) -> None:
+    """The watermark goes on, too: what was late is late, and an open window closes with all of its records."""
+    topic, out, file = kafka.topic("in"), kafka.topic("out"), tmp_path / "state.parquet"
+    functions = StatefulFunctions()
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    class Counts(Window):
+        count: int = 0
+
+    def publish(ctx: WindowContext, text: str) -> None:
+        seconds = round((ctx.window.start - start).total_seconds())
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=f"{seconds} {text}"))
+
+    @windowed("test/counts", Tumbling(timedelta(seconds=10)), functions=functions)
+    def add(ctx: WindowContext, text: str, counts: Counts) -> None:
+        counts.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, counts: Counts) -> None:
+        publish(ctx, f"closed with {counts.count}")
+
+    @add.on_late
+    def late(ctx: WindowContext, text: str) -> None:
+        publish(ctx, "late")
+
+    module = (
+        kafka.module({topic: ["test/counts"]}, semantic="exactly-once")
+        .replace("valueType: io.statefun.types/string", "valueFormat: {type: text}")
+        .replace(
+            "  topics:\n", "  eventTime: {field: at, outOfOrder: 0s, idle: 1h}\n  topics:\n", 1
+        )
+    )
+
+    def handle(checkpoint: Path, *seconds: int) -> list[str]:
+        times = (round(start.timestamp() + each) for each in seconds)
+        kafka.send(topic, [("Ada", json.dumps({"at": time})) for time in times])
+        run(module, functions, checkpoint)
+        return [record.value for record in kafka.receive(out)]
+
+    assert handle(tmp_path / "first", 1, 23, 24) == ["0 closed with 1"]
+    assert main(["state", "export", str(tmp_path / "first"), str(file)]) == 0
+    assert main(["state", "import", str(file), str(tmp_path / "second")]) == 0
+    assert handle(tmp_path / "second", 2) == ["0 closed with 1", "0 late"]
+    assert handle(tmp_path / "second", 25, 30)[2:] == ["20 closed with 3"]
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

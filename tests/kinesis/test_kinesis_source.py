@@ -388,10 +388,8 @@ def test_a_busy_shard_gets_what_idle_ones_leave(kinesis: KinesisHarness, sources
     kinesis.put("users", [("Ada", b"x")] * 300)
     source = sources.start(most=100)
     start = source.initial_offset()
-    further(source, start)
-    time.sleep(0.5)
 
-    assert source.latest_offset(start)["records"] == 100
+    wait(lambda: source.latest_offset(start)["records"] == 100)
 
 
 @pytest.mark.parametrize("is_closed", [False, True])

@@ -7,12 +7,14 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run, wait
 from local_servers import free_port, served
+from patience import SECONDS
 
 from statefun import (
     BindingError,
@@ -25,8 +27,10 @@ from statefun import (
 )
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed
+from statefun.runtime.ingress import holding
 from statefun.runtime.ingress.holding import WAITING
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
@@ -191,6 +195,43 @@ def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
     ada, _ = by_name(kafka, out)
     assert ada == [f"{text[0]} {number}" for number, text in enumerate(texts, 1)]
     assert waiting() == 0
+
+
+def test_a_bounded_run_reads_nothing_while_too_much_waits_and_all_in_the_end(
+    kafka: KafkaHarness,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads on when its endpoint is back; with nothing left to read, it ends as without the limit."""
+    monkeypatch.setattr(holding, "MOST_WAITING_BYTES", 5000)
+    port, checkpoint = free_port(), tmp_path / "checkpoint"
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(
+        port, "  transport: {call: 500ms}"
+    )
+    texts = [f"{number}{'.' * 1000}" for number in range(20)]
+
+    def turn() -> Summary:
+        return run(module, shortening(out), checkpoint, records_per_batch=4)
+
+    kafka.send(inputs, wire(texts[:4]))
+    assert turn().postponed >= 8  # more wait than are allowed, and all are read
+    kafka.send(inputs, wire(texts[4:]))
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(turn)
+        wait(lambda: caplog.text.count("most of the newest ones for served.fns/counter") == 2)
+        log = CommitLog(Folder.at(checkpoint))
+        held = log.newest()
+        wait(lambda: log.newest() > held + 1)  # messages are tried again
+        assert not ended.done()
+        assert log.end_offsets(log.newest())[0] == log.end_offsets(held)[0]
+        with served(tmp_path, port, SERVED):
+            ended.result(SECONDS)
+            wait(lambda: turn().next_timer is None)
+    assert "few enough that records are read again" in caplog.text
+    for values in by_name(kafka, out):
+        assert values == [f"{text[0]} {number}" for number, text in enumerate(texts, 1)]
 
 
 def test_messages_that_wait_for_a_removed_function_are_reported(

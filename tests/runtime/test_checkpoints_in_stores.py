@@ -18,6 +18,7 @@ from statefun import (
     StatefulFunctions,
     ValueSpec,
 )
+from statefun.cli import main
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -65,6 +66,41 @@ def test_an_application_goes_on_in_a_store(
     log = CommitLog(store)
     assert len({log.author(batch) for batch in log.committed()}) == 3
     assert Outbox(store).batches() == []
+
+
+def test_a_rescaling_that_was_killed_is_finished(
+    kafka: KafkaHarness, store: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start, and a rescaling to another number, name the command; then the application goes on, with all states."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module, log = kafka.module({users: ["test.fns/count"]}), CommitLog(store)
+    kafka.send(users, [("ada", b"a"), ("bob", b"b")])
+    run(module, counting(out), store.location, state_partitions=2)
+
+    def rescale(partitions: int) -> tuple[int, str]:
+        code = main(["rescale", store.location, "--state-partitions", str(partitions)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    code, said = rescale(3)
+    assert (code, log.state_partitions(log.newest())) == (0, 3), said
+    store.child("commits").remove(str(log.newest()))  # the last step
+
+    how = "to 3 partitions was interrupted; to finish it: statefun rescale"
+    with pytest.raises(CheckpointError, match=how):
+        run(module, counting(out), store.location)
+    for partitions in (2, 4):
+        code, said = rescale(partitions)
+        assert code == 1
+        assert how in said
+    code, said = rescale(3)
+    assert (code, log.planned()) == (0, log.newest()), said
+    kafka.send(users, [("ada", b"a"), ("bob", b"b")])
+    run(module, counting(out), store.location)
+
+    published = sorted(record.value.split()[0] for record in kafka.receive(out))
+    assert published == ["ada=1", "ada=2", "bob=1", "bob=2"]
+    assert log.state_partitions(log.newest()) == 3
 
 
 def test_a_second_driver_is_refused(kafka: KafkaHarness, store: Folder) -> None:

@@ -102,6 +102,26 @@ def test_a_program_with_several_registries_is_refused(tmp_path: Path) -> None:
     assert "app.py has several registries of functions" in refused(tmp_path, program)
 
 
+def test_a_program_with_windows_is_refused(tmp_path: Path) -> None:
+    """Nothing would ever reach their functions."""
+    program = """
+from datetime import timedelta
+
+from statefun.windows import Tumbling, Window, WindowContext, windowed
+
+class Clicks(Window):
+    count: int = 0
+
+@windowed("test.fns/clicks", Tumbling(timedelta(minutes=5)))
+def add(ctx: WindowContext, url: str, clicks: Clicks) -> None:
+    clicks.count += 1
+"""
+
+    text = refused(tmp_path, program)
+
+    assert "function test.fns/clicks has windows, so it cannot be behind an endpoint" in text
+
+
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     """By its name alone."""
     assert "there is no program nope.py" in refused(tmp_path, "", "nope.py")

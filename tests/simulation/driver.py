@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -80,7 +80,6 @@ class Driver:
         self._engine: Engine | None = None
         self._publishing: Publishing | None = None
         self._staging: Staging | None = None
-        self._batch = -1
         self._quiet = 0
         """In how many micro-batches no message was handled since the last one was."""
 
@@ -132,7 +131,7 @@ class Driver:
                 immediate = self._settings.immediate_messages
                 self._engine = Engine(self._world, self._history, immediate, register)
                 self._staging = self._new_staging(prepared, publisher, register)
-                cast("Any", self._staging)._waiting_gauge._pause = self._hold
+                self._engine.holds_reading = partial(getattr, self._staging, "holds_reading")
                 try:
                     is_done = self._follow(self._engine, self._publishing, batches)
                 except QueryFailedError as error:
@@ -201,14 +200,9 @@ class Driver:
 
     def _stage(self, frame: Frame, batch: int) -> None:
         assert self._staging is not None
-        self._batch = batch
         self._staging.stage(cast("DataFrame", frame), batch)
         if self._publishing and self._chaos.random.random() < 0.3:
             self._publishing.step()
-
-    def _hold(self, seconds: float) -> None:
-        self._history.held.add(self._batch)
-        self._chaos.clock.advance(round(seconds * 1000))
 
     def _jvm(self) -> Any:
         """Return py4j's view of a JVM that locks a file, if no other one has it."""

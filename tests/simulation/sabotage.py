@@ -42,7 +42,7 @@ class Change(NamedTuple):
     owner: Any
     """The class or module."""
     attribute: str
-    replacement: Callable[..., Any]
+    replacement: Callable[..., Any] | property
 
 
 class Sabotage(NamedTuple):
@@ -259,8 +259,8 @@ SABOTAGES = {
         0,
     ),
     "reading-not-held": Sabotage(
-        "a micro-batch that adds to too much is held up",
-        [Change(WaitingGauge, "_report", broken_elsewhere.never_holds)],
+        "no record is read while too much waits",
+        [Change(WaitingGauge, "is_holding", property(broken_elsewhere.never_holds))],
         0,
     ),
     # Functions elsewhere: suspects

@@ -87,6 +87,8 @@ class Engine:
         self._checkpoint = history.folder(world.chaos)
         self._log = CommitLog(self._checkpoint)
         self._immediate = immediate
+        self.holds_reading: Callable[[], bool] = lambda: False
+        """Whether the program lets the next micro-batch read no records."""
         self._server = CallServerAddress("nowhere", 0, b"")
         self._processes = Processes(world, history, register) if world.has_calls else None
         inboxes = {CALLS_INBOX: register}
@@ -131,6 +133,8 @@ class Engine:
         if batch > self._planned:
             read, start = self._ends(batch - 1)
             most = self._chaos.random.randrange(0 if self._chaos.active else 1, 3)
+            if self.holds_reading():
+                most = 0
             ingress = min(read + most, len(self._world.records))
             feedback = self._reader.latest_offset(start)
             if (ingress, feedback) == (read, start):
@@ -147,7 +151,8 @@ class Engine:
         before = self._history.attempts.get(batch - 1)
         attempt = Attempt(batch, dict(before.state if before else {}))
         if self._world.has_coroutines:
-            look_at_waiting(self._world, self._history, self._checkpoint, attempt, rows)
+            reads = ingress > read
+            look_at_waiting(self._world, self._checkpoint, attempt, rows, reads=reads)
         self._chaos.step()
         stage(Frame(lambda told: self._run_tasks(attempt, rows, told), {}), batch)
         self._staged = attempt

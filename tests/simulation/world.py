@@ -148,19 +148,12 @@ class History:
     """The remains of a driver that has ended."""
     server: Server | None = None
     """With the function that is elsewhere."""
-    waiting: dict[int, int] = attrs.field(factory=dict)
-    """How many bytes have waited after each micro-batch."""
-    held: set[int] = attrs.field(factory=set)
-    """The micro-batches that were held up for that."""
     losses: Losses = attrs.field(factory=Losses)
 
     def copy(self) -> History:
         """Return another one, which goes its own way from now on."""
-        waiting, held = dict(self.waiting), set(self.held)
         losses = Losses(set(self.losses.possible), dict(self.losses.certain))
-        return History(
-            self.disk.copy(), dict(self.attempts), waiting=waiting, held=held, losses=losses
-        )
+        return History(self.disk.copy(), dict(self.attempts), losses=losses)
 
     def folder(self, chaos: Chaos) -> MemoryFolder:
         """Return the checkpoint."""

@@ -193,8 +193,12 @@ class AdminViews:
         return {
             "buckets": sum(pending.values()),
             "due": [
-                {"time": from_epoch_millis(time).isoformat(), "buckets": count}
-                for time, count in first
+                {
+                    "time": from_epoch_millis(second.time).isoformat(),
+                    "in_event_time": second.in_event_time,
+                    "buckets": count,
+                }
+                for second, count in first
             ],
         }
 

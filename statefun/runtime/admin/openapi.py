@@ -116,7 +116,9 @@ _SCHEMAS: Mapping[str, _Schema] = {
         )
     ),
     "Failures": _list(_object(kind=_TEXT, count=_WHOLE, what=_TEXT, text=_TEXT, last=_TEXT)),
-    "Timers": _object(buckets=_WHOLE, due=_list(_object(time=_TEXT, buckets=_WHOLE))),
+    "Timers": _object(
+        buckets=_WHOLE, due=_list(_object(time=_TEXT, in_event_time=_FLAG, buckets=_WHOLE))
+    ),
     "Module": _list(_object(file=_TEXT, text=_TEXT)),
     "Loggers": {"type": "object", "additionalProperties": _object(level=_TEXT)},
     "Changed": _list(_TEXT),

@@ -4,6 +4,9 @@
 The micro-batch becomes valid with its commit. Until then, a crash leaves a planned batch with another number of
 partitions than that of the newest committed batch, and files of states that no commit names. The next start drops
 that batch, and goes on with the former partitions.
+
+In an object store, no lock shows that the JVM of the command has ended, which may still commit the batch. There the batch
+is not dropped, but finished, by the same command: whichever JVM commits it first, the state is the same.
 """
 
 from __future__ import annotations
@@ -50,24 +53,41 @@ def drop_planned(checkpoint: Folder) -> None:
         log.withdraw(newest + 1)
 
 
+def interrupted_rescaling(checkpoint: Folder) -> int | None:
+    """Return into how many partitions an interrupted rescaling divides the state; None if there is none."""
+    log = CommitLog(checkpoint)
+    newest, planned = log.newest(), log.planned()
+    if not planned > newest >= 0:
+        return None
+    before, after = log.state_partitions(newest), log.state_partitions(planned)
+    return None if before in {None, after} else after
+
+
 def clear_rescaling(checkpoint: Folder) -> None:
     """Drop a rescaling that a crash has interrupted, and delete the partitions that no newer batch uses.
 
     Call this before a run, while no query uses the checkpoint.
+
+    Raises:
+        CheckpointError: if a rescaling was interrupted in an object store, where it has to be finished.
     """
     log = CommitLog(checkpoint)
-    newest, planned = log.newest(), log.planned()
-    if newest < 0:
-        return
-    partitions = log.state_partitions(newest)
+    newest = log.newest()
+    partitions = log.state_partitions(newest) if newest >= 0 else None
     if partitions is None:
         return
-    if planned > newest and log.state_partitions(planned) != partitions:
+    interrupted = interrupted_rescaling(checkpoint)
+    if interrupted is not None:
+        if checkpoint.is_object_store:
+            raise CheckpointError(
+                f"the rescaling of checkpoint {checkpoint.shown} to {interrupted} partitions was interrupted; to finish it: "
+                f"{rescale_command(checkpoint, interrupted)}"
+            )
         logger.warning(
-            "the rescaling of checkpoint %s to %s partitions was interrupted, and is dropped: the state still has %d "
+            "the rescaling of checkpoint %s to %d partitions was interrupted, and is dropped: the state still has %d "
             "partitions",
             checkpoint.shown,
-            log.state_partitions(planned),
+            interrupted,
             partitions,
         )
         drop_planned(checkpoint)

@@ -112,6 +112,10 @@ class CheckedSource:
         self._owner = owner
         self._source = source
         self._may_read = may_read
+        self._start: Offset | None = None
+        """The offset at which the next micro-batch begins; None if Spark has not asked yet."""
+        self._ahead: Offset | None = None
+        """The end offset that the source has returned for ``_start`` while it was not read; None if not asked."""
         for name in _METHODS:
             if not callable(getattr(source, name, None)):
                 kind = type(source).__name__
@@ -127,9 +131,29 @@ class CheckedSource:
 
     def latest_offset(self, start: Offset) -> Offset:
         """Return the offset up to which a micro-batch that begins at ``start`` can read."""
+        if start != self._start:
+            self._start, self._ahead = start, None
         if not self._may_read():
             return start
-        return self._offset("latest_offset", self._source.latest_offset(start))
+        end = self._ahead
+        if end is None or end == start:
+            end = self._offset("latest_offset", self._source.latest_offset(start))
+        self._start, self._ahead = end, None
+        return end
+
+    def has_more(self) -> bool:
+        """Return whether the source, which is not read at present, has records for a further micro-batch.
+
+        Call this in a bounded run only, in the thread that plans micro-batches: the source is asked once, and
+        a later micro-batch reads what it has returned.
+        """
+        if self._start is None:
+            return True
+        if self._ahead is None:
+            with named_failures(self._owner):  # the thread that plans knows another source
+                end = self._source.latest_offset(self._start)
+            self._ahead = self._offset("latest_offset", end)
+        return self._ahead != self._start
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Divide the records between two offsets among tasks, each of which is encoded as bytes."""

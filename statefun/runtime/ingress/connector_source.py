@@ -85,7 +85,9 @@ class Reading:
     failed: Callable[[Exception], None]
     """A function that ends the query with an error; it may be called in any thread."""
     may_read: Callable[[], bool] = lambda: True
-    """A function that returns False while the ingress is paused. The sources of :meth:`planned` then read nothing."""
+    """A function that returns False while the ingress is paused, or while too many messages wait.
+
+    The sources of :meth:`planned` then read nothing."""
 
     def planned(
         self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]

@@ -85,8 +85,7 @@ class EventWatch:
             read = self._positions(newest)
             # Spark gives a bounded run all records that it has found at the start, as fast as it may: a micro-batch
             # without any comes after the last one.
-            is_read = bool(read) and read == self._read and self._has_read
-            self._is_over = newest > self._first and is_read
+            self._is_over = newest > self._first and read == self._read and self._has_read
             self._batch, self._read, self._has_read = newest, read, reads
             if self._is_bounded and not self._read.keys() <= before.newest.keys():
                 self._ends.ask([*self._read])  # the run may end before the thread asks

@@ -9,6 +9,7 @@ accepted and no timer is due: an idle application runs no batches.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -36,6 +37,9 @@ from statefun.runtime.ingress.feedback_tasks import (
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark_internals.driver_source import Offset, Source, planned_tasks
 from statefun.sdk.errors import CheckpointError
+from statefun.sdk.times import from_epoch_millis
+
+logger = logging.getLogger("statefun")
 
 _NAME = "statefun-feedback"
 _LOOK = timedelta(milliseconds=20)
@@ -75,15 +79,17 @@ class FeedbackReader:
         inboxes: the inboxes, by their names in the source's offset.
         watch: computes the progress of event time; None if no ingress declares event time.
         delivers: returns whether the next micro-batch may deliver anything.
+        is_held: returns whether a bounded run has more to read, once messages that wait were delivered.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are seldom given
         self,
         checkpoint: Folder,
         clock: Clock,
         inboxes: Mapping[str, Inbox] | None = None,
         watch: EventWatch | None = None,
         delivers: Callable[[], bool] = lambda: True,
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch = watch
         self._checkpoint = checkpoint
@@ -93,6 +99,7 @@ class FeedbackReader:
         self._clock = clock
         self._inboxes = inboxes or {}
         self._delivers = delivers
+        self._is_held = is_held
         self.looks = 0
         """How often a micro-batch was planned, or found to be not needed."""
         self.busy_look = 0
@@ -101,6 +108,8 @@ class FeedbackReader:
         self._forgotten = dict.fromkeys(self._durable, 0)
         """By inbox: the number of the last message that the inbox was asked to delete."""
         self._is_bounded = False
+        self._has_warned = False
+        """Whether the log has a line about messages that wait for an event time that does not come."""
         self._is_stopped = threading.Event()
 
     def initial_offset(self) -> Offset:
@@ -110,7 +119,8 @@ class FeedbackReader:
     def latest_offset(self, start: Offset) -> Offset:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
-        In a bounded run, first wait for messages while an inbox expects results of long calls.
+        In a bounded run, first wait for messages while an inbox expects results of long calls, or while
+        reading is held.
 
         Raises:
             CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
@@ -148,6 +158,13 @@ class FeedbackReader:
         is_due = next_tick is not None and next_tick <= tick
         if next_event_time is not None and self._watch is not None:
             is_due |= time_of(latest.event_tick) >= next_event_time or self._watch.ends_soon
+        elif next_event_time is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "messages of send_at wait, the first one for %s, and no ingress declares eventTime any more: they are "
+                "delivered when one does again",
+                from_epoch_millis(next_event_time).isoformat(),
+            )
         is_needed = is_due or not is_idle
         try:
             self._checkpoint.check_owner()  # also for the other sources of the micro-batch
@@ -199,10 +216,10 @@ class FeedbackReader:
         return tasks.encoded()
 
     def _is_pending(self) -> bool:
-        return any(inbox.is_pending() for inbox in self._inboxes.values())
+        return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()
 
     def bound(self) -> None:
-        """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls."""
+        """Make the run bounded: from now on, :meth:`latest_offset` waits for what is pending."""
         self._is_bounded = True
         if self._watch is not None:
             self._watch.bound()

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slows down the reading of records while too many messages wait for endpoints or long calls."""
+"""Holds the reading of records while too many messages wait for endpoints or long calls."""
 
 from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -20,11 +18,9 @@ logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
 MOST_WAITING_BYTES = 1024**3
-"""The total size of waiting messages, in bytes, above which the reading of records slows down."""
+"""The total size of waiting messages, in bytes, above which no records are read."""
 _NAMED = 3
 """The largest number of functions that a log line names."""
-_HOLD = timedelta(seconds=10)
-"""By how much each micro-batch that adds waiting messages is prolonged while too many wait."""
 
 
 @attrs.frozen
@@ -37,60 +33,65 @@ class _Count:
     """The size of the waiting messages before the micro-batch ``batch``, in case Spark repeats this micro-batch."""
     after: int
     """The size of the waiting messages after the micro-batch ``batch``."""
+    functions: Sequence[str] = ()
+    """While reading is held: the functions for which most messages have come in the micro-batch that began it."""
 
 
 class WaitingGauge:
-    """Measures the total size of waiting messages, and slows the reading of records while it is too large.
+    """Measures the total size of waiting messages, and decides whether records may be read.
 
     The messages wait for endpoints that are down, or for long calls.
 
     Args:
         checkpoint: keeps the total size of the waiting messages.
-        pause: waits for a number of seconds.
+
+    Raises:
+        CheckpointError: if the file with the size is damaged.
     """
 
-    def __init__(self, checkpoint: Folder, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
-        self._pause = pause
         self._count = _read_count(checkpoint)
-        self._is_held = False
+        if self.is_holding:
+            self._log_hold()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the next micro-batch may read no records, because too many messages wait."""
+        return self._count.after > MOST_WAITING_BYTES
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
-        """Count the waiting messages that a micro-batch has added or delivered, before it is committed.
-
-        If too many messages wait, prolong a micro-batch that has added some.
-        """
+        """Count the waiting messages that a micro-batch has added or delivered, before it is committed."""
         growth = Counter[str]()
         for outcome in outcomes:
             growth.update(outcome.waiting_bytes)
-        count, added = self._count, growth.total()
+        count, was_holding = self._count, self.is_holding
         before = count.before if batch == count.batch else count.after
-        after = max(before + added, 0)
-        if after != count.after:
-            self._count = _Count(batch, before, after)
-            _write_count(self._checkpoint, self._count)
-        self._report(after, growth)
-        if self._is_held and added > 0:
-            self._pause(_HOLD.total_seconds())
+        after = max(before + growth.total(), 0)
+        if after == count.after:
+            return
+        functions: Sequence[str] = ()
+        if after > MOST_WAITING_BYTES:
+            newest = [name for name, added in growth.most_common(_NAMED) if added > 0]
+            functions = count.functions if was_holding else newest
+        self._count = _Count(batch, before, after, functions)
+        _write_count(self._checkpoint, self._count)
+        if self.is_holding and not was_holding:
+            self._log_hold()
+        elif was_holding and not self.is_holding:
+            logger.warning(
+                "%s bytes of messages wait for endpoints or long calls: few enough that records are read again",
+                f"{after:,}",
+            )
 
-    def _report(self, size: int, growth: Counter[str]) -> None:
-        was_held, self._is_held = self._is_held, size > MOST_WAITING_BYTES
-        if self._is_held and not was_held:
-            logger.warning(
-                "%s bytes of messages wait for endpoints that are down, or for the end of long calls; the newest "
-                "messages are for %s; until fewer than %s bytes wait, each micro-batch that adds waiting messages "
-                "takes %s longer, so that fewer records are read",
-                f"{size:,}",
-                ", ".join(name for name, added in growth.most_common(_NAMED) if added > 0),
-                f"{MOST_WAITING_BYTES:,}",
-                _HOLD,
-            )
-        elif was_held and not self._is_held:
-            logger.warning(
-                "%s bytes of messages wait for endpoints or long calls: few enough that micro-batches are no "
-                "longer prolonged",
-                f"{size:,}",
-            )
+    def _log_hold(self) -> None:
+        logger.warning(
+            "%s bytes of messages wait for endpoints that are down, or for the end of long calls, most of the "
+            "newest ones for %s; no records are read until at most %s bytes wait",
+            f"{self._count.after:,}",
+            ", ".join(self._count.functions),
+            f"{MOST_WAITING_BYTES:,}",
+        )
 
 
 def take_back_waiting(checkpoint: Folder, newest: int) -> None:
@@ -101,7 +102,7 @@ def take_back_waiting(checkpoint: Folder, newest: int) -> None:
     """
     count = _read_count(checkpoint)
     if count.batch > newest:
-        _write_count(checkpoint, _Count(newest, count.before, count.before))
+        _write_count(checkpoint, attrs.evolve(count, batch=newest, after=count.before))
 
 
 def _write_count(checkpoint: Folder, count: _Count) -> None:

@@ -247,6 +247,29 @@ def is_before(stops: Offsets) -> Column:
     return F.coalesce(F.col("offset") < end, F.lit(False))
 
 
+def has_unread(newest: Offsets | None, read: Offsets | None, stops: Offsets | None) -> bool:
+    """Return whether a bounded run has records left to read of an ingress.
+
+    >>> has_unread({"users": {"0": 9}}, {"users": {"0": 7}}, None)
+    True
+    >>> has_unread({"users": {"0": 9}}, {"users": {"0": 7}}, {"users": {"0": 7}})
+    False
+
+    Args:
+        newest: the offsets at which the run ends; None if they are not known yet.
+        read: the offsets before which the records are read; None if none were planned yet.
+        stops: the stop offsets of the ingress; None if it has none.
+    """
+    if newest is None or read is None:
+        return True
+    ends = {
+        (topic, number): min(end, end if stops is None else stops.get(topic, {}).get(number, 0))
+        for topic, partitions in newest.items()
+        for number, end in partitions.items()
+    }
+    return any(read.get(topic, {}).get(number, end) < end for (topic, number), end in ends.items())
+
+
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
     """Return whether all records before the stop offsets were read; deleted partitions count as read."""
     return all(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.clock import SystemClock
 from statefun.engine.program import Program
+from statefun.engine.watermark import EventProgress
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -60,6 +62,16 @@ class Beginning:
     """The next offsets of ingresses that are no longer declared."""
     tick: int = -1
     """The number of the newest timer tick whose buckets have been opened; -1 if there are no timers."""
+    event: Mapping[str, Any] | None = None
+    """The progress of event time, encoded; None if there is none."""
+    opened: int | None = None
+    """As :attr:`FeedbackOffset.opened`."""
+
+    @property
+    def feedback(self) -> dict[str, Any]:
+        """The offset of the feedback source, encoded."""
+        event = None if self.event is None else EventProgress.decode(self.event)
+        return FeedbackOffset(tick=self.tick, event=event, opened=self.opened).encode()
 
 
 @contextmanager
@@ -131,8 +143,7 @@ def complete_checkpoint(
         CheckpointError: if Spark cannot write the state.
     """
     log = CommitLog(checkpoint)
-    feedback = FeedbackOffset(tick=beginning.tick).encode()
-    log.rewrite_sources({0: [*beginning.ends.values(), feedback]})
+    log.rewrite_sources({0: [*beginning.ends.values(), beginning.feedback]})
     batch, partitions = log.plan_again(0), len(log.state_ids(0))
     try:
         with spark_location(checkpoint) as location:

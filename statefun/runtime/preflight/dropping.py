@@ -15,6 +15,9 @@ def drop_unfinished(checkpoint: Folder) -> None:
 
     Nothing of such a batch counts: its effects were never released, and the next run plans its input again. Call
     this while no query uses the checkpoint.
+
+    Raises:
+        CheckpointError: if such a batch is in an object store.
     """
     log = CommitLog(checkpoint)
     log.finish_rewriting()
@@ -22,3 +25,9 @@ def drop_unfinished(checkpoint: Folder) -> None:
     finish_change(checkpoint)  # it may still have to change the batch that is dropped
     take_back_waiting(checkpoint, log.newest())
     drop_planned(checkpoint)
+
+
+def finish_changes(checkpoint: Folder) -> None:
+    """Finish changes that were interrupted, and keep the batch that is planned; call this while no query uses the checkpoint."""
+    CommitLog(checkpoint).finish_rewriting()
+    finish_change(checkpoint)

@@ -24,7 +24,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.secrecy import reason
 from statefun.sdk.types import TypedValue
-from statefun.sdk.value_spec import ValueSpec
+from statefun.sdk.value_spec import IN_WINDOW, ValueSpec
 
 
 @attrs.define
@@ -98,6 +98,8 @@ class StoredValues:
         groups: dict[tuple[str, str, str], _ValueGroup] = {}
         for address, values in state:
             for name, value in values.items():
+                if IN_WINDOW in name:  # there may be as many names as windows
+                    continue
                 group = groups.setdefault((address.typename, name, value.typename), _ValueGroup())
                 group.count += 1
                 spec = self._spec(address.typename, name)

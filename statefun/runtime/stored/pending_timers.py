@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
-from statefun.engine.wheel import due_tick, time_of
+from statefun.engine.wheel import due_tick, is_of_event_time, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -13,8 +14,17 @@ from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
-def pending_timers(checkpoint: Folder) -> Counter[int]:
-    """Return how many buckets of timers are due in each second, in milliseconds since the epoch.
+class DueSecond(NamedTuple):
+    """A second in which timers are due."""
+
+    time: int
+    """The second, in milliseconds since the epoch."""
+    in_event_time: bool
+    """Whether they are due when the watermark has come to that time, and not when the clock has."""
+
+
+def pending_timers(checkpoint: Folder) -> Counter[DueSecond]:
+    """Return how many buckets of timers are due in each second.
 
     A bucket holds any number of delayed messages. For a message that waits for minutes or more, the time is early by up to
     1/64 of the wait.
@@ -29,5 +39,10 @@ def pending_timers(checkpoint: Folder) -> Counter[int]:
         manifest = outbox.manifest(batch) if batch <= newest else None
         if manifest is not None:
             pending.add(timer_buckets(manifest))
-    pending.drop(feedback_offset(log, newest).tick)
-    return Counter(time_of(due_tick(bucket)) // 1000 * 1000 for bucket in pending.all())
+    feedback = feedback_offset(log, newest)
+    for tick in (feedback.tick, feedback.last_event_tick):
+        pending.drop(tick)
+    ticks = map(due_tick, pending.all())
+    return Counter(
+        DueSecond(time_of(tick) // 1000 * 1000, is_of_event_time(tick)) for tick in ticks
+    )

@@ -19,8 +19,10 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.rescaling import (
     clear_rescaling,
     drop_planned,
+    interrupted_rescaling,
     rescale_command,
 )
+from statefun.sdk.errors import CheckpointError
 
 
 def planned(partitions: int) -> bytes:
@@ -87,6 +89,25 @@ def test_a_start_drops_what_an_interrupted_rescaling_has_written(
         f"the rescaling of checkpoint {tmp_path} to 16 partitions was interrupted, and is dropped: the state still "
         "has 2 partitions"
     )
+
+
+def test_a_start_in_an_object_store_says_how_a_rescaling_is_finished(store: Folder) -> None:
+    """It changes nothing, as the JVM of the command may still commit the micro-batch; other batches are no reason."""
+    filled(store, {5: 2, 6: 16}, 5, 9)
+    before = store.sizes()
+
+    with pytest.raises(
+        CheckpointError, match=r"to 16 partitions was interrupted; to finish it: "
+    ) as caught:
+        clear_rescaling(store)
+
+    assert caught.value.message.endswith(rescale_command(store, 16))
+    assert interrupted_rescaling(store) == 16
+    assert store.sizes() == before
+    store.child("offsets").write("6", planned(2))
+    clear_rescaling(store)
+    assert interrupted_rescaling(store) is None
+    assert CommitLog(store).planned() == 6
 
 
 def test_a_start_keeps_a_batch_that_the_last_run_has_planned(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from statefun.components import ConnectorIngress, TopicRoute
-from statefun.components.running import RECORDS, RECORDS_ARROW
+from statefun.components.running import RECORDS, RECORDS_ARROW, Offset
 from statefun.module.connectors import owner_of
 from statefun.module.location import Location
 from statefun.runtime.connector_failures import named_failures
@@ -226,6 +226,48 @@ def test_offsets_and_tasks_of_a_source_are_checked() -> None:
         ConnectorError, match=f"{NAMED}: a source must have a method initial_offset, and object"
     ):
         CheckedSource(OWNER, object())  # type: ignore[arg-type]
+
+
+def test_a_source_that_is_not_read_is_asked_once_whether_it_has_more() -> None:
+    """The micro-batch that reads it later ends at the offset that the source has returned."""
+
+    class Counting(Source):
+        """A source with two records, in two micro-batches."""
+
+        asked = 0
+
+        def latest_offset(self, start: Offset) -> Offset:
+            """Return the next one of two."""
+            self.asked += 1
+            return {"records": min(start["records"] + 1, 2)}
+
+    own, may_read = Counting(), [False]
+    source = CheckedSource(OWNER, own, lambda: may_read[0])
+    assert source.has_more()
+    assert source.latest_offset({"records": 0}) == {"records": 0}
+    assert (source.has_more(), source.has_more(), own.asked) == (True, True, 1)
+    may_read[0] = True
+    assert source.latest_offset({"records": 0}) == {"records": 1}
+    assert own.asked == 1
+    assert source.latest_offset({"records": 1}) == {"records": 2}
+    assert (source.has_more(), own.asked) == (False, 3)
+
+
+def test_a_source_that_fails_while_it_is_not_read_is_named() -> None:
+    """The thread that asks it plans another source."""
+
+    class Failing(Source):
+        """A source whose server has gone."""
+
+        def latest_offset(self, start: Offset) -> Offset:
+            """Fail."""
+            raise OSError("no route to host")
+
+    source = CheckedSource(OWNER, Failing(), lambda: False)
+    start = source.initial_offset()
+    assert source.latest_offset(start) == start
+    with pytest.raises(ConnectorError, match=rf"{re.escape(OWNER)}: .*no route to host"):
+        source.has_more()
 
 
 def test_offsets_tasks_and_metrics_of_a_source_are_passed_on() -> None:

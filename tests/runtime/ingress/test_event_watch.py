@@ -30,20 +30,21 @@ TIMER = 5000
 class Run:
     """A bounded run, in which micro-batches are planned as Spark does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: int | None) -> None:
         self.limits = [10]
         self._checkpoint = Folder.at(folder)
         self._newest = -1
-        self.commit(7)
+        self.commit(first)
         self.watch = EventWatch(
             self._checkpoint, [INGRESS], SystemClock(), lambda: self.limits, is_final=True
         )
         self.watch.bound()
 
-    def commit(self, read: int) -> None:
-        """Commit a micro-batch that has read the partition up to an offset."""
+    def commit(self, read: int | None) -> None:
+        """Commit a micro-batch that has read the partition up to an offset; None if there is no partition."""
         self._newest += 1
-        sources = [{"in": {"0": read}}, {"batch": -1, "tick": -1}]
+        partitions = {} if read is None else {"in": {"0": read}}
+        sources = [partitions, {"batch": -1, "tick": -1}]
         lines = ["v1", "{}", *map(json.dumps, sources)]
         self._checkpoint.child("offsets").write(str(self._newest), "\n".join(lines).encode())
         self._checkpoint.child("commits").write(str(self._newest), b"v1\n{}")
@@ -54,9 +55,9 @@ class Run:
 
 
 @contextmanager
-def bounded(folder: Path) -> Iterator[Run]:
+def bounded(folder: Path, first: int | None = 7) -> Iterator[Run]:
     """Return a run, and stop it at the end of the block."""
-    run = Run(folder)
+    run = Run(folder, first)
     try:
         yield run
     finally:
@@ -91,4 +92,13 @@ def test_it_is_not_over_while_an_ingress_is_paused(tmp_path: Path) -> None:
             assert run.watermark() == 1000
             assert run.watch.ends_soon
         run.commit(7)
+        assert run.watermark() == TIMER
+
+
+def test_it_is_over_if_there_is_nothing_to_read(tmp_path: Path) -> None:
+    """A pattern may match no topic; the run would not end."""
+    with bounded(tmp_path, None) as run:
+        run.watermark()
+        run.commit(None)
+
         assert run.watermark() == TIMER

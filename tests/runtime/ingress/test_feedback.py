@@ -31,6 +31,7 @@ from statefun.engine.address_keys import address_key
 from statefun.engine.clock import SystemClock
 from statefun.engine.effects import EffectRows
 from statefun.engine.row import Row
+from statefun.engine.wheel import event_bucket
 from statefun.protocol.runtime_pb2 import EventTimes, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import Inbox
@@ -300,6 +301,23 @@ def test_facts_about_event_time_are_delivered_like_messages(checkpoint: Path) ->
     assert files.latest(reader, 0) == 0
 
 
+def test_timers_that_no_event_time_will_reach_are_logged(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They wait for an ingress that declares event time again, and the log has one line about it."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder, SystemClock())
+    bucket = event_bucket(60_000, 60_000, b"a")
+    files.outbox.stage(Manifest(batch=0, segments=[Segment(buckets=[bucket])]))
+    files.commit(0)
+
+    for _ in range(2):
+        reader.latest_offset(offset(-1))
+
+    [line] = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert "messages of send_at wait, the first one for 1970-01-01T00:01:00+00:00, and no" in line
+
+
 def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> None:
     """The offset stays the same, so that Spark starts no micro-batch."""
     files = Checkpoint(checkpoint)
@@ -391,6 +409,18 @@ def stores(tmp_path: Path) -> Iterator[dict[str, PlaygroundStore]]:
             name: stack.enter_context(closing(PlaygroundStore(Folder.at(folder))))
             for name, folder in folders.items()
         }
+
+
+def test_a_bounded_run_waits_while_reading_is_held(checkpoint: Path) -> None:
+    """Others find at once that there is nothing to deliver."""
+    answers = [True, True, False]
+    reader = FeedbackReader(
+        Checkpoint(checkpoint).folder, SystemClock(), is_held=lambda: answers.pop(0)
+    )
+    start = reader.initial_offset()
+    assert (reader.latest_offset(start), len(answers)) == (start, 3)
+    reader.bound()
+    assert (reader.latest_offset(start), answers) == (start, [])
 
 
 def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:

@@ -22,51 +22,63 @@ def _adding(size: int) -> list[Outcome]:
     return [Outcome(waiting_bytes={"t/slow": size, "t/other": 0})]
 
 
-def test_reading_slows_down_while_too_much_waits(
+def test_no_records_are_read_while_too_much_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The total counts over restarts; a log line says so, and batches that take messages away are not delayed."""
-    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
-    WaitingGauge(folder, pauses.append).add(0, _adding(MOST_WAITING_BYTES // 2) * 2)
-    assert pauses == []
-    backlog = WaitingGauge(folder, pauses.append)
-    backlog.add(1, _adding(2))
-    backlog.add(2, _adding(0))
-    backlog.add(3, _adding(-1))
-    assert pauses == [10]
-    backlog.add(4, _adding(-MOST_WAITING_BYTES // 2))
-    backlog.add(5, _adding(1))
-    assert pauses == [10]
+    """The total counts over restarts; one log line of each run says so, and another one when records are read again."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    gauge = WaitingGauge(folder)
+    gauge.add(0, _adding(MOST_WAITING_BYTES // 2) * 2)
+    assert not gauge.is_holding
+    WaitingGauge(folder).add(1, _adding(2))
+    for run in (1, 2):
+        gauge = WaitingGauge(folder)
+        assert gauge.is_holding
+        gauge.add(2 * run, _adding(0))
+        gauge.add(2 * run + 1, _adding(-1))
+    assert not gauge.is_holding
     assert [line.partition(" bytes of messages wait")[0] for line in caplog.messages] == [
-        f"{MOST_WAITING_BYTES + 2:,}",
-        f"{MOST_WAITING_BYTES // 2 + 1:,}",
+        *[f"{MOST_WAITING_BYTES + 2:,}"] * 2,
+        f"{MOST_WAITING_BYTES + 1:,}",
+        f"{MOST_WAITING_BYTES:,}",
     ]
-    assert "the newest messages are for t/slow;" in caplog.text
+    assert caplog.text.count("most of the newest ones for t/slow; no records are read") == 3
 
 
 def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
     """After a crash before its commit, the repeated batch replaces the count of the first attempt."""
-    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
+    folder = Folder.at(tmp_path / "checkpoint")
     for size in (MOST_WAITING_BYTES, 0, MOST_WAITING_BYTES - 1):
-        WaitingGauge(folder, pauses.append).add(7, _adding(size))
-    WaitingGauge(folder, pauses.append).add(8, _adding(1))
-    assert pauses == []
-    WaitingGauge(folder, pauses.append).add(9, _adding(1))
-    assert pauses == [10]
+        WaitingGauge(folder).add(7, _adding(size))
+    gauge = WaitingGauge(folder)
+    gauge.add(8, _adding(1))
+    assert not gauge.is_holding
+    gauge.add(9, _adding(1))
+    assert gauge.is_holding
 
 
 def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
     """The next batch may have its number; a count of a committed batch stays."""
-    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
-    WaitingGauge(folder, pauses.append).add(7, _adding(MOST_WAITING_BYTES - 1))
-    WaitingGauge(folder, pauses.append).add(8, _adding(MOST_WAITING_BYTES))
+    folder = Folder.at(tmp_path / "checkpoint")
+    WaitingGauge(folder).add(7, _adding(MOST_WAITING_BYTES - 1))
+    WaitingGauge(folder).add(8, _adding(MOST_WAITING_BYTES))
     take_back_waiting(folder, 7)
     take_back_waiting(folder, 7)
-    WaitingGauge(folder, pauses.append).add(9, _adding(1))
+    WaitingGauge(folder).add(9, _adding(2))
     take_back_waiting(folder, 9)
-    assert len(pauses) == 1
-    WaitingGauge(folder, pauses.append).add(10, _adding(1))
-    assert len(pauses) == 2
+    assert WaitingGauge(folder).is_holding
+
+
+def test_the_functions_of_a_batch_that_is_dropped_are_not_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of the batch that takes its number are."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    WaitingGauge(folder).add(0, [Outcome(waiting_bytes={"t/dropped": MOST_WAITING_BYTES + 1})])
+    take_back_waiting(folder, -1)
+    caplog.clear()
+    WaitingGauge(folder).add(0, _adding(MOST_WAITING_BYTES + 1))
+    assert "newest ones for t/slow; no records" in caplog.text
 
 
 def test_a_damaged_count_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import attrs
@@ -27,6 +29,7 @@ from confluent_kafka.admin._scram import (
 from harness import KafkaHarness, run
 from hypothesis import given
 from hypothesis import strategies as st
+from object_store import BUCKET, ObjectStore
 from patience import SECONDS
 
 from statefun import StatefulFunctions
@@ -40,6 +43,9 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 SECRET = "plan7ed-s3cret"  # noqa: S105 - of this test's own broker
 STORE_PASSWORD = "st0re-s3cret"  # noqa: S105 - the same
+CODE = "plan7ed-c0de"
+STORE_SECRETS = ("not a secret", "not%20a%20secret")
+"""The secret key in the query of the test's object store."""
 
 
 @pytest.mark.parametrize(
@@ -251,32 +257,69 @@ def free_ports(count: int) -> list[int]:
 
 APP = """
 import statefun
-from statefun import Context, KafkaEgressMessage, Message, function
+from statefun import Context, KafkaEgressMessage, Message, function, message_builder
 
 @function("t.fns/relay")
 def relay(ctx: Context, message: Message) -> None:
     for egress in ("test/out", "test/other"):
         ctx.send(KafkaEgressMessage(egress, topic="secured-out", value=message.raw_value()))
+    ctx.send(message_builder("t.far/f", "Ada", str_value="hello"))
 
 if __name__ == "__main__":
     statefun.run()
 """
 
 
+ELSEWHERE = """
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: t.far/*
+  urlPathTemplate: http://127.0.0.1:{port}/f?code={code}
+  failurePolicy: dead-letter
+---
+kind: io.statefun.file.v1/ingress
+spec:
+  id: test/files
+  failurePolicy: dead-letter
+  files: [{{path: '{folder}', format: {{type: json-lines, idField: name}}, valueType: t/user, targets: [t.fns/relay]}}]
+"""
+
+
+@pytest.fixture
+def refusing() -> Iterator[int]:
+    """Return the port of a server that has no functions: it answers 404."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(404)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
 @pytest.mark.broker
 @pytest.mark.spark
-def test_records_travel_encrypted_and_nobody_sees_the_password(
-    secured: Secured, tmp_path: Path
+def test_records_travel_encrypted_and_nobody_sees_a_secret(
+    secured: Secured, store_server: ObjectStore, refusing: int, tmp_path: Path
 ) -> None:
-    """Reading and writing use TLS and SCRAM; no log, error, page of Spark's UI or checkpoint has the secret."""
+    """Reading and writing use TLS and SCRAM; no log, error, page of Spark's UI, dead letter or checkpoint has a secret.
+
+    There are passwords of Kafka, and secrets in the queries of an endpoint and of a folder.
+    """
     kafka = KafkaHarness(secured.broker, "secured")
-    topics = {name: kafka.topic(name) for name in ("in", "out")}
+    topics = {name: kafka.topic(name) for name in ("in", "out", "letters")}
     (tmp_path / "secret").write_text(SECRET)
     properties = secured.properties(f"${{file:{tmp_path}/secret}}")
     module = kafka.module({topics["in"]: ["t.fns/relay"]}, semantic="exactly-once")
     ingress, egress = module.replace(kafka.address, secured.address).split("---\n")
     other = egress.replace("test/out", "test/other").replace("exactly-once", "at-least-once")
+    egress += f"  deadLetterTopic: {topics['letters']}\n"
     documents = [f"{each}  properties:\n{properties}" for each in (ingress, egress, other)]
+    store_server.folder("secured").write("users.jsonl", b"{no JSON\n")
+    folder = store_server.location("secured/*.jsonl")
+    documents.append(ELSEWHERE.format(port=refusing, code=CODE, folder=folder))
     module = "---\n".join(documents)
     (tmp_path / "module.yaml").write_text(module)
     (tmp_path / "app.py").write_text(APP.replace("secured-out", topics["out"]))
@@ -297,7 +340,7 @@ def test_records_travel_encrypted_and_nobody_sees_the_password(
         )
     try:
         deadline = time.monotonic() + SECONDS
-        while len(kafka.receive(topics["out"])) < 2:
+        while len(kafka.receive(topics["out"])) < 2 or len(kafka.receive(topics["letters"])) < 2:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.5)
@@ -309,10 +352,18 @@ def test_records_travel_encrypted_and_nobody_sees_the_password(
 
     assert [record.value for record in kafka.receive(topics["out"])] == ["hello"] * 2
     files = [path for path in (tmp_path / ".statefun").rglob("*") if path.is_file()]
-    texts = [*seen, log.read_text(), *(path.read_text(errors="replace") for path in files)]
+    letters = {
+        letter.headers.get("statefun-topic"): letter for letter in kafka.receive(topics["letters"])
+    }
+    by_file, by_endpoint = letters[f"s3a://{BUCKET}/secured/*.jsonl"], letters[None]
+    assert "code=***" in by_endpoint.headers["statefun-error-message"]
+    shown = [str(letter) for letter in (by_file, by_endpoint)]
+    texts = [*seen, *shown, log.read_text(), *(path.read_text(errors="replace") for path in files)]
     assert len(files) > 5
     assert all("spark" in text.lower() for text in seen)
-    assert not [text for text in texts if SECRET in text]
+    assert not [
+        text for text in texts for secret in (SECRET, CODE, *STORE_SECRETS) if secret in text
+    ]
 
 
 def page(port: int, path: str) -> str:

@@ -419,6 +419,27 @@ def test_the_ports_open_when_the_query_looks_for_messages(played: Played) -> Non
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
 
 
+def test_ready_is_logged_when_a_message_is_accepted(played: Played, caplog: Any) -> None:
+    """Whoever waits for the line may send at once."""
+    caplog.set_level(logging.INFO, "statefun")
+    port, statuses = free_port(), list[int]()
+
+    def send(line: logging.LogRecord) -> bool:
+        if "is ready" in line.msg:
+            statuses.append(played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0])
+        return True
+
+    module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}}}")
+    caplog.handler.addFilter(send)
+    try:
+        with Playground(module, functions(), played.store):
+            assert statuses == []
+            played.store.readable(0)
+            assert statuses == [200]
+    finally:
+        caplog.handler.removeFilter(send)
+
+
 def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -> None:
     """As in a container, which others reach by its name; with a host set, they can use it."""
     caplog.set_level(logging.INFO, "statefun")

@@ -143,6 +143,16 @@ def declared(*starts: StatefulFunctions) -> Declarations:
     return declarations
 
 
+def test_values_of_windows_are_not_undeclared() -> None:
+    """Their classes declare them; there are as many names as windows."""
+    value = typed(3, IntType)
+    state = [(Address(COUNTER, "Ada"), {"count@1767225600000": value, "last": value})]
+
+    values = StoredValues(state, keeping(IntType), {})
+
+    assert [*values.undeclared(), *values.unreadable()] == []
+
+
 def test_only_changed_declarations_are_read_again() -> None:
     """New functions and values have nothing stored; other fields, types or upgrades are changes."""
     first = keeping(payment(Payment))

@@ -171,7 +171,8 @@ function showFailures(failures) {
 function showTimers(timers) {
   get("timers-note").textContent = timers.buckets
     ? `${count(timers.buckets)} buckets with timers wait; for long waits, the time is somewhat early.` : "No timer waits.";
-  fill("timers", timers.due.map((each) => [new Date(each.time).toLocaleString(), count(each.buckets)]));
+  const shown = (each) => new Date(each.time).toLocaleString() + (each.in_event_time ? " (event time)" : "");
+  fill("timers", timers.due.map((each) => [shown(each), count(each.buckets)]));
 }
 
 function showFunctions(functions) {
