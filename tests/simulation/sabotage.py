@@ -100,7 +100,7 @@ SABOTAGES = {
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        568,
+        1208,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
@@ -144,7 +144,7 @@ SABOTAGES = {
     "stale-stage": Sabotage(
         "what an earlier attempt has staged does not outlive an attempt that stages nothing",
         [Change(Succession, "check", broken.never_first)],
-        47,
+        24,
     ),
     # Timers
     "timers-forgotten": Sabotage(
@@ -342,12 +342,12 @@ SABOTAGES = {
     "waiting-blamed": Sabotage(
         "a call that has only waited is not blamed",
         [Change(LeftCalls, "_lose", broken_calls.blames_anyway)],
-        495,
+        71,
     ),
     "beginning-unnoticed": Sabotage(
         "a call is blamed that is lost each time that it runs",
         [Change(CallRegister, "report", broken_calls.takes_no_news)],
-        495,
+        915,
     ),
     # Clocks
     "workers-clock": Sabotage(
