@@ -66,7 +66,8 @@ def test_each_record_is_published_once_whatever_happens_to_drivers(
         assert stopped.returncode != 0
         log = (stopped_folder / "log").read_text()
 
-    assert "another driver" in log or "another run" in log, log
+    # A request that was under way while it was stopped has timed out, and may be the first thing that it notices.
+    assert any(text in log for text in ("another driver", "another run", "at each attempt")), log
     values = defaultdict(list)
     for record in kafka.receive(results):
         values[record.key].append(record.value)
