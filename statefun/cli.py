@@ -121,6 +121,11 @@ _COMMANDS: Mapping[str, _Command] = {
         "print whether an application runs, how far it is, and what of it is paused",
         ["statefun status checkpoint", "statefun status checkpoint --check"],
     ),
+    "top": _Command(
+        "statefun.inspect.top_command",
+        "show the rates of a running application's functions, partitions and egresses, anew every two seconds",
+        ["statefun top", "statefun top 8083 --once"],
+    ),
     "pause": _Command(
         "statefun.inspect.pause_command",
         "let an ingress, an egress or an application wait",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from statefun.sdk.shortening import shortened
 
@@ -19,14 +19,26 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
     On a terminal that is too narrow for all columns, the cells of the widest columns are cut.
     """
+    available = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(rows, available):
+        print(line)
+
+
+def table_lines(rows: Sequence[Sequence[str]], available: int | None) -> Iterator[str]:
+    """Yield the lines of a table; see :func:`print_table`.
+
+    Args:
+        rows: the rows; the first one has the names of the columns.
+        available: how many characters a line may have; None: as many as the content needs.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if sys.stdout.isatty():
-        widths = fitted(widths, shutil.get_terminal_size().columns)
+    if available is not None:
+        widths = fitted(widths, available)
     for row in rows:
         cells = (
             f"{shortened(cell, width):<{width}}" for cell, width in zip(row, widths, strict=True)
         )
-        print(_GAP.join(cells).rstrip())
+        yield _GAP.join(cells).rstrip()
 
 
 def fitted(widths: Sequence[int], available: int) -> list[int]:

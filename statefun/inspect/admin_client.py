@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the admin API of a running application."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from http import HTTPStatus
+from typing import Any
+
+import attrs
+
+from statefun.runtime.admin.admin_tokens import VARIABLE
+from statefun.runtime.http_server import ListenAddress
+from statefun.sdk.errors import ConfigurationError, PlatformError
+
+_TIMEOUT_SECONDS = 10
+
+
+@attrs.frozen
+class AdminClient:
+    """A client of the admin API at an address; it opens a connection for each question."""
+
+    address: ListenAddress
+    _token: str = attrs.field(default="", repr=False)
+
+    def get(self, path: str) -> Any:
+        """Return the content of an answer.
+
+        Raises:
+            ConfigurationError: if the API wants another token.
+            PlatformError: if it does not answer, or answers with an error.
+        """
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        host, port = self.address.host, self.address.port
+        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            content = json.loads(answer.read())
+        except OSError as error:
+            raise PlatformError(
+                f"no application answers at {self.address.url}: {error.strerror or error}; start it with --conf "
+                f"spark.statefun.admin={port}, or give the address that its setting admin has"
+            ) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise PlatformError(
+                f"what answers at {self.address.url} is no admin API of statefun"
+            ) from error
+        finally:
+            connection.close()
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            problem = "refuses this token" if self._token else "needs a token"
+            raise ConfigurationError(
+                f"the admin API at {self.address.url} {problem}; give it one in the variable {VARIABLE}"
+            )
+        if answer.status != HTTPStatus.OK:
+            text = content.get("message") if isinstance(content, dict) else None
+            raise PlatformError(
+                f"{self.address.url}{path} is answered with {answer.status}: {text or 'no reason'}"
+            )
+        return content

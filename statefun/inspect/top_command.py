@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun top``: shows what a running application does, function by function and partition by partition."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from statefun.console.command_parser import CommandParser
+from statefun.inspect.admin_client import AdminClient
+from statefun.module.yaml.durations import parse_duration
+from statefun.runtime.admin.admin_tokens import VARIABLE
+from statefun.runtime.http_server import ListenAddress
+from statefun.runtime.terminal.table import table_lines
+
+_PORT = 8083
+"""The port of the documentation's examples, which is also that of Kafka Connect."""
+_CLEARED = "\x1b[H\x1b[J"
+"""Moves a terminal's cursor to the upper left corner, and clears what is below."""
+_UNKNOWN = "-"
+Row = tuple[str, ...]
+
+
+def add_arguments(top: CommandParser) -> None:
+    """Add the arguments of ``statefun top`` to its parser."""
+    top.add_argument(
+        "address",
+        nargs="?",
+        type=_address,
+        default=ListenAddress.parse(_PORT),
+        help="where the application serves its admin API, as in its setting admin: a port of this machine, or "
+        f"HOST:PORT (default: {_PORT}); a token comes from the variable {VARIABLE}",
+    )
+    top.add_argument(
+        "--every",
+        type=_duration,
+        default=timedelta(seconds=2),
+        help="how often to look, such as 500ms (default: 2s)",
+    )
+    top.add_argument(
+        "--once", action="store_true", help="look twice, print the rates between, and end"
+    )
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Run ``statefun top``, until Ctrl-C unless ``--once`` was given.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the application does not answer, or stops answering.
+    """
+    client = AdminClient(options.address, os.environ.get(VARIABLE, "").strip())
+    before = _Look.of(client)
+    while True:
+        time.sleep(options.every.total_seconds())
+        look = _Look.of(client)
+        lines = list(_lines(look, before))
+        if sys.stdout.isatty() and not options.once:
+            height = shutil.get_terminal_size().lines - 1
+            print(_CLEARED + "\n".join(lines[:height]), flush=True)
+        else:
+            print("\n".join(lines), flush=True)
+        if options.once:
+            return
+        before = look
+
+
+@attrs.frozen
+class _Look:
+    """What an application answers at one moment."""
+
+    at: float
+    """The monotonic time of this machine, in seconds."""
+    status: Mapping[str, Any]
+    functions: Sequence[Mapping[str, Any]]
+    ingresses: Sequence[Mapping[str, Any]]
+    egresses: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, client: AdminClient) -> _Look:
+        status, *lists = map(client.get, ("/status", "/functions", "/ingresses", "/egresses"))
+        return cls(time.monotonic(), status, *lists)
+
+    def counts(self, kind: str, count: str) -> Mapping[str, int]:
+        """Return a count of all parts of a kind by their names."""
+        return {each["name"]: each[count] for each in getattr(self, kind)}
+
+
+def _lines(look: _Look, before: _Look) -> Iterator[str]:
+    status = look.status
+    state = status["state"].lower()
+    yield f"{state}, batch {status['batch']}, last commit {status['seconds_since_commit']:.0f} s ago"
+    counts = status["counts"]
+    yield (
+        f"in {status['records_read_per_second']:,.0f}/s | out {status['records_published_per_second']:,.0f}/s | "
+        f"lag {status['lag']:,} | backlog {status['backlog']:,} | calls under way {status['calls_under_way']:,} | "
+        f"retries {counts['retries']:,} | dead letters {counts['dead_letters']:,}"
+    )
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for rows in (
+        _functions(look, _rates("functions", "invocations", look, before)),
+        _partitions(look),
+        _egresses(look, _rates("egresses", "records", look, before)),
+    ):
+        if len(rows) > 1:
+            yield ""
+            yield from table_lines(rows, width)
+
+
+def _rates(kind: str, count: str, look: _Look, before: _Look) -> Mapping[str, float]:
+    """Return how much each count has grown in a second; a restart begins counts anew."""
+    seconds, counts = look.at - before.at, before.counts(kind, count)
+    return {
+        name: max(0, number - counts.get(name, 0)) / seconds
+        for name, number in look.counts(kind, count).items()
+    }
+
+
+def _functions(look: _Look, rates: Mapping[str, float]) -> list[Row]:
+    busiest = sorted(look.functions, key=lambda each: (-rates[each["name"]], each["name"]))
+    return [
+        ("function", "calls/s", "calls", "mean", "retries", "failures"),
+        *(
+            (
+                each["name"],
+                f"{rates[each['name']]:,.1f}",
+                f"{each['invocations']:,}",
+                _UNKNOWN
+                if each["mean_seconds"] is None
+                else f"{each['mean_seconds'] * 1000:.3f} ms",
+                f"{each['retries']:,}",
+                ", ".join(f"{code} {count:,}" for code, count in sorted(each["failures"].items()))
+                or "0",
+            )
+            for each in busiest
+        ),
+    ]
+
+
+def _partitions(look: _Look) -> list[Row]:
+    partitions = [
+        (each["lag"], ingress["name"], each)
+        for ingress in look.ingresses
+        for each in ingress["partitions"]
+    ]
+    partitions.sort(key=lambda each: (-each[0], each[1], each[2]["topic"], each[2]["partition"]))
+    return [
+        ("ingress", "topic", "partition", "next offset", "lag"),
+        *(
+            (name, each["topic"], each["partition"], f"{each['offset']:,}", f"{lag:,}")
+            for lag, name, each in partitions
+        ),
+    ]
+
+
+def _egresses(look: _Look, rates: Mapping[str, float]) -> list[Row]:
+    return [
+        ("egress", "state", "records/s", "records", "waiting"),
+        *(
+            (
+                each["name"],
+                each["state"].lower(),
+                f"{rates[each['name']]:,.1f}",
+                f"{each['records']:,}",
+                f"{each['waiting_records']:,}",
+            )
+            for each in look.egresses
+        ),
+    ]
+
+
+def _address(text: str) -> ListenAddress:
+    try:
+        return ListenAddress.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not duration:
+        raise argparse.ArgumentTypeError("must be more than zero")
+    return duration

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun top``, with the admin API of an application whose query does not run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from admin_api import TOKEN, Served, served
+from harness import wait
+from local_servers import free_port
+
+from statefun.cli import main
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.admin.admin_tokens import VARIABLE
+from statefun.runtime.reporting.figures import EgressFigures, PartitionFigures
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Served]:
+    """Serve the API of an application that has greeted five times, and failed once."""
+    with served(tmp_path) as found:
+        figures = found.figures
+        figures.is_up = True
+        calls = Outcome.FunctionCounts(
+            typename="test/greeter", invocations=5, durations=[5, *[0] * 14], seconds=0.01
+        )
+        failed = Outcome.Failed(typename="test/greeter", code="SF301", count=1)
+        figures.staged([Outcome(functions=[calls], failed=[failed])])
+        figures.partitions = [
+            PartitionFigures("test/in", "users", "0", "g", 1000, 0, 0),
+            PartitionFigures("test/in", "users", "1", "g", 10, 7, 0),
+        ]
+        figures.egresses = {"test/out": EgressFigures(5, 2, 1)}
+        yield found
+
+
+def shown(capsys: pytest.CaptureFixture[str], api: Served) -> list[list[str]]:
+    """Return the words of the lines of one table."""
+    assert main(["top", f"{api.port}", "--once", "--every", "100ms"]) == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_functions_partitions_and_egresses_are_shown(
+    api: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what waits; the partition with the most records that are not read comes first."""
+    state, rates, *lines = shown(capsys, api)
+    assert state[0] == "running,"
+    assert " ".join(rates).startswith("in 0/s | out 0/s | lag 7 | backlog 0 | ")
+    assert ["test/greeter", "0.0", "5", "2.000", "ms", "0", "SF301", "1"] in lines
+    users = [line for line in lines if "users" in line]
+    assert users == [
+        ["test/in", "users", "1", "10", "7"],
+        ["test/in", "users", "0", "1,000", "0"],
+    ]
+    assert ["test/out", "running", "0.0", "5", "2"] in lines
+
+
+def test_a_rate_is_what_has_come_between_two_looks(
+    api: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each look counts from the one before it."""
+    done = threading.Event()
+
+    def greet() -> None:
+        calls = Outcome.FunctionCounts(
+            typename="test/greeter", invocations=1, durations=[1, *[0] * 14]
+        )
+        while not done.wait(0.005):
+            api.figures.staged([Outcome(functions=[calls])])
+
+    thread = threading.Thread(target=greet)
+    thread.start()
+    try:
+        wait(lambda: api.figures.functions["test/greeter"].invocations > 10)
+        (greeter,) = (line for line in shown(capsys, api) if line[:1] == ["test/greeter"])
+    finally:
+        done.set()
+        thread.join()
+    assert float(greeter[1]) > 0
+
+
+@pytest.mark.parametrize("token", ["", "another-token-of-some-length"])
+def test_a_token_comes_from_the_environment(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    token: str,
+) -> None:
+    """Without the right one, the error names the variable, and no token."""
+    (tmp_path / "tokens").write_text(TOKEN)
+    with served(tmp_path, admin_tokens=tmp_path / "tokens") as api:
+        monkeypatch.setenv(VARIABLE, token)
+        assert main(["top", f"{api.port}", "--once"]) == 1
+        error = capsys.readouterr().err
+        assert f"give it one in the variable {VARIABLE}" in error
+        assert token == "" or token not in error
+        monkeypatch.setenv(VARIABLE, TOKEN)
+        assert shown(capsys, api)
+
+
+def test_no_application_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says how an application serves the API."""
+    port = free_port()
+    assert main(["top", f"{port}"]) == 1
+    assert capsys.readouterr().err == (
+        f"statefun: [SF700] no application answers at http://127.0.0.1:{port}: Connection refused; start it with "
+        f"--conf spark.statefun.admin={port}, or give the address that its setting admin has\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["eight"], ["--every", "0s"], ["--every", "soon"]])
+def test_wrong_arguments_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As everywhere, with the exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(["top", *arguments])
+    assert ended.value.code == 2
+    assert "argument" in capsys.readouterr().err
