@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 
 import pytest
+from written_docstrings import written_docstrings
 
 import statefun
 
@@ -25,6 +26,11 @@ def test_examples_of_docstrings_run(name: str) -> None:
     outcome = doctest.testmod(module)
 
     assert outcome.failed == 0
+    if not str(module.__file__).endswith(".py"):  # a compiled module
+        runner, parser = doctest.DocTestRunner(), doctest.DocTestParser()
+        for owner, text in written_docstrings(name).items():
+            runner.run(parser.get_doctest(text, vars(module).copy(), owner, name, 0))
+        assert runner.failures == 0
 
 
 def test_there_are_examples() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from written_docstrings import written_docstrings
 
 import statefun
 from statefun import components, windows
@@ -197,10 +198,13 @@ WITHOUT_EXAMPLE = {
 def test_public_names_have_an_example(name: str) -> None:
     """In the docstring of the name or of one of its members; all of them are executed."""
     named = getattr(statefun, name)
-    members = vars(named).values() if isinstance(named, type) else ()
     is_error = isinstance(named, type) and issubclass(named, statefun.StatefunError)
+    texts = [inspect.getdoc(named) or ""]
+    if isinstance(named, type):
+        written = written_docstrings(named.__module__)
+        texts += (text for each, text in written.items() if f"{each}.".startswith(f"{name}."))
 
-    assert is_error or any(">>>" in (inspect.getdoc(each) or "") for each in (named, *members))
+    assert is_error or any(">>>" in text for text in texts)
 
 
 def test_public_names_are_listed() -> None:

@@ -26,7 +26,7 @@ _PORT = 8083
 _CLEARED = "\x1b[H\x1b[J"
 """Moves a terminal's cursor to the upper left corner, and clears what is below."""
 _UNKNOWN = "-"
-Row = tuple[str, ...]
+_Row = tuple[str, ...]
 
 
 def add_arguments(top: CommandParser) -> None:
@@ -126,7 +126,7 @@ def _rates(kind: str, count: str, look: _Look, before: _Look) -> Mapping[str, fl
     }
 
 
-def _functions(look: _Look, rates: Mapping[str, float]) -> list[Row]:
+def _functions(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
     busiest = sorted(look.functions, key=lambda each: (-rates[each["name"]], each["name"]))
     return [
         ("function", "calls/s", "calls", "mean", "retries", "failures"),
@@ -147,7 +147,7 @@ def _functions(look: _Look, rates: Mapping[str, float]) -> list[Row]:
     ]
 
 
-def _partitions(look: _Look) -> list[Row]:
+def _partitions(look: _Look) -> list[_Row]:
     partitions = [
         (each["lag"], ingress["name"], each)
         for ingress in look.ingresses
@@ -163,7 +163,7 @@ def _partitions(look: _Look) -> list[Row]:
     ]
 
 
-def _egresses(look: _Look, rates: Mapping[str, float]) -> list[Row]:
+def _egresses(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
     return [
         ("egress", "state", "records/s", "records", "waiting"),
         *(
