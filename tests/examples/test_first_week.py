@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import time
@@ -106,13 +105,14 @@ class Team:
         return [((key or b"").decode(), (value or b"").decode()) for key, value in found]
 
     def command(self, *arguments: str) -> int:
-        """Run a ``statefun`` command in the folder."""
-        before = Path.cwd()
-        os.chdir(self.folder)
-        try:
+        """Run a ``statefun`` command in the folder.
+
+        It may start the Spark of this process, whose workers must not have the service's address in other tests.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.delenv("SCORING_URL")
             return main(arguments)
-        finally:
-            os.chdir(before)
 
 
 @pytest.fixture
