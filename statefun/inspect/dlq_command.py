@@ -13,6 +13,7 @@ import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
+from statefun.console.argument_types import argument
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.inspect.dead_letters import DeadLetters
@@ -101,21 +102,21 @@ def _add_filters(action: argparse.ArgumentParser) -> None:
     action.add_argument("--topic", help="only dead letters whose record is from this topic")
     action.add_argument(
         "--since",
-        type=_moment,
+        type=argument(_moment),
         metavar="TIME",
         help="only dead letters from this time on: 2026-05-04T12:30 in UTC, or a duration before "
         "now, such as 90min, 12h, 7d",
     )
     action.add_argument(
-        "--until", type=_moment, metavar="TIME", help="only dead letters from before this time"
+        "--until",
+        type=argument(_moment),
+        metavar="TIME",
+        help="only dead letters from before this time",
     )
 
 
 def _moment(text: str) -> datetime:
-    try:
-        return parse_moment(text, datetime.now(timezone.utc))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return parse_moment(text, datetime.now(timezone.utc))
 
 
 def run_command(options: argparse.Namespace) -> int:

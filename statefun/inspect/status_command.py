@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
+from statefun.console.argument_types import argument
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint, is_in_use, usable
 from statefun.inspect.pausing import parts_of
@@ -30,7 +31,7 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
     )
     status.add_argument(
         "--patience",
-        type=_duration,
+        type=argument(parse_duration),
         default=timedelta(minutes=5),
         help="how long a micro-batch may take for --check, such as 90s (default: 5m)",
     )
@@ -72,10 +73,3 @@ def _print(status: CommittedProgress) -> None:
     print(f"micro-batches in the outbox: {status.unpublished}")
     rows = [(kind, name, status.state(kind, name)) for kind, name in status.parts]
     print_table([("part", "id", "state"), *rows])
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

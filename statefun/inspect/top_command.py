@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun top``: shows what a running application does, function by function and partition by partition."""
+"""``statefun top``: shows the rates of a running application's functions, partitions and egresses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from statefun.console.argument_types import argument
 from statefun.console.command_parser import CommandParser
 from statefun.inspect.admin_client import AdminClient
 from statefun.module.yaml.durations import parse_duration
@@ -24,7 +25,7 @@ from statefun.runtime.terminal.table import table_lines
 _PORT = 8083
 """The port of the documentation's examples, which is also that of Kafka Connect."""
 _CLEARED = "\x1b[H\x1b[J"
-"""Moves a terminal's cursor to the upper left corner, and clears what is below."""
+"""Moves a terminal's cursor to the upper left corner, and clears the rest of the screen."""
 _UNKNOWN = "-"
 _Row = tuple[str, ...]
 
@@ -34,14 +35,14 @@ def add_arguments(top: CommandParser) -> None:
     top.add_argument(
         "address",
         nargs="?",
-        type=_address,
+        type=argument(ListenAddress.parse),
         default=ListenAddress.parse(_PORT),
         help="where the application serves its admin API, as in its setting admin: a port of this machine, or "
         f"HOST:PORT (default: {_PORT}); a token comes from the variable {VARIABLE}",
     )
     top.add_argument(
         "--every",
-        type=_duration,
+        type=argument(_interval),
         default=timedelta(seconds=2),
         help="how often to look, such as 500ms (default: 2s)",
     )
@@ -106,7 +107,6 @@ def _lines(look: _Look, before: _Look) -> Iterator[str]:
         f"lag {status['lag']:,} | backlog {status['backlog']:,} | calls under way {status['calls_under_way']:,} | "
         f"retries {counts['retries']:,} | dead letters {counts['dead_letters']:,}"
     )
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for rows in (
         _functions(look, _rates("functions", "invocations", look, before)),
         _partitions(look),
@@ -114,7 +114,7 @@ def _lines(look: _Look, before: _Look) -> Iterator[str]:
     ):
         if len(rows) > 1:
             yield ""
-            yield from table_lines(rows, width)
+            yield from table_lines(rows)
 
 
 def _rates(kind: str, count: str, look: _Look, before: _Look) -> Mapping[str, float]:
@@ -179,18 +179,8 @@ def _egresses(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
     ]
 
 
-def _address(text: str) -> ListenAddress:
-    try:
-        return ListenAddress.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not duration:
-        raise argparse.ArgumentTypeError("must be more than zero")
-    return duration
+def _interval(text: str) -> timedelta:
+    interval = parse_duration(text)
+    if not interval:
+        raise ValueError("must be more than zero")
+    return interval

@@ -15,25 +15,19 @@ _NARROWEST = 12
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns as wide as their content; the first row has the names of the columns.
-
-    On a terminal that is too narrow for all columns, the cells of the widest columns are cut.
-    """
-    available = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table_lines(rows, available):
+    """Print the lines of :func:`table_lines`."""
+    for line in table_lines(rows):
         print(line)
 
 
-def table_lines(rows: Sequence[Sequence[str]], available: int | None) -> Iterator[str]:
-    """Yield the lines of a table; see :func:`print_table`.
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows in columns as wide as their content; the first row has the names of the columns.
 
-    Args:
-        rows: the rows; the first one has the names of the columns.
-        available: how many characters a line may have; None: as many as the content needs.
+    On a terminal that is too narrow for all columns, the cells of the widest columns are cut.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if available is not None:
-        widths = fitted(widths, available)
+    if sys.stdout.isatty():
+        widths = fitted(widths, shutil.get_terminal_size().columns)
     for row in rows:
         cells = (
             f"{shortened(cell, width):<{width}}" for cell, width in zip(row, widths, strict=True)
