@@ -15,7 +15,7 @@ from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import Type
 
 IN_WINDOW = "@"
-"""What is between the name of a value and the key of its window; other names do not have it."""
+"""Separates the name of a value from the key of its window; other names do not have it."""
 
 
 class Expiration(NamedTuple):

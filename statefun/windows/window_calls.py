@@ -105,8 +105,7 @@ class WindowCalls:
         opened = self._open.read(values)
         if self._is_session:
             return self._session(context, values, opened, OpenWindow(start, start, end, 0))
-        watermark = context._watermark  # noqa: SLF001 - as above
-        if watermark is not None and watermark >= end + self._grace:
+        if self._is_closed(context, end):
             return None
         for each in opened:
             if each[1] == start and each[2] == end:  # two names would take longer
@@ -149,7 +148,7 @@ class WindowCalls:
         merge: Any = getattr(state, "merge")  # noqa: B009 - checked when the function was registered
         merge(self._states.read(values, later))
         self._states.store(state, values, key)
-        self._states.delete(values, later)
+        self._states.delete(values, [later])
 
     def _is_closed(self, context: Context, end: int) -> bool:
         watermark = context._watermark  # noqa: SLF001 - a datetime takes long to make
@@ -180,7 +179,7 @@ class WindowCalls:
         if now is None:
             return
         opened = self._open.read(values)
-        rest = []
+        rest, closed = [], []
         for window in sorted(opened, key=lambda each: (each.end, each.start)):
             closes = window.end + self._grace
             if closes <= now:
@@ -189,9 +188,10 @@ class WindowCalls:
                     call = self._contexts.of(context)
                     move_to(call, window.start, window.end, closes)
                     self.close(call, state)
-                self._states.delete(values, window.key)
+                closed.append(window.key)
             else:
                 rest.append(window)
+        self._states.delete(values, closed)
         late = [each for each in rest if each.due <= now]  # sessions that have become longer
         kept = [each for each in rest if each.due > now]
         for window in late:

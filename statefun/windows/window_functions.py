@@ -105,9 +105,7 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
             if policy is None or isinstance(policy, Retry):
                 raise DefinitionError(f"the policy for late messages must not be {late!r}")
         except DefinitionError as error:
-            placed = DefinitionError(f"{place_of_definition(fun)}: {error.message}")
-            if not collect(fun, placed):
-                raise placed from None
+            _report(fun, error)
         else:
             functions.bind(
                 typename,
@@ -122,6 +120,13 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
         return _with_handlers(fun, calls)
 
     return decorate
+
+
+def _report(fun: Any, error: DefinitionError) -> None:
+    """Collect the error of a function, with the place of the function, or raise it."""
+    placed = DefinitionError(f"{place_of_definition(fun)}: {error.message}")
+    if not collect(fun, placed):
+        raise placed from None
 
 
 def _calls(
@@ -171,9 +176,7 @@ def _with_handlers(
                 if present is not None and definition_of(present) != definition_of(handler):
                     raise DefinitionError(f"the function has another handler of on_{name} already")
             except DefinitionError as error:
-                placed = DefinitionError(f"{place_of_definition(handler)}: {error.message}")
-                if not collect(handler, placed):
-                    raise placed from None
+                _report(handler, error)
             else:
                 setattr(calls, name, handler)
             return handler

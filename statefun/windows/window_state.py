@@ -8,7 +8,7 @@ Each value of a window is a value of the address; its name is that of the value 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from statefun.sdk.state import State, attached, state_specs, write_changes
@@ -128,11 +128,14 @@ class WindowValues:
         for name, change in window.__statefun_values__.changed.items():
             changed[names[name]] = change
 
-    def delete(self, values: Values, key: int) -> None:
-        """Delete the values of a window, also those that its class no longer declares."""
-        end = f"{IN_WINDOW}{key}"
+    def delete(self, values: Values, keys: Sequence[int]) -> None:
+        """Delete the values of windows, also those that their class no longer declares."""
+        if not keys:
+            return
+        ends = set(map(str, keys))
         for name in {*values.stored, *values.changed}:
-            if name.endswith(end):
+            _, separator, key = name.rpartition(IN_WINDOW)
+            if separator and key in ends:
                 values.changed[name] = None
 
     def _stored_names(self, key: int) -> dict[str, str]:

@@ -353,7 +353,7 @@ def test_a_renamed_value_keeps_what_is_stored() -> None:
 
     assert values.changed.keys() == {"count@7", "number@7"}
     assert states.read(values, 7) == Renamed(number=4)
-    states.delete(values, 7)
+    states.delete(values, [7])
     assert values.changed == {"count@7": None, "number@7": None, "former@7": None}
 
 
