@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 
-from statefun.engine.address_keys import address_key
 from statefun.remote.endpoint_functions import lacks
 from statefun.runtime.http_server import RefusedError
 from statefun.sdk.address import Address, TypeName
@@ -37,8 +36,8 @@ class PostedMessages:
 
     def checked(
         self, path: Sequence[str], content_type: str | None, body: bytes
-    ) -> tuple[bytes, str, bytes]:
-        """Return the key of the state of a message's target, and the typename and bytes of its value.
+    ) -> tuple[Address, str, bytes]:
+        """Return a message's target, and the typename and bytes of its value.
 
         Args:
             path: the parts of the address.
@@ -70,8 +69,7 @@ class PostedMessages:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         _check_value(function, typename, value)
         self._check_answer(function, address)
-        stored = self._functions.stored_name(address.typename)
-        return address_key(Address(stored, id_)), typename, value
+        return address, typename, value
 
     def _check_answer(self, function: StatefulFunction, address: Address) -> None:
         """Refuse a message if the endpoint of its function does not have the function.

@@ -57,8 +57,7 @@ class AdminChanges:
         Raises:
             RefusedError: if no function accepts such a message.
         """
-        _, typename, value = self._messages.checked(path, content_type, body)
-        address = Address("/".join(path[:2]), path[2])
+        address, typename, value = self._messages.checked(path, content_type, body)
         known = KnownValues.of(self._checkpoint, self._views.definition.functions)
         key = address_key(Address(known.stored_name(address.typename), address.id))
         try:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
+from statefun.engine.address_keys import address_key
 from statefun.module.location import Location
 from statefun.module.model import MAX_RECORD_SIZE, Module, PlaygroundDoor
 from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
@@ -33,6 +34,7 @@ from statefun.runtime.http_server import (
     path_parts,
 )
 from statefun.runtime.posted_messages import TARGET, PostedMessages
+from statefun.sdk.address import Address
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.sdk.functions import StatefulFunctions
@@ -69,6 +71,7 @@ class Playground:
     def __init__(
         self, module: Module, functions: StatefulFunctions, store: PlaygroundStore
     ) -> None:
+        self._functions = functions
         self._messages = PostedMessages(functions)
         self._store = store
         self._doors: dict[tuple[str, int], _Door] = {}
@@ -139,7 +142,9 @@ class Playground:
         Raises:
             RefusedError: if no function accepts such a message.
         """
-        self._store.post(*self._messages.checked(path, content_type, body))
+        address, typename, value = self._messages.checked(path, content_type, body)
+        stored = Address(self._functions.stored_name(address.typename), address.id)
+        self._store.post(address_key(stored), typename, value)
 
     def _handler(self, host: str, door: _Door) -> type[RequestHandler]:
         playground, store = self, self._store
