@@ -121,7 +121,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     script = running_script()
     hook = sys.excepthook
     if script is not None:
-        sys.excepthook = partial(_show, hook)
+        sys.excepthook = partial(_end, partial(_show, hook))
     check_release()
     # It imports names that releases before the oldest supported one lack.
     from statefun.runtime.application import Application  # noqa: PLC0415 - see above
@@ -151,7 +151,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         debug=debug,
     )
     if settings.debug and script is not None:
-        sys.excepthook = partial(_show_traceback, hook)
+        sys.excepthook = partial(_end, hook)
     line = _show_log(settings)
     modules = settings.modules
     if components and module is None and f"{SETTINGS_PREFIX}module" not in conf:
@@ -203,11 +203,7 @@ def _show(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``.
-
-    Raises:
-        SystemExit: as :func:`_end`.
-    """
+    """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
@@ -218,30 +214,20 @@ def _show(
         )
     else:
         other_hook(kind, error, trace)
-    _end(error)
 
 
-def _show_traceback(
-    other_hook: _Hook,
+def _end(
+    show: _Hook,
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Pass every exception to ``other_hook``, which prints it with its traceback; the exit codes are as without it.
-
-    Raises:
-        SystemExit: as :func:`_end`.
-    """
-    other_hook(kind, error, trace)
-    _end(error)
-
-
-def _end(error: BaseException) -> None:
-    """Give the program the exit code of the error that ends it, unless the code is 1, which Python gives.
+    """Show the exception that ends the program, and give it its exit code, unless that is 1, which Python gives.
 
     Raises:
         SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
     """
+    show(kind, error, trace)
     if isinstance(error, (ConfigurationError, DefinitionError)):
         raise SystemExit(_EX_CONFIG)
     if isinstance(error, KeyboardInterrupt):
