@@ -156,7 +156,7 @@ class LeavingCalls:
             raise AbandonedError
         accompanied = partial(self._reports.accompanied, name)
         async with self._limits.place_again(function, running.losses, accompanied) as counts:
-            if name and name.rpartition("-")[0] != self._reports.worker:
+            if name and running.worker != self._reports.worker:
                 raise AbandonedError  # the connection has ended meanwhile, and the driver lets the call be made again
             if counts and name:
                 sent = asyncio.wrap_future(self._reports.begun(name))

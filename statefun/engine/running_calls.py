@@ -74,11 +74,14 @@ class RunningCall:
         "losses",
         "name",
         "patience",
+        "worker",
     )
 
     def __init__(self) -> None:
         self.attempt = ""
         """The name of the call, which it gets when it leaves its micro-batch; empty before."""
+        self.worker = ""
+        """The name under which the process reported to the driver when the call left its micro-batch; empty before."""
         self.begun: int | None = None
         """When the function was called, in intervals that the runner counts; None before it was called."""
         self.losses = 0
@@ -126,7 +129,7 @@ class RunningCall:
         left = Left(attempt, worker, self.call)
         if self._records is not None:
             self._records.keep()
-        self.attempt, self._call = attempt, None
+        self.attempt, self.worker, self._call = attempt, worker, None
         if self._departure is not None:
             self._departure.set()
         return left
