@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows module files without what may be secret in them."""
+"""Shows module files without their secrets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
+from statefun.runtime.kafka.security import is_secret
 from statefun.sdk.shown_uris import shown_uri
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(
-    r"(?i)pass|secret|token|credential|jaas|auth|user\.?info|signature|api.?key|access.?key|account.?key"
-    r"|\bkey\b|\.key$|private"
+    r"(?i)pass|secret|token|credential|auth|user\.?info|signature|api.?key|access.?key|account.?key|\bkey\b|private"
 )
-"""A name of what may be a secret; too many are hidden rather than too few."""
+"""A name of a possible secret, besides the settings of Kafka clients; too many are hidden rather than too few."""
 _REFERENCE = re.compile(r"\$\{(?:file:)?[^{}:]+\}")
 """A reference to a secret elsewhere, which is none itself; a default after ``:-`` may be one."""
 _INSIDE = re.compile(r"(?i)((?:pass\w*|secret|token|key|sig\w*)\s*=\s*)[^\s;&,]+")
@@ -25,7 +25,7 @@ _URI = re.compile(r"\w[\w+.-]*://\S+")
 
 
 def module_text(path: Path) -> str:
-    r"""Return the content of a module file as YAML, without comments and without what may be a secret.
+    r"""Return the content of a module file as YAML, without comments and possible secrets.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w") as file:
@@ -61,7 +61,7 @@ def _without_secrets(value: Any, name: str) -> Any:
         return [_without_secrets(each, name) for each in value]
     if value is None or isinstance(value, bool):
         return value
-    if _SECRET_NAME.search(name):
+    if is_secret(name.lower()) or _SECRET_NAME.search(name):
         return value if _REFERENCE.fullmatch(str(value)) else _HIDDEN
     if not isinstance(value, str):
         return value

@@ -77,6 +77,15 @@ def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
     return settings
 
 
+def is_secret(name: str) -> bool:
+    """Return whether the value of a setting of a Kafka client is secret.
+
+    >>> is_secret("sasl.password"), is_secret("sasl.username")
+    (True, False)
+    """
+    return _SECRET.search(name) is not None
+
+
 def redacted(text: str, settings: Mapping[str, object]) -> str:
     """Replace the values of secret ``settings`` in ``text`` by dots.
 
@@ -84,7 +93,7 @@ def redacted(text: str, settings: Mapping[str, object]) -> str:
     'no user "me" with password "..."'
     """
     for name, value in settings.items():
-        if _SECRET.search(name) and isinstance(value, str) and value:
+        if is_secret(name) and isinstance(value, str) and value:
             text = text.replace(value, "...")
     return text
 
