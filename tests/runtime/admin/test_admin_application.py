@@ -164,6 +164,7 @@ def test_what_flows_is_shown(app: Running) -> None:
     wait(lambda: len(app.seen()) == 3)
     wait(lambda: app.client.call("egress", namespace="test", name="out")["records"] == 3)
     wait(lambda: app.client.call("ingress", namespace="test", name="in")["records"] == 3)
+    wait(lambda: app.client.call("status")["counts"]["records_published"] == 3)
 
     greeter = app.client.call("function", namespace="test", name="greeter")
     assert greeter["invocations"] == 3
