@@ -80,10 +80,8 @@ def usable(checkpoint: Folder) -> Iterator[None]:
     """During the block, raise errors of the file system as a CheckpointError that names the checkpoint."""
     try:
         yield
-    except (
-        CheckpointError,
-        BrokenPipeError,
-    ):  # of an object store, or since the reader of the output has ended
+    except (CheckpointError, BrokenPipeError):
+        # An object store has failed, which the error names; or the reader of the output has ended.
         raise
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error

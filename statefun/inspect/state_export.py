@@ -174,9 +174,14 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
     known = known_functions(checkpoint)
     functions = None if known is None else known.to_json()
     feedback = feedback_offset(log, batch)
-    event = None if feedback.event is None else feedback.event.encode()
-    places = dict(order.topics), dict(order.removed)
-    beginning = Beginning(ends, *places, feedback.tick, event, feedback.opened)
+    beginning = Beginning(
+        ends,
+        dict(order.topics),
+        dict(order.removed),
+        tick=feedback.tick,
+        event=None if feedback.event is None else feedback.event.encode(),
+        opened=feedback.opened,
+    )
     return {
         "format": _FORMAT,
         "batch": batch,

@@ -86,9 +86,8 @@ class Application:
                     continue
                 if isinstance(end, KeyboardInterrupt):
                     raise
-                if (
-                    self.control.stopping.is_set()
-                ):  # by a signal, which may have ended the worker, too
+                # By a signal, which may have ended the worker, too.
+                if self.control.stopping.is_set():
                     raise KeyboardInterrupt from end
                 if not supervision.may_restart():
                     raise

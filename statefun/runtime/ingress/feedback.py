@@ -219,7 +219,7 @@ class FeedbackReader:
         return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()
 
     def bound(self) -> None:
-        """Make the run bounded: from now on, :meth:`latest_offset` waits for what is pending."""
+        """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls, and for room to read."""
         self._is_bounded = True
         if self._watch is not None:
             self._watch.bound()

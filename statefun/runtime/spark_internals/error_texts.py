@@ -53,7 +53,7 @@ class LostWorkerError(EngineError):
     """A Python worker or an executor has ended during a task; another run may succeed.
 
     Args:
-        work: what the worker did, and what is not done therefore.
+        work: the rest of a sentence that begins with "a Python worker has ended".
     """
 
     def __init__(self, work: str) -> None:
