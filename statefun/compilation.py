@@ -77,7 +77,7 @@ def compiled_folder(root: Path = _PARENT) -> Path:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of :data:`MODULES` in the form that is to be used.
+    """Finds the modules of :data:`MODULES` in the chosen form.
 
     Args:
         folder: the folder with the compiled modules; None to use Python's.
@@ -102,7 +102,7 @@ class _Finder(MetaPathFinder):
 
 
 def _choose_form() -> None:
-    """Let the imports that follow find the form of the hot modules that is to be used."""
+    """Install a finder, so that later imports of hot modules load the chosen form."""
     if os.environ.get(_PURE, "0") not in {"", "0"}:
         sys.meta_path.insert(0, _Finder(None))
     elif (_PARENT / "build" / "compiled").is_dir():

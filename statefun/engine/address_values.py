@@ -93,7 +93,7 @@ class AddressValues:
             self._read(stored)
 
     def _read(self, stored: bytes) -> None:
-        """Read a stored state that has more than values without expiry."""
+        """Read a stored state with other parts than values, such as expirations or waiting messages."""
         try:
             state = AddressState.FromString(stored)
         except DecodeError as error:
@@ -273,7 +273,7 @@ class AddressValues:
         self.lost = lost
 
     def wake_up(self, due: int) -> None:
-        """Take note that the address has got the wake-up with the due time ``due``."""
+        """Record that the address has received the wake-up with the due time ``due``."""
         if self.waiting_until <= due and not self.is_held_back:
             # Messages of an address that was held back in this micro-batch need another wake-up.
             self.waiting_until = 0
@@ -312,7 +312,7 @@ class AddressValues:
         return self._encoded(waits=waits)
 
     def _encoded(self, *, waits: bool) -> bytes:
-        """Return a state that has more than values without expiry in its stored form."""
+        """Return the stored form of a state with other parts than values, such as expirations."""
         chunks = self.chunks
         state = AddressState(wake=self._wake)
         if waits:

@@ -245,7 +245,7 @@ class LeftCalls:
 
 
 def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> bytes:
-    """Return the value of a ``LOST`` message, which tells an address that its long call has no result.
+    """Return the value of a ``LOST`` message, by which an address learns that its long call has no result.
 
     Args:
         attempt: the name of the call.

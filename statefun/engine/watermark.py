@@ -214,7 +214,7 @@ def _holds(
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the event times at which messages hold the watermark, each with the kind and name of the holder.
 
-    Of two holders with the same time, the first one counts: waiting messages must not be passed by.
+    If two messages hold the watermark at the same time, the caller uses the first one: waiting messages come first.
     """
     if waiting:
         yield min(waiting), "waiting", ""
