@@ -50,7 +50,7 @@ Progress = Callable[[int, int], None]
 
 @attrs.frozen
 class SnapshotFacts:
-    """What a snapshot is of."""
+    """The facts in the file of a snapshot: its micro-batch, its query, and when it was made."""
 
     batch: int
     """The newest micro-batch that is in the snapshot."""
@@ -191,9 +191,10 @@ def _copy_changing(checkpoint: Folder, target: Folder) -> tuple[int, set[str]]:
 
 
 def _copy_once(checkpoint: Folder, target: Folder, batch: int) -> set[str]:
-    """Copy the changing files; what a step misses because it was just deleted must be in a later step's files.
+    """Copy the changing files, the outbox first.
 
-    Before a batch is deleted from the outbox, its timers are in their log, and its records are published.
+    Before a batch is deleted from the outbox, its timers are in their log, and its records are published: so if the
+    outbox lacks a batch, the files that are copied later have its effects.
     """
     outbox = _of_batch([f"outbox/{path}" for path in checkpoint.child("outbox").sizes()], batch)
     paths = _copy_all(checkpoint, target, outbox)
@@ -214,7 +215,7 @@ def _copy_all(checkpoint: Folder, target: Folder, all_paths: Iterable[str]) -> s
 
 
 def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
-    """Yield those paths, but not of states, that belong to the time up to the commit of a batch."""
+    """Yield the paths that belong to micro-batches up to ``batch``, without files of states."""
     for path in paths:
         head, _, rest = path.partition("/")
         name = PurePosixPath(path).name

@@ -192,7 +192,7 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
 
 
 def _on_their_way(checkpoint: Folder) -> str:
-    """Return what of a checkpoint whose application does not run is not part of its state; empty if nothing is."""
+    """Return why the state of a stopped application lacks a part of its checkpoint; empty if it lacks nothing."""
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     newest = log.newest()
     delivered = feedback_offset(log, newest).batch
