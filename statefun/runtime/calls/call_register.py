@@ -93,7 +93,7 @@ class CallRegister:
             self._workers.add(worker)
 
     def disconnected(self, worker: str, *, has_ended: bool = True) -> None:
-        """Let the calls of a worker be made again.
+        """Report the calls of a worker to their addresses as lost, so that they are made again.
 
         Args:
             worker: the name of the worker.

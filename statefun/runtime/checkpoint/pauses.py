@@ -54,7 +54,7 @@ class Paused:
     """The ids of the egresses to which no record is published."""
 
     def has(self, part: Pausable, name: str = "") -> bool:
-        """Return whether a part is paused; the application has no name.
+        """Return whether a part is paused; the name is empty for the whole application.
 
         >>> Paused(egresses=frozenset({"t/out"})).has(Pausable.EGRESS, "t/out")
         True
@@ -117,7 +117,7 @@ def read_paused(checkpoint: Folder) -> tuple[Parts, Paused] | None:
 
 
 def write_paused(checkpoint: Folder, parts: Parts, paused: Paused) -> None:
-    """Write what is paused; when this function returns, it is on the disk."""
+    """Write the paused parts to the disk; when this function returns, they outlive a loss of power."""
     content = {
         "parts": {"ingresses": sorted(parts.ingresses), "egresses": sorted(parts.egresses)},
         "paused": {
@@ -171,7 +171,7 @@ def _changing(checkpoint: Folder) -> Iterator[None]:
 
 
 class Pauses:
-    """What of a running application is paused; may be used in any thread.
+    """The paused parts of a running application; may be used in any thread.
 
     Args:
         checkpoint: keeps what is paused.
@@ -197,7 +197,7 @@ class Pauses:
                 write_paused(self._checkpoint, parts, paused)
 
     def look(self) -> bool:
-        """Read again what is paused; return whether that has changed.
+        """Read the paused parts from the checkpoint again; return whether they have changed.
 
         A change takes effect with the next micro-batch, or the next batches that an egress publishes.
 

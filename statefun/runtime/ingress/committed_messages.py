@@ -67,9 +67,9 @@ class CommittedMessages:
         return -1 if self._newest_commit is None else self._newest_commit
 
     def event_times(self, start: FeedbackOffset) -> list[EventTimes]:
-        """Return what the committed batches after ``start`` have found about event time.
+        """Return the facts about event time of the committed batches after ``start``.
 
-        Afterwards, this object no longer tracks what batches up to ``start`` have found.
+        Afterwards, this object no longer has the facts of batches up to ``start``.
         """
         self._event_times = {
             batch: found for batch, found in self._event_times.items() if batch > start.batch

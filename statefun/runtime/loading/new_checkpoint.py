@@ -173,5 +173,5 @@ def _no_rows(_tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _run(frame: DataFrame, _batch: int) -> None:
-    """Compute a micro-batch."""
+    """Compute the rows of a micro-batch, which has no effects to stage."""
     frame.collect()

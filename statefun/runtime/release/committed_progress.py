@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far an application is, and what of it is paused, as its checkpoint shows it."""
+"""How far an application is, and which of its parts are paused, as its checkpoint shows it."""
 
 from __future__ import annotations
 

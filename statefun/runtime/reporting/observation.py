@@ -71,7 +71,7 @@ class Observation:
             deque(self._of_partitions(progress), maxlen=0)
 
     def look(self, progress: StreamingQueryProgress | None) -> None:
-        """Look at the run.
+        """Update the figures with the run's present progress.
 
         Args:
             progress: the query's newest progress report; None before the first one.

@@ -83,7 +83,7 @@ class _Replacement:
 
 
 def _rows(key: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a state for Arrow batches of keys and states; a function of Spark's workers."""
+    """Convert Arrow batches of keys and states to the rows of a state store, in Spark's workers."""
     for batch in batches:
         keys, states = (batch.column(number).to_pylist() for number in range(2))
         columns = {

@@ -173,7 +173,7 @@ class _Messages:
         return self._message(retry.typename, value, retry.caller, attempts=retry.attempts)
 
     def of_entry(self, entry: Entry, token: str) -> PendingMessage:
-        """Return a delayed message."""
+        """Return the report's message for a delayed message in a bucket."""
         return self._message(entry.typename, entry.value, entry.caller, due=entry.due, token=token)
 
     def of_row(self, row: Row) -> Iterator[PendingMessage]:

@@ -94,7 +94,7 @@ def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
 
 
 def _names(states: pa.Array) -> pa.Array:
-    """Return the names and typenames of the values in states; a function of Spark's workers."""
+    """Return the names and typenames of the values in states, in Spark's workers."""
     values = [AddressState.FromString(state).values for state in states.to_pylist()]
     return pa.array(
         [[{"name": each.name, "typename": each.typename} for each in some] for some in values],
