@@ -200,7 +200,7 @@ def _ingress_record(
 
 
 def visible_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
-    """Return the batch of a call as functions see it: topics of records are renamed by transforms."""
+    """Return the batch of a call in which transforms have renamed the topics of records, for its function."""
     if not routes.change_topics:
         return call.batch
     return call.batch._replace(record=partial(_visible_record, routes, call))

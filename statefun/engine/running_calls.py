@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of coroutine functions, which run side by side and may leave their micro-batch.
+"""Calls of coroutine functions, which run concurrently and may leave their micro-batch.
 
 A call that takes long leaves: it goes on while its micro-batch is committed. Its result is reported to the
 driver later, and comes to the called address as a message.

@@ -120,7 +120,7 @@ class EventProgress:
 
 @attrs.frozen
 class Situation:
-    """What the driver knows of the partitions when it plans a micro-batch."""
+    """The state of the ingresses' partitions, and of the run, when the driver plans a micro-batch."""
 
     partitions: Collection[Partition] = ()
     """The partitions that are read, with or without records."""
@@ -147,7 +147,8 @@ def next_progress(
 
     Args:
         before: the progress before the last micro-batches.
-        facts: what these micro-batches have found; they are committed, and their messages are not delivered.
+        facts: the facts about event time that these micro-batches have reported; the micro-batches are committed, and
+            their messages are not delivered.
         settings: the settings of event time, by the id of the ingress.
         situation: the state of the partitions, and the clock.
     """
