@@ -174,8 +174,8 @@ class CallRegister:
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
-                task. Then losses count in the next run, but not those of workers that have ended after another one
-                in the last micro-batch: they may have ended because the query did.
+                task. Then the next run counts losses of this run. Of the last micro-batch, it counts only those
+                of the first worker that has ended: later workers may have ended because the query did.
         """
         with self._changed:
             self._is_closed = True

@@ -68,7 +68,7 @@ class BatchLog:
             self._folder.sync_names()
 
     def add(self, batch: int, content: Message) -> None:
-        """Write what a batch has added."""
+        """Write the entry of a batch."""
         self.additions += 1
         write_framed(self._checkpoint, self._path(str(batch)), content.SerializeToString())
 

@@ -41,7 +41,7 @@ class CommitLog:
 
     @property
     def _own(self) -> OwnCommits | None:
-        """The commits of the present run, if they are known; another thread may begin the next run at any time."""
+        """The batches that this process has committed in the present run; None outside of object stores."""
         kept = self._checkpoint.kept
         return None if kept is None else kept.own_commits
 

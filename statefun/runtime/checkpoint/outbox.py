@@ -261,7 +261,7 @@ class Outbox:
         return Leftovers(unpublished, undelivered)
 
     def forget_others(self, batch: int) -> None:
-        """Delete what earlier runs have staged for a batch that this run is about to commit.
+        """Delete the effects that earlier runs have staged for a batch that this run is about to commit.
 
         In an object store this does nothing: the manifests of other runs are not valid there, and another run may
         have committed the batch meanwhile.

@@ -117,7 +117,7 @@ class KafkaLaneFactory:
 
         Args:
             turn: decides how long writing dead letters may take.
-            alone: :attr:`Refusals.alone` of the handler that the new handler continues.
+            alone: :attr:`Refusals.alone` of the former handler, which the new one replaces.
             written: :attr:`Refusals.written` of that handler.
         """
         letters = self.dead_letters

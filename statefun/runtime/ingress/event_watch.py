@@ -21,8 +21,8 @@ class EventWatch:
         checkpoint: the query's checkpoint.
         ingresses: all Kafka ingresses in the order of the query's sources.
         clock: the driver's clock.
-        limits: returns how many records a micro-batch reads of each ingress at most, 0 for one that is paused; the
-            object is another one after each change.
+        limits: returns how many records a micro-batch reads of each ingress at most, 0 for a paused ingress; after
+            each change, it returns a new list.
         is_final: whether a bounded run delivers all messages of ``send_at`` at its end.
     """
 

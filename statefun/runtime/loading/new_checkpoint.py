@@ -106,7 +106,7 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
 
     Args:
         session: a session for an application's query, which decides about the number of state partitions.
-        checkpoint: the checkpoint, which has no files besides those of its lock.
+        checkpoint: the checkpoint, which has only the files of its lock.
     """
     use_checkpoint(session, checkpoint)
     tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)

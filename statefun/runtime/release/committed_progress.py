@@ -36,7 +36,7 @@ class CommittedProgress:
     """The kind and id of each ingress and egress."""
 
     def state(self, kind: str = "", name: str = "") -> str:
-        """Return the state of a part, or of the application."""
+        """Return whether a part, or the application, is running, paused or stopped, as a word."""
         if not self.is_running:
             return _STOPPED
         if kind == "egress":  # it publishes, too, while the application is paused

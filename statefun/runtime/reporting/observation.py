@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks once a second at what a run does, and keeps it in the figures of the application."""
+"""Updates the figures of the application once a second, from the progress of a run."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def typed_rows(
 ) -> DataFrame:
     """Return a row with typed columns for each address of a function.
 
-    Spark decodes no values if only ids are asked for, and no others than those of the chosen ids.
+    Spark decodes values only if a query reads them, and only those of the ids that the query selects.
 
     Args:
         rows: the ids and states of the addresses, in the columns ``id`` and ``state``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes stored values for people and for columns: with a program's types, or those that every program has."""
+"""Decodes stored values for people and for columns: with a program's types, or with the primitive types."""
 
 from __future__ import annotations
 
