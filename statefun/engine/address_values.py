@@ -284,7 +284,7 @@ class AddressValues:
     def next_wake_up(self, now: int) -> int | None:
         """Return when the address needs its next wake-up, and record that wake-up as sent.
 
-        None: the address needs no wake-up, or one that comes early enough is on its way. The due time is
+        The result is None if it needs none, or if one that comes early enough is on its way. The due time is
         rounded up, so that many addresses wake up together. A value that has expired is deleted only at the
         wake-up, but no function sees the value before that.
         """

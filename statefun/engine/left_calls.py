@@ -261,7 +261,7 @@ def _reported(
 ) -> bytes | None:
     """Return the encoded result of a long call, or an encoded failure if the result cannot be reported.
 
-    None: the result cannot be reported, and the call has several messages. The call is then made again with
+    The result is None if it cannot be reported and the call has several messages. The call is then made again with
     one message at a time, so that only the message at fault fails.
     """
     try:

@@ -145,8 +145,8 @@ class CallRunner(Protocol):
     def end_of_time(self) -> IsOver | None:
         """Return a function that returns whether a call that begins now has used up its time.
 
-        The call then handles no further message; another call gets the remaining messages. None: calls may
-        take any time.
+        The call then handles no further message; another call gets the remaining messages. The result is
+        None if calls may take any time.
         """
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:

@@ -237,7 +237,7 @@ def _copy_states(
 ) -> set[str] | None:
     """Copy the files of states that are needed after a batch; return their paths.
 
-    None: the application has deleted some of them meanwhile, as it has committed many batches.
+    The result is None if the application has deleted some of them meanwhile, as it has committed many batches.
     """
     sizes = {
         path: size

@@ -88,7 +88,7 @@ class CallRegister:
             )
 
     def connected(self, worker: str) -> None:
-        """Note that a worker is connected, and so can report."""
+        """Add a worker that is connected, and so can report."""
         with self._changed:
             self._workers.add(worker)
 

@@ -217,7 +217,7 @@ class CommitLog:
             raise damaged(self._checkpoint, f"{COMMITS}/{batch}", error) from error
 
     def unreadable_setting(self, batch: int) -> str | None:
-        """Return the setting, as ``key=value``, with which only Spark reads the state of ``batch``; None if there is none.
+        """Return the setting of Spark, as ``key=value``, for which only Spark can read the state of ``batch``, or None.
 
         Raises:
             CheckpointError: if the file with the settings is missing or cannot be read.

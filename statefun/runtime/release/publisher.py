@@ -346,7 +346,7 @@ class Publisher:
             self._changed.notify_all()
 
     def _published(self, egress: str, published: Published) -> None:
-        """Note that an egress has published a batch, and count its records."""
+        """Record that an egress has published a batch, and count its records."""
         staged = published.staged
         with self._changed:
             self.refused += published.refused

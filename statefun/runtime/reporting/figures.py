@@ -162,7 +162,7 @@ class Figures:
                 self.batches.append(times)
 
     def committed(self, newest: int) -> None:
-        """Note the newest committed micro-batch."""
+        """Set the newest committed micro-batch."""
         if newest > self._newest:
             self._newest, self.committed_at = newest, time.time()
 

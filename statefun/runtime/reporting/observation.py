@@ -101,7 +101,7 @@ class Observation:
                 figures.heap = heap()
 
     def close(self) -> None:
-        """Note that the query of the run has ended."""
+        """Record in the figures that the query of the run has ended."""
         self._figures.is_up = False
 
     def _of_partitions(self, progress: StreamingQueryProgress) -> Iterator[PartitionFigures]:
