@@ -94,7 +94,7 @@ def _head_parts(head: bytes) -> tuple[str, str]:
 
 
 def _number(stored: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+    """Decode the number of variable length at a position; return it, and the position after it."""
     number = stored[position]
     if number < _MORE:
         return number, position + 1

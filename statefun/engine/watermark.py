@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watermark: computes that of the next micro-batch from the facts of committed ones.
+"""Computes the watermark of the next micro-batch from the facts of committed micro-batches.
 
 The watermark is the event time up to which everything has been handled: records, as far as the settings of their
 ingresses can tell, and messages between functions for certain, because the outbox has all that are under way.

@@ -102,7 +102,7 @@ class Control:
             logger.warning("paused now: %s", parts or "nothing")
 
     def obey(self, order: Order) -> None:
-        """Obey an order."""
+        """Obey an order: begin to drain, or end the present run to stop or restart."""
         if order is Order.DRAIN:
             self.is_draining = True
         else:

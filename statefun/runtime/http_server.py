@@ -49,7 +49,7 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, value: str | int) -> ListenAddress:
-        """Read ``PORT``, which is one of this machine alone, or ``HOST:PORT``.
+        """Parse ``PORT``, for clients on this machine alone, or ``HOST:PORT``.
 
         >>> ListenAddress.parse("8083"), ListenAddress.parse("[::]:0")
         (ListenAddress(host='127.0.0.1', port=8083), ListenAddress(host='::', port=0))

@@ -14,7 +14,7 @@ ORDER_FILE = "order.json"
 
 
 class Order(Enum):
-    """What an application can be ordered to do."""
+    """An order that a person can give to a running application."""
 
     DRAIN = "drain"
     """To read no more records, to deliver and publish everything, and to end."""

@@ -15,7 +15,7 @@ from statefun.runtime.ingress.partition_ends import CaughtUp, PartitionEnds
 
 
 class EventWatch:
-    """Watches the ingresses with event time.
+    """Computes the progress of event time from the partitions of the ingresses that declare it.
 
     Args:
         checkpoint: the query's checkpoint.

@@ -22,7 +22,7 @@ _RUNNING, _PAUSED, _STOPPED = "RUNNING", "PAUSED", "STOPPED"
 
 @attrs.frozen
 class CommittedProgress:
-    """How far an application is, as its checkpoint shows it."""
+    """How far an application has read, delivered and published, as its checkpoint shows it."""
 
     is_running: bool
     batch: int

@@ -55,7 +55,7 @@ class FunctionFigures:
 
 @attrs.define
 class FailureFigures:
-    """Failures of one kind."""
+    """The count of the failures of one kind, with an example."""
 
     kind: str
     """The function, the exception and the line of code."""

@@ -25,7 +25,7 @@ _HEAP_SECONDS = 5
 
 
 class Observation:
-    """Observes one run.
+    """Observes one run, and updates the figures.
 
     Args:
         figures: gets the figures.
@@ -62,7 +62,7 @@ class Observation:
                         figures.first_offset(str(ingress.id), topic, partition, offset)
 
     def begin(self, history: Iterable[StreamingQueryProgress]) -> None:
-        """Find out where the run began to read.
+        """Set the offsets at which the run began to read.
 
         Args:
             history: Spark's progress reports of this run, the oldest first.

@@ -75,7 +75,7 @@ class _Replacement:
         self._partitions = partitions
 
     def apply(self, _present: object) -> object:
-        """Return the rows of the new state."""
+        """Return the rows of the new state, whatever the present rows are."""
         key = f"partition_key struct<{self._key}: binary>"
         others = "key_bytes binary, value_bytes binary, column_family_name string"
         rows = self._states.mapInArrow(partial(_rows, self._key), f"{key}, {others}")

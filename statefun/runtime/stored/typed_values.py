@@ -46,7 +46,7 @@ PRIMITIVE_TYPES = tuple(_PRIMITIVES)
 
 @attrs.frozen
 class Decoded:
-    """A stored value, decoded or not."""
+    """A stored value: decoded, or as bytes if its type is unknown or the bytes do not decode; nothing if secret."""
 
     value: Any
     """The value in the form of its column; the stored bytes if ``problem`` is not None or the type is unknown."""

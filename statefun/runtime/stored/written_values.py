@@ -29,7 +29,7 @@ ENCODINGS = tuple(_DECODERS)
 
 @attrs.frozen
 class RawValue:
-    """A value that a person gives as the bytes that are stored."""
+    """A value that a person gives as bytes, in the form in which it is stored."""
 
     content: bytes
 
