@@ -92,7 +92,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 - a part of the protocol
         target: ModuleType | None = None,  # noqa: ARG002 - as above
     ) -> ModuleSpec | None:
-        """Return where a module is; None for all other modules."""
+        """Return the spec of a hot module in the chosen form; None for all other modules."""
         if fullname in MODULES and self._folder is None:
             return spec_from_file_location(fullname, source_of(fullname))
         if self._folder is not None and (fullname in MODULES or fullname == LIBRARY):

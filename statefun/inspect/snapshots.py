@@ -60,7 +60,7 @@ class SnapshotFacts:
 
     @classmethod
     def read(cls, folder: Folder) -> SnapshotFacts:
-        """Read the file of a snapshot.
+        """Read the facts of the snapshot in a folder.
 
         Raises:
             CheckpointError: if the folder has no complete snapshot.
@@ -80,7 +80,7 @@ class SnapshotFacts:
             raise damaged(folder, SNAPSHOT, error) from error
 
     def write(self, folder: Folder) -> None:
-        """Write the file, which makes the snapshot in a folder complete."""
+        """Write the file with the facts, which makes the snapshot in a folder complete."""
         content = {
             "batch": self.batch,
             "query": self.query_id,

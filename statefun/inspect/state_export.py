@@ -58,7 +58,7 @@ _BUCKETS = f"{TIMERS_NAMESPACE}/{BUCKET}"
 
 @attrs.frozen
 class Exported:
-    """What a file of states says about its checkpoint."""
+    """The facts about a checkpoint in the file with its states."""
 
     batch: int
     """The number of the micro-batch after which the states are those of the file."""
