@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Keeps the lines of examples, and fills all other texts."""
+    """Keeps the line breaks of examples, and wraps all other texts."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)

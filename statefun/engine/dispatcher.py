@@ -118,7 +118,7 @@ class Dispatcher:
         return on_standby(self.run(groups, effects))
 
     def run(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
-        """Do the same as :meth:`dispatch`, for a caller that keeps the timer of timeouts installed.
+        """Do the same as :meth:`dispatch`, for a caller that has installed the timer for timeouts.
 
         See :func:`statefun.sdk.deadline.standby`.
         """

@@ -231,7 +231,8 @@ def _facts(file: Path) -> dict[str, Any]:
         ) from error
     if facts.get("format") != _FORMAT:
         raise ConfigurationError(
-            f"{file} has format {facts.get('format')}, and this version of statefun reads only format {_FORMAT}"
+            f"{file} has format {facts.get('format')}, and this version of statefun reads only format {_FORMAT}: "
+            "export the state again with this version"
         )
     return dict(facts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people may order of a running application: to pause parts of it, to drain, to restart, to stop."""
+"""Controls a running application: people pause parts of it, and order it to drain, to restart or to stop."""
 
 from __future__ import annotations
 
@@ -143,6 +143,6 @@ class Control:
         return not self.pauses.paused.application
 
     def may_end_draining(self) -> bool:
-        """Return whether the run was ordered to drain, and nothing is paused that has to go on for that."""
+        """Return whether the run was ordered to drain, and no pause keeps it from publishing and ending."""
         paused = self.pauses.paused
         return self.is_draining and not (paused.application or paused.egresses)

@@ -225,7 +225,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def begin(self) -> None:
-        """Reset the notes about the former request of the connection, before the next request is served."""
+        """Reset the fields about the former request of the connection, before the next request is served."""
         self._reader.end_of_head()
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A durable log in a folder of the checkpoint: what micro-batches have added, and snapshots of all that remains."""
+"""A durable log in a folder of the checkpoint: the entries that micro-batches have added, and snapshots of all remaining entries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``order.json`` of a checkpoint: what a person has ordered a running application to do once."""
+"""The file ``order.json`` of a checkpoint: the newest order that a person has given to the application."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _former_name(
 
 
 def _takes_over(ingress: KafkaIngress, end: SourceOffset, former_end: SourceOffset) -> bool:
-    """Return whether an ingress reads partitions, not read by itself before, that another one has read."""
+    """Return whether an ingress begins to read partitions that another ingress has read."""
     return any(
         route.takes(topic) and (not route.partitions or int(number) in route.partitions)
         for topic, partitions in former_end.items()

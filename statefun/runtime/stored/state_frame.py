@@ -85,7 +85,7 @@ def state(  # noqa: PLR0913 - each is a choice of users
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
-    """Return the types of the values in a state, by name: for a function elsewhere, whose values nobody declares."""
+    """Return the types of the values in a state, by name: for a function behind an endpoint, whose values no program declares."""
     found = rows.select(F.explode(arrow_udf(_names, _FOUND)("state")).alias("found"))
     types: dict[str, Type[Any] | None] = {}
     for name, typename in found.select("found.*").distinct().orderBy("name").collect():
