@@ -230,7 +230,7 @@ def parser(names: Sequence[str] = tuple(_COMMANDS)) -> CommandParser:
 
 
 class _ShowVersions(argparse.Action):
-    """The option ``--version``: only this option has to find the versions."""
+    """The option ``--version``, which looks up the versions only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from statefun import __compiled__  # noqa: PLC0415 - as above
@@ -240,7 +240,7 @@ class _ShowVersions(argparse.Action):
 
 
 def _command_in(words: Sequence[str]) -> list[str]:
-    """Return the command among the arguments, in a list, or an empty list."""
+    """Return a list with the name of the command in the arguments; an empty list if they have none."""
     # The options of the program itself take no values, so the first word that is no option is the command.
     return [word for word in words if not word.startswith("-")][:1]
 

@@ -77,7 +77,7 @@ def compiled_folder(root: Path = _PARENT) -> Path:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of :data:`MODULES` in the form that is to be used.
+    """Finds the modules of :data:`MODULES` in the chosen form.
 
     Args:
         folder: the folder with the compiled modules; None to use Python's.
@@ -92,7 +92,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 - a part of the protocol
         target: ModuleType | None = None,  # noqa: ARG002 - as above
     ) -> ModuleSpec | None:
-        """Return where a module is; None for all other modules."""
+        """Return the spec of a hot module in the chosen form; None for all other modules."""
         if fullname in MODULES and self._folder is None:
             return spec_from_file_location(fullname, source_of(fullname))
         if self._folder is not None and (fullname in MODULES or fullname == LIBRARY):
@@ -102,7 +102,7 @@ class _Finder(MetaPathFinder):
 
 
 def _choose_form() -> None:
-    """Let the imports that follow find the form of the hot modules that is to be used."""
+    """Install a finder, so that later imports of hot modules load the chosen form."""
     if os.environ.get(_PURE, "0") not in {"", "0"}:
         sys.meta_path.insert(0, _Finder(None))
     elif (_PARENT / "build" / "compiled").is_dir():

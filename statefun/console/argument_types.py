@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return ``parse`` as the type of an argument: the message of its ``ValueError`` is then that of the usage error.
+    """Return a type for argparse that calls ``parse``; a usage error has the text of the ``ValueError`` of ``parse``.
 
     >>> argument(int)("8")
     8

@@ -19,7 +19,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Formatter, **options)
 
     def actions(self, dest: str = "action") -> Actions:
-        """Let the next argument be the name of an action, which ``dest`` of the parsed options has."""
+        """Add an argument for the name of an action; the parsed options have the name as ``dest``."""
         return Actions(self.add_subparsers(dest=dest, metavar="action", required=True))
 
     def add_json(self, help: str = _JSON) -> None:  # noqa: A002 - as argparse names it
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Keeps the lines of examples, and fills all other texts."""
+    """Keeps the line breaks of examples, and wraps all other texts."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)

@@ -93,7 +93,7 @@ class AddressValues:
             self._read(stored)
 
     def _read(self, stored: bytes) -> None:
-        """Read a stored state that has more than values without expiry."""
+        """Read a stored state with other parts than values, such as expirations or waiting messages."""
         try:
             state = AddressState.FromString(stored)
         except DecodeError as error:
@@ -273,7 +273,7 @@ class AddressValues:
         self.lost = lost
 
     def wake_up(self, due: int) -> None:
-        """Take note that the address has got the wake-up with the due time ``due``."""
+        """Record that the address has received the wake-up with the due time ``due``."""
         if self.waiting_until <= due and not self.is_held_back:
             # Messages of an address that was held back in this micro-batch need another wake-up.
             self.waiting_until = 0
@@ -284,7 +284,7 @@ class AddressValues:
     def next_wake_up(self, now: int) -> int | None:
         """Return when the address needs its next wake-up, and record that wake-up as sent.
 
-        None: the address needs no wake-up, or one that comes early enough is on its way. The due time is
+        The result is None if it needs none, or if one that comes early enough is on its way. The due time is
         rounded up, so that many addresses wake up together. A value that has expired is deleted only at the
         wake-up, but no function sees the value before that.
         """
@@ -312,7 +312,7 @@ class AddressValues:
         return self._encoded(waits=waits)
 
     def _encoded(self, *, waits: bool) -> bytes:
-        """Return a state that has more than values without expiry in its stored form."""
+        """Return the stored form of a state with other parts than values, such as expirations."""
         chunks = self.chunks
         state = AddressState(wake=self._wake)
         if waits:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the timer of functions' timeouts installed for all calls of a task.
+"""Installs the timer for functions' timeouts once for all calls of a task.
 
 This module is not compiled: Python ends the ``with`` block of a generator that was given up only if the generator is
 Python code.

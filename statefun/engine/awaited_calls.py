@@ -22,7 +22,7 @@ class AwaitedCalls:
         transports: the calls of functions behind endpoints.
         invoke: calls a function with an invocation batch.
         deserialized: returns a call with decoded records; None if no message remains.
-        batch_for: returns the batch of a call as its function sees it.
+        batch_for: returns the batch of a call with the present names of callers, and with transformed topics.
     """
 
     def __init__(

@@ -48,12 +48,12 @@ _LOOK = timedelta(milliseconds=50)
 
 @cache
 def shared_turn() -> IO[bytes]:
-    """Return the file whose lock the process has that may run a call alone.
+    """Return the file whose lock is held by the process that may run a call alone.
 
     A process that makes the file before it forks shares it with its children. So of the workers of one container,
-    one at a time runs a call alone: if the container ends as a whole, only this call is the reason. The file
-    has no name, and the lock ends with its process. On Linux it is in memory, as a worker may have no temporary folder
-    that it can write.
+    one at a time runs a call alone: if the container ends as a whole, only this call can be the reason. The file
+    has no name, and the lock ends with its process. On Linux the file is in memory, as a worker may have no temporary
+    folder that it can write.
     """
     if sys.platform == "linux":
         return os.fdopen(os.memfd_create("statefun turn"), "r+b", buffering=0)
@@ -64,7 +64,7 @@ class CallLimits:
     """The limits of one worker process: how many calls run at a time, and how fast calls begin.
 
     Args:
-        company: the calls that run in this process, if several objects limit some of them; None for new ones.
+        company: limits which calls run at the same time; one object for all CallLimits of a process. None for a new one.
     """
 
     def __init__(self, company: Company | None = None) -> None:
@@ -86,13 +86,13 @@ class CallLimits:
     async def place_again(
         self, function: StatefulFunction, losses: int, accompanied: Callable[[], None]
     ) -> AsyncIterator[bool]:
-        """Wait until a call that was lost may run again, in fewer company the more often it was lost.
+        """Wait until a call that was lost may run again, together with fewer calls the more often it was lost.
 
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
-            accompanied: is called if the call has been alone for ``MOST_ALONE``, and other calls begin; in another
-                thread if the call blocks the event loop.
+            accompanied: is called if the call has run alone for ``MOST_ALONE``, so that other calls begin; it is called in
+                another thread if the call blocks the event loop.
 
         Yields:
             Whether the call counts as a possible reason if the process ends now.
@@ -159,7 +159,7 @@ class _Rate:
 
 
 class _Turn:
-    """The turn to run a call alone, which one call in this process and in those that share the file has at a time."""
+    """The turn to run a call alone; of all processes that share a file, one call at a time has the turn."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -169,7 +169,7 @@ class _Turn:
 
     @property
     def is_held(self) -> bool:
-        """Whether the turn goes on that was acquired last."""
+        """Whether this process still has the turn that it acquired last."""
         return self._timer is not None
 
     async def acquire(self, accompanied: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ class _Turn:
         self._lock.release()
 
     def _expire(self, accompanied: Callable[[], None]) -> None:
-        """Let other processes have the turn, in the thread of a timer; in this one, nothing runs but the call."""
+        """End the turn, in a timer's thread, although the call goes on: other processes may run calls alone then."""
         with self._changing:
             if self._timer is threading.current_thread():  # else the turn has just ended
                 accompanied()
@@ -217,9 +217,9 @@ class _Turn:
 
 
 class Company(AbstractAsyncContextManager[None]):
-    """Decides which calls run side by side in a process, so that a call that ends the process is found.
+    """Decides which calls run at the same time in a process, to find a call that ends the process.
 
-    As a context manager, it waits while a call runs alone.
+    It is a context manager for a call: entering it waits while another call runs alone.
     """
 
     def __init__(self) -> None:
@@ -238,11 +238,11 @@ class Company(AbstractAsyncContextManager[None]):
 
     @property
     def is_open(self) -> bool:
-        """Whether a call may begin."""
+        """Whether a call may begin, as no call runs alone."""
         return self._open.is_set()
 
     async def opened(self) -> None:
-        """Wait until a call may begin."""
+        """Wait until no call runs alone, so that another call may begin."""
         await self._open.wait()
 
     async def __aenter__(self) -> None:
@@ -281,7 +281,7 @@ class Company(AbstractAsyncContextManager[None]):
             if is_alone:
 
                 def let_others_begin() -> None:
-                    """Be one of several calls from now on."""
+                    """Let other calls begin, as this call has run alone for long enough."""
                     accompanied()
                     turn.close()
                     self._begin()
@@ -296,7 +296,7 @@ class Company(AbstractAsyncContextManager[None]):
             yield is_alone
 
     async def _emptied(self) -> bool:
-        """Wait for the end of all calls; return False if they go on for ``MOST_ALONE``."""
+        """Wait until no call of the process runs; return False if one still runs after ``MOST_ALONE``."""
         try:
             await asyncio.wait_for(self._empty.wait(), MOST_ALONE.total_seconds())
         except asyncio.TimeoutError:  # calls of hours must not hold up all others

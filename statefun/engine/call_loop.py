@@ -55,10 +55,10 @@ class CallReporter(Protocol):
         """
 
     def begun(self, attempt: str) -> Future[None]:
-        """Report that a call that was lost before runs now; return a future that is done when that is sent."""
+        """Report that a call that was lost before runs now; return a future that is done when the report is sent."""
 
     def accompanied(self, attempt: str) -> None:
-        """Report that other calls run beside a call from now on: if it is lost, that does not count."""
+        """Report that a call no longer runs alone: if it is lost from now on, the loss does not count."""
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
@@ -70,7 +70,7 @@ class LeavingCalls:
     Args:
         reports: sends the results of calls that have left; it may be used in any thread.
         most: how many calls at most may go on after they have left their micro-batches.
-        company: the calls that run in this process, if other objects run some of them; None for new ones.
+        company: limits which calls of this process run at the same time; None for a new one.
     """
 
     def __init__(self, reports: CallReporter, most: int, company: Company | None = None) -> None:
@@ -99,7 +99,7 @@ class LeavingCalls:
         return pace.most if pace.is_known else None
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
-        """Take note that a function is called now, and measure how long the call takes."""
+        """Record that a call of a function begins, and measure how long the call takes."""
         running.name, running.detach_after = name, detach_after
         # A call that has ended its process before must not do that in the middle of a micro-batch.
         patience = self._paces.of(name).patience(detach_after)
@@ -108,12 +108,12 @@ class LeavingCalls:
         self._ticks.watch(running)
 
     def end_of_time(self) -> IsOver | None:
-        """Return a function that tells whether a call that begins now has taken ``REQUEST_TIME``."""
+        """Return a function that returns whether a call that begins now has taken ``REQUEST_TIME``."""
         begun = self._ticks.count
         return lambda: self._ticks.since(begun) >= REQUEST_TIME
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Take note that a call has ended.
+        """Record that a call has ended, and how long it took.
 
         Args:
             running: the call.
@@ -149,7 +149,7 @@ class LeavingCalls:
     async def _place_again(
         self, function: StatefulFunction, running: RunningCall
     ) -> AsyncIterator[None]:
-        """Wait until a call that was lost before may run; the driver must know that before it runs."""
+        """Wait until a call that was lost before may run; report to the driver that it runs."""
         await running.departure(_PATIENCE)
         name = running.attempt
         if name and not await asyncio.wrap_future(self._reports.left(name)):
@@ -227,7 +227,7 @@ class _Ticks:
 
 
 class _Batch(Generic[T]):
-    """Runs calls of one micro-batch side by side, until each has ended or has left the micro-batch."""
+    """Runs calls of one micro-batch at the same time, until each has ended or has left the micro-batch."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class _Batch(Generic[T]):
         self._let_leave(self._leaving.is_late)
 
     def _let_leave(self, may_leave: Callable[[RunningCall], bool]) -> None:
-        """Let those running calls leave for which ``may_leave`` is true, and begin other calls."""
+        """Let the running calls for which ``may_leave`` returns True leave, and begin other calls."""
         for task, (index, running) in list(self._running.items()):
             # If a call has ended just now, its result is used in this micro-batch, and is not reported.
             leaves = may_leave(running) and not task.done()

@@ -35,7 +35,7 @@ class Pace:
         """The share of recent calls that have left their micro-batches, as a moving average from 0 to 1."""
 
     def took(self, seconds: float, messages: int, *, has_left: bool) -> None:
-        """Count a call that has ended.
+        """Add the measurement of a call that has ended.
 
         Args:
             seconds: how long the call took.

@@ -200,7 +200,7 @@ def _ingress_record(
 
 
 def visible_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
-    """Return the batch of a call as functions see it: topics of records are renamed by transforms."""
+    """Return the batch of a call in which transforms have renamed the topics of records, for its function."""
     if not routes.change_topics:
         return call.batch
     return call.batch._replace(record=partial(_visible_record, routes, call))
@@ -278,7 +278,7 @@ def retry_of(row: Row) -> bytes:
 
 
 def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
-    """Return the message of a call on which the function has failed, with its error."""
+    """Return the FailedMessage for the message of a call on which the function has failed."""
     sender, argument, trace = call.batch.invocations[failed.index]
     again = call.retried.get(failed.index)
     return FailedMessage(
@@ -298,7 +298,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
 
 
 def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
-    """Return the message in a row of a group as one that has failed with ``error``."""
+    """Return the FailedMessage for the message in a row of a group, which has failed with ``error``."""
     columns, cause = group.columns, type(error).__name__
     caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
     if typename != RETRY:
@@ -319,7 +319,7 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
 
 
 def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedMessage:
-    """Return the message in a retry envelope to a group's address as one that has failed with ``error``."""
+    """Return the FailedMessage for a retry envelope to a group's address, which has failed with ``error``."""
     again = RetriedMessage.FromString(envelope)
     return FailedMessage(
         group.key,

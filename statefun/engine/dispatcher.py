@@ -103,7 +103,7 @@ class Dispatcher:
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
-        Coroutine functions of different addresses run side by side; each address's messages
+        Coroutine functions of different addresses run concurrently; each address's messages
         are handled one after the other. Immediate messages are delivered in this micro-batch, after all
         rows of the address that has sent them.
 
@@ -118,7 +118,7 @@ class Dispatcher:
         return on_standby(self.run(groups, effects))
 
     def run(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
-        """Do the same as :meth:`dispatch`, for a caller that keeps the timer of timeouts installed.
+        """Do the same as :meth:`dispatch`, for a caller that has installed the timer for timeouts.
 
         See :func:`statefun.sdk.deadline.standby`.
         """
@@ -184,7 +184,7 @@ class Dispatcher:
         return self._tallies.invoke_async(function, batch)
 
     def _batch_for(self, call: Call) -> InvocationBatch:
-        """Return the batch of a call as its function sees it."""
+        """Return the batch of a call with present names of callers, transformed topics, and the watermark."""
         if self._sees_all and call.function.transport is None:
             return call.batch
         batch = self._names.batch(visible_batch(self._routes, call))
@@ -333,7 +333,7 @@ class Dispatcher:
             self._failed.without_function(failed, effects)
 
     def _reactions(self, effects: Effects) -> Reactions:
-        """Return functions that apply the result of a long call, and the failure policy to a failed message."""
+        """Return the callbacks that apply the result of a long call, and the failure policy for its failed messages."""
         return Reactions(
             lambda call, result: self._collect_result(call, result, effects),
             lambda failed, function: self._failed.handle(failed, function, effects),

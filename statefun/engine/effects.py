@@ -105,7 +105,7 @@ class Effects:
         """The watermark, in milliseconds since the epoch: messages with an earlier event time do not hold it."""
 
     def hold(self, event_time: int, target: bytes) -> None:
-        """Take note of a message with an event time, which holds the watermark until it is delivered."""
+        """Record a message with an event time, which holds the watermark until it is delivered."""
         if event_time >= self.watermark and (self.oldest is None or event_time < self.oldest[0]):
             self.oldest = event_time, target
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event times of one task: those of its rows, and the facts from which the driver computes the watermark.
 
-In an application in which no ingress declares event time, a group of rows only takes the check for that.
+In an application whose ingresses declare no event time, a group of rows costs only the check for that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Partition(NamedTuple):
 
 
 class TaskTimes:
-    """Finds the event times of a task's rows, and collects what the driver has to know about them.
+    """Finds the event times of a task's rows, and collects facts about them for the driver's watermark.
 
     Args:
         routes: the routes of the application's records.
@@ -157,7 +157,7 @@ class TaskTimes:
         return max(oldest // unit * unit, self._watermark)
 
     def report(self, counts: Outcome) -> None:
-        """Add what the driver has to know to the outcome of the task."""
+        """Add the facts about event times, from which the driver computes the watermark, to the task's outcome."""
         effects = self._effects
         found = EventTimes(future=self._future)
         for (ingress, topic, number), time in self._newest.items():
@@ -181,7 +181,7 @@ def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int:
 
 
 def merged(parts: list[EventTimes]) -> EventTimes:
-    """Return what all tasks of a micro-batch have found as one message."""
+    """Merge the facts about event times that the tasks of a micro-batch have reported."""
     newest: dict[tuple[str, str, int], int] = {}
     waiting = Counter[int]()
     whole = EventTimes()

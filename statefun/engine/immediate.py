@@ -106,7 +106,7 @@ class ImmediateMessages:
     def next_call(self, group: Group) -> Call | None:
         """Return the call with a group's next immediate messages, as far as they have the same target.
 
-        None: there are no immediate messages, or the address gets further rows, which come first.
+        The result is None if there are no immediate messages, or if the address gets further rows, which come first.
         """
         values = group.values
         messages = values.immediate

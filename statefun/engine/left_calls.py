@@ -245,7 +245,7 @@ class LeftCalls:
 
 
 def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> bytes:
-    """Return the value of a ``LOST`` message, which tells an address that its long call has no result.
+    """Return the value of a ``LOST`` message, by which an address learns that its long call has no result.
 
     Args:
         attempt: the name of the call.
@@ -261,7 +261,7 @@ def _reported(
 ) -> bytes | None:
     """Return the encoded result of a long call, or an encoded failure if the result cannot be reported.
 
-    None: the result cannot be reported, and the call has several messages. The call is then made again with
+    The result is None if it cannot be reported and the call has several messages. The call is then made again with
     one message at a time, so that only the message at fault fails.
     """
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles the engine's own messages: those to reserved addresses, wake-ups, repairs, and what chunks return."""
+"""Handles the engine's own messages: messages to reserved addresses, wake-ups, repairs, and messages from chunks."""
 
 from __future__ import annotations
 

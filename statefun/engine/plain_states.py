@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes stored states that have nothing but values, in the wire format of ``AddressState``.
 
-Almost all states are such ones. Their bytes are read and written here, since Protobuf makes Python objects
+Almost all states have nothing else. Their bytes are read and written here, since Protobuf makes Python objects
 for each of their parts, which takes several times as long.
 """
 
@@ -94,7 +94,7 @@ def _head_parts(head: bytes) -> tuple[str, str]:
 
 
 def _number(stored: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+    """Decode the number of variable length at a position; return it, and the position after it."""
     number = stored[position]
     if number < _MORE:
         return number, position + 1

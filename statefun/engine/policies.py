@@ -30,7 +30,7 @@ class Policies:
         return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
 
     def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
-        """Return the policy for a message that is not tried again: ``policy``, or the one after its retries.
+        """Return the policy for a message that is not tried again: ``policy``, or ``then`` if it is a ``Retry``.
 
         If ``policy`` is None, return the default.
         """

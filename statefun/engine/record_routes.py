@@ -88,7 +88,7 @@ class RecordRoutes:
     def route_of(self, origin: RecordOrigin) -> TopicRoute | None:
         """Return the route of a record; if it is not declared any more, another route of the record's topic.
 
-        None: no route of the topic is declared.
+        The result is None if no route of the topic is declared.
         """
         route = self.by_number.get(origin.route)
         return route_of(self.by_number.values(), origin.topic) if route is None else route

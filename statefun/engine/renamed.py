@@ -3,7 +3,7 @@
 
 A checkpoint stores the state and the messages of a function with the typename that the function had first, its
 *stored name*: so a renamed function goes on with all of them, without any being read or written. In the engine,
-keys have stored names. What functions and people see has present names.
+keys have stored names. Functions, errors and logs get present names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stored_names(functions: StatefulFunctions) -> dict[str, str]:
 
 
 class PresentNames:
-    """Replaces former names of functions with their present ones, in what functions and people see.
+    """Replaces former names of functions with their present names, for functions, errors and logs.
 
     Args:
         functions: the functions of the application.

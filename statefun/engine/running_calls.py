@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of coroutine functions, which run side by side and may leave their micro-batch.
+"""Calls of coroutine functions, which run concurrently and may leave their micro-batch.
 
 A call that takes long leaves: it goes on while its micro-batch is committed. Its result is reported to the
 driver later, and comes to the called address as a message.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AbandonedError(Exception):
-    """A call that has left does not run any more, since nobody waits for its result."""
+    """Ends a call before its function runs, since the call has left its micro-batch and its result would not count."""
 
 
 class Left:
@@ -143,10 +143,10 @@ class CallRunner(Protocol):
     """Runs calls of coroutine functions in a worker process."""
 
     def end_of_time(self) -> IsOver | None:
-        """Return a function that tells whether a call that begins now has used up its time.
+        """Return a function that returns whether a call that begins now has used up its time.
 
-        The call then handles no further message; another call gets the remaining messages. None: calls may
-        take any time.
+        The call then handles no further message; another call gets the remaining messages. The result is
+        None if calls may take any time.
         """
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
@@ -168,7 +168,7 @@ class CallRunner(Protocol):
         """
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
-        """Take note that a function is called now: from now on, the call may leave the micro-batch.
+        """Record that a call of a function begins: from now on, the call may leave the micro-batch.
 
         Args:
             running: the call.
@@ -177,7 +177,7 @@ class CallRunner(Protocol):
         """
 
     def end(self, running: RunningCall, messages: int) -> None:
-        """Take note that a call has ended.
+        """Record that a call has ended.
 
         Args:
             running: the call.
@@ -189,15 +189,15 @@ class CallRunner(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run.
 
-        A call that was lost before also waits until it has left its micro-batch and this one is staged, as the
-        end of the process would make the micro-batch fail, and until few other calls run.
+        A call that was lost before also waits until few other calls run, and until it has left its micro-batch and
+        the micro-batch is staged: if the call ends the process after that, the micro-batch does not fail.
 
         Args:
             function: the function.
             running: the call.
 
         Raises:
-            AbandonedError: when the context is entered, if nobody waits for the result of the call any more.
+            AbandonedError: when the context is entered, if the result of the call would not count any more.
         """
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:

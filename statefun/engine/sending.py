@@ -64,7 +64,7 @@ class Sender:
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
         """Check a message or a value for an egress; return the message, or the egress's record of the value.
 
-        None: the egress's serializer or transforms drop the value.
+        The result is None if the egress's serializer or transforms drop the value.
 
         Raises:
             StatefunError: if the function or egress does not exist, or the egress cannot accept the value.

@@ -98,9 +98,9 @@ class TransportCalls:
         return await transport.admit(pending.address, trouble, self._turn)
 
     def with_history(self, call: Call, batch: InvocationBatch) -> InvocationBatch:
-        """Return a copy of a batch that also holds what its transport needs to know about the address.
+        """Return a copy of a batch with further facts about its address, for the transport.
 
-        That is the failed attempts to call the address, and whether its server is called for no other address
+        These are the failed attempts to call the address, and whether its server is called for no other address
         in this micro-batch.
         """
         is_alone = self._turn is not None and self._turn.address == batch.target

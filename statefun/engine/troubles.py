@@ -11,12 +11,12 @@ from statefun.sdk.times import in_milliseconds
 
 
 def put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
-    """Write what is known of the failed attempts to call an address into ``stored``."""
+    """Store the failed attempts to call an address in ``stored``."""
     stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
     stored.spent = in_milliseconds(spent)
 
 
 def read_trouble(stored: AddressState.Trouble) -> Trouble:
-    """Return what is known of the failed attempts to call an address, read from ``stored``."""
+    """Return the failed attempts to call an address that ``stored`` holds."""
     spent = timedelta(milliseconds=stored.spent)
     return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)

@@ -23,7 +23,7 @@ class UnderWay:
 
     @property
     def size(self) -> int:
-        """The size of all messages, in bytes."""
+        """The size of all messages of the call, in bytes."""
         return sum(map(len, self.messages))
 
     def put(self, state: AddressState) -> None:

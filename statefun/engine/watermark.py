@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watermark: computes that of the next micro-batch from the facts of committed ones.
+"""Computes the watermark of the next micro-batch from the facts of committed micro-batches.
 
 The watermark is the event time up to which everything has been handled: records, as far as the settings of their
 ingresses can tell, and messages between functions for certain, because the outbox has all that are under way.
@@ -120,7 +120,7 @@ class EventProgress:
 
 @attrs.frozen
 class Situation:
-    """What the driver knows of the partitions when it plans a micro-batch."""
+    """The state of the ingresses' partitions, and of the run, when the driver plans a micro-batch."""
 
     partitions: Collection[Partition] = ()
     """The partitions that are read, with or without records."""
@@ -147,7 +147,8 @@ def next_progress(
 
     Args:
         before: the progress before the last micro-batches.
-        facts: what these micro-batches have found; they are committed, and their messages are not delivered.
+        facts: the facts about event time that these micro-batches have reported; the micro-batches are committed, and
+            their messages are not delivered.
         settings: the settings of event time, by the id of the ingress.
         situation: the state of the partitions, and the clock.
     """
@@ -214,7 +215,7 @@ def _holds(
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the event times at which messages hold the watermark, each with the kind and name of the holder.
 
-    Of two holders with the same time, the first one counts: waiting messages must not be passed by.
+    If two messages hold the watermark at the same time, the caller uses the first one: waiting messages come first.
     """
     if waiting:
         yield min(waiting), "waiting", ""

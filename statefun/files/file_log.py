@@ -168,7 +168,7 @@ class FileLog:
     def states(self, number: int) -> Mapping[str, FileState]:
         """Make an entry the current one; return the states that files have after this entry, by their paths.
 
-        LogEntry 0 means the beginning, before the first entry: no file has a state.
+        Number 0 stands for the time before the first entry, when no file has a state.
         """
         if self._at != number:
             self._load(number - number % _LAYER_EVERY)

@@ -19,16 +19,16 @@ _TIMEOUT_SECONDS = 10
 
 @attrs.frozen
 class AdminClient:
-    """A client of the admin API at an address; it opens a connection for each question."""
+    """A client of the admin API at an address; it opens a connection for each request."""
 
     address: ListenAddress
     _token: str = attrs.field(default="", repr=False)
 
     def get(self, path: str) -> Any:
-        """Return the content of an answer.
+        """Request a path of the API; return the content of the answer, decoded from JSON.
 
         Raises:
-            ConfigurationError: if the API wants another token.
+            ConfigurationError: if the API needs a token, or refuses the given one.
             PlatformError: if it does not answer, or answers with an error.
         """
         headers = {"Accept": "application/json"}
@@ -47,18 +47,21 @@ class AdminClient:
             ) from error
         except (http.client.HTTPException, ValueError) as error:
             raise PlatformError(
-                f"what answers at {self.address.url} is no admin API of statefun"
+                f"the server at {self.address.url} is not the admin API of a statefun application; give the "
+                "address that the application's setting spark.statefun.admin has"
             ) from error
         finally:
             connection.close()
         if answer.status == HTTPStatus.UNAUTHORIZED:
             problem = "refuses this token" if self._token else "needs a token"
             raise ConfigurationError(
-                f"the admin API at {self.address.url} {problem}; give it one in the variable {VARIABLE}"
+                f"the admin API at {self.address.url} {problem}; set the "
+                f"environment variable {VARIABLE} to one of the API's tokens"
             )
         if answer.status != HTTPStatus.OK:
             text = content.get("message") if isinstance(content, dict) else None
             raise PlatformError(
-                f"{self.address.url}{path} is answered with {answer.status}: {text or 'no reason'}"
+                f"the admin API answers {self.address.url}{path} with status {answer.status}: "
+                f"{text or 'it gives no reason'}"
             )
         return content

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that work on a checkpoint have in common: their arguments, the lock, and errors of its files."""
+"""Shared code of the commands that work on a checkpoint: their arguments, the lock, and errors of its files."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ def usable(checkpoint: Folder) -> Iterator[None]:
 
 
 def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
-    """Check that a lock shows whether an application runs with a checkpoint, or that the user makes sure of that.
+    """Check that a lock shows whether an application runs with a checkpoint, unless the user has given --no-lock.
 
     Args:
         checkpoint: the checkpoint.
-        no_lock: whether the user makes sure.
-        further: what the user has to do besides, for the error.
+        no_lock: whether the user has given ``--no-lock``, and so makes sure that no application runs.
+        further: the end of the error text: what else the user has to do.
 
     Raises:
-        ConfigurationError: if neither is so.
+        ConfigurationError: if no lock shows it, and ``no_lock`` is False.
     """
     if no_lock:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands that copy checkpoints have in common: the progress on the terminal, and errors of files."""
+"""Shared code of the commands that copy checkpoints: the progress on the terminal, and errors of files."""
 
 from __future__ import annotations
 

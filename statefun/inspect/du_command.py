@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun du``: prints what of a checkpoint takes how much space, and with what it grows."""
+"""``statefun du``: prints how much space each part of a checkpoint takes, and what makes the part grow."""
 
 from __future__ import annotations
 

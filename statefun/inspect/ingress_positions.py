@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The positions of ingresses in a checkpoint: listed, given to an ingress of another name, or deleted."""
+"""Lists, renames and deletes the positions of ingresses in a checkpoint."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _position(checkpoint: Folder, name: str) -> IngressPosition:
 
 @contextmanager
 def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[Folder]:
-    """Lock the checkpoint during the block, and finish before it what the last run has left to the next one."""
+    """Lock the checkpoint during the block; first finish changes of offsets that the last run has left unfinished."""
     with locked(checkpoint, has_lock=has_lock) as guarded:
         finish_change(guarded)
         rewrite_read_offsets(guarded)

@@ -65,10 +65,10 @@ def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
     Args:
         options: the parsed options of the command line.
         order: the order.
-        text: what happens now, for people.
+        text: the line to print: what the application does now.
 
     Raises:
-        StatefunError: if no application runs with it, or if the application cannot obey.
+        StatefunError: if no application runs with the checkpoint, or if a pause keeps it from draining.
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):

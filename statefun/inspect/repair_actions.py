@@ -119,7 +119,7 @@ def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
 
 
 def _requests(options: argparse.Namespace) -> list[Request]:
-    """Return what the options request."""
+    """Return the changes that the options, or the file in the options, request."""
     match options.action:
         case "set":
             value = WrittenText(options.value)
@@ -170,7 +170,7 @@ def _repair(
 
 
 def _who() -> str:
-    """Return the user and the machine."""
+    """Return the user and the machine of this command, for the log of repairs."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run under a number that has no name
@@ -187,7 +187,8 @@ def _planned(
         lambda state: planned_changes(requests, state, known, SystemClock().now()),
     )
     if not changes:
-        raise ConfigurationError("there is nothing to change: the address has no values")
+        addresses = ", ".join(request.address for request in requests)
+        raise ConfigurationError(f"there is nothing to change: no values are stored at {addresses}")
     return changes
 
 
@@ -263,7 +264,7 @@ def _change_json(change: Change, known: KnownValues) -> dict[str, Any]:
 
 
 def _stored(value: AddressState.Value, change: Change, known: KnownValues) -> StoredValue:
-    """Return a side of a change, decoded unless the value is secret, or was when it was changed."""
+    """Return the old or new value of a change; it is decoded unless it is secret, or was when it was changed."""
     stored = stored_value(value, address_of(change.target), known)
     return attrs.evolve(stored, size=None, decoded=SECRET_VALUE) if change.is_secret else stored
 

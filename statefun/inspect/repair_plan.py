@@ -206,7 +206,7 @@ class _Target:
         return [former for former, new in renamed.items() if new == name and former in present]
 
     def _after(self, name: str, value: Any) -> AddressState.Value:
-        """Return a value as it is to be stored."""
+        """Encode a requested value in the form in which functions store it."""
         function, known, before = self.address.typename, self.known, self.stored.get(name)
         declared = known.types(function)
         if name not in declared and before is None:

@@ -50,7 +50,7 @@ Progress = Callable[[int, int], None]
 
 @attrs.frozen
 class SnapshotFacts:
-    """What a snapshot is of."""
+    """The facts in the file of a snapshot: its micro-batch, its query, and when it was made."""
 
     batch: int
     """The newest micro-batch that is in the snapshot."""
@@ -60,7 +60,7 @@ class SnapshotFacts:
 
     @classmethod
     def read(cls, folder: Folder) -> SnapshotFacts:
-        """Read the file of a snapshot.
+        """Read the facts of the snapshot in a folder.
 
         Raises:
             CheckpointError: if the folder has no complete snapshot.
@@ -80,7 +80,7 @@ class SnapshotFacts:
             raise damaged(folder, SNAPSHOT, error) from error
 
     def write(self, folder: Folder) -> None:
-        """Write the file, which makes the snapshot in a folder complete."""
+        """Write the file with the facts, which makes the snapshot in a folder complete."""
         content = {
             "batch": self.batch,
             "query": self.query_id,
@@ -191,9 +191,10 @@ def _copy_changing(checkpoint: Folder, target: Folder) -> tuple[int, set[str]]:
 
 
 def _copy_once(checkpoint: Folder, target: Folder, batch: int) -> set[str]:
-    """Copy the changing files; what a step misses because it was just deleted must be in a later step's files.
+    """Copy the changing files, the outbox first.
 
-    Before a batch is deleted from the outbox, its timers are in their log, and its records are published.
+    Before a batch is deleted from the outbox, its timers are in their log, and its records are published: so if the
+    outbox lacks a batch, the files that are copied later have its effects.
     """
     outbox = _of_batch([f"outbox/{path}" for path in checkpoint.child("outbox").sizes()], batch)
     paths = _copy_all(checkpoint, target, outbox)
@@ -214,7 +215,7 @@ def _copy_all(checkpoint: Folder, target: Folder, all_paths: Iterable[str]) -> s
 
 
 def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
-    """Yield those paths, but not of states, that belong to the time up to the commit of a batch."""
+    """Yield the paths that belong to micro-batches up to ``batch``, without files of states."""
     for path in paths:
         head, _, rest = path.partition("/")
         name = PurePosixPath(path).name
@@ -236,7 +237,7 @@ def _copy_states(
 ) -> set[str] | None:
     """Copy the files of states that are needed after a batch; return their paths.
 
-    None: the application has deleted some of them meanwhile, as it has committed many batches.
+    The result is None if the application has deleted some of them meanwhile, as it has committed many batches.
     """
     sizes = {
         path: size

@@ -58,7 +58,7 @@ _BUCKETS = f"{TIMERS_NAMESPACE}/{BUCKET}"
 
 @attrs.frozen
 class Exported:
-    """What a file of states says about its checkpoint."""
+    """The facts about a checkpoint in the file with its states."""
 
     batch: int
     """The number of the micro-batch after which the states are those of the file."""
@@ -192,7 +192,7 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
 
 
 def _on_their_way(checkpoint: Folder) -> str:
-    """Return what of a checkpoint whose application does not run is not part of its state; empty if nothing is."""
+    """Return why the state of a stopped application lacks a part of its checkpoint; empty if it lacks nothing."""
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     newest = log.newest()
     delivered = feedback_offset(log, newest).batch
@@ -231,7 +231,8 @@ def _facts(file: Path) -> dict[str, Any]:
         ) from error
     if facts.get("format") != _FORMAT:
         raise ConfigurationError(
-            f"{file} has format {facts.get('format')}, and this version of statefun reads only format {_FORMAT}"
+            f"{file} has format {facts.get('format')}, and this version of statefun reads only format {_FORMAT}: "
+            "export the state again with this version"
         )
     return dict(facts)
 

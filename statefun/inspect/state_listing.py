@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and lists the addresses that have state in a checkpoint, and finds one that somebody may have meant."""
+"""Counts and lists the addresses that have state in a checkpoint, and finds the one most similar to a mistyped address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun watermark``: prints how far event time has come, and what holds the watermark since when."""
+"""``statefun watermark``: prints the watermark, what keeps it from rising, and since when."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def check_streams(connection: Connection, shards: ShardList, timeout: timedelta)
 
 
 def unlisted_streams_error(connection: Connection, trouble: RequestFailure) -> ConnectorError:
-    """Return the error that the shards of an ingress's streams cannot be listed."""
+    """Return the error for an ingress if the shards of its streams cannot be listed."""
     return connector_error(connection, "its streams cannot be listed", trouble)
 
 

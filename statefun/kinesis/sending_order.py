@@ -81,5 +81,5 @@ class SendingOrder:
             self.confirmed += 1
 
     def enqueue(self, position: int) -> None:
-        """Add a record to the records that may be sent now, such as one that Kinesis did not write."""
+        """Allow a record to be sent now, such as a record that Kinesis did not write."""
         heapq.heappush(self._ready[self.records[position].topic], position)

@@ -40,7 +40,7 @@ class UserProgram:
 
     @property
     def functions(self) -> StatefulFunctions:
-        """The first registry with functions, beginning with the default one; the default if none has any."""
+        """The first registry that has functions; the default registry comes first, and is returned if all are empty."""
         return next(iter(self.registries), default_functions)
 
     def text(self) -> str:

@@ -77,7 +77,7 @@ def submission(
     Args:
         program: the file of the program.
         settings: options of ``spark-submit``.
-        arguments: those of the program.
+        arguments: the arguments of the program itself.
 
     Raises:
         PlatformError: if there is no ``spark-submit``.

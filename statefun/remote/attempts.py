@@ -36,7 +36,7 @@ BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
 
 
 class CallFailedError(Exception):
-    """A call has failed for good; its text continues the sentence "endpoint <URL> ..."."""
+    """A call has failed, and is not tried again; the error's text continues "endpoint <URL> ..."."""
 
     def __init__(self, text: str, *, is_final: bool = True) -> None:
         super().__init__(text)

@@ -92,7 +92,7 @@ class Circuit:
         return EndpointDownError(wait)
 
     def reached(self) -> None:
-        """Take note that the endpoint has answered, and close the circuit."""
+        """Record that the endpoint has answered, and close the circuit."""
         self._failures = 0
         if not self._is_known_to_answer:
             self._is_known_to_answer = True
@@ -101,7 +101,7 @@ class Circuit:
             self._report = CircuitReport(self._endpoint, None)
 
     def not_reached(self, problem: str) -> None:
-        """Take note of an attempt that did not reach the endpoint; after several in a row, open the circuit."""
+        """Record an attempt that did not reach the endpoint; after several in a row, open the circuit."""
         if not self._failures:
             self._failing_since = self._clock()
         self._failures += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of one endpoint in a process: URLs, connections, and what replies have said about functions."""
+"""The client of one endpoint in a process: URLs, connections, and the facts that replies state about functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 @attrs.define
 class FunctionFacts:
-    """What the replies of a function have said about the function."""
+    """The facts that the replies of a function state about the function."""
 
     values: Mapping[str, RemoteValue] = attrs.Factory(dict)
     """The values that the function keeps, by name; empty if they are unknown."""
@@ -45,7 +45,7 @@ class FunctionFacts:
 
 
 class EndpointClient:
-    """The client of one endpoint: its connections, and what is known of its functions."""
+    """The client of one endpoint: its connections, and facts about its functions."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -121,7 +121,7 @@ class EndpointClient:
         return socket_file(url) or "/".join(url.split("/", 3)[:3])
 
     def facts_of(self, target: Address) -> FunctionFacts:
-        """Return what is known of a function; the list of its values is forgotten after some minutes."""
+        """Return the facts about a function; the list of its values is dropped after some minutes."""
         facts = self._facts.get(target.typename)
         if facts is None:
             facts = self._facts[target.typename] = FunctionFacts()
@@ -130,7 +130,7 @@ class EndpointClient:
         return facts
 
     def learn(self, facts: FunctionFacts, values: Mapping[str, RemoteValue]) -> None:
-        """Add values that a function keeps, as its reply has said, to what is known of the function."""
+        """Add values that a function keeps, according to its reply, to the facts about the function."""
         if not facts.values:
             facts.until = time.monotonic() + _FACTS_COUNT_FOR.total_seconds()
         facts.values = {**facts.values, **values}

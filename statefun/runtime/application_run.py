@@ -284,7 +284,7 @@ class Run:
             time.sleep(_CALLS_SECONDS)
 
     def _log_pauses(self) -> None:
-        """Log what is paused, since the application does less than its module files say."""
+        """Log the paused parts of the application, as they neither read nor publish."""
         parts = self._control.pauses.paused.parts()
         if parts:
             logger.warning("paused until `statefun resume`: %s", ", ".join(parts))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people may order of a running application: to pause parts of it, to drain, to restart, to stop."""
+"""Controls a running application: people pause parts of it, and order it to drain, to restart or to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 1
 
 
 class RunEnding(Enum):
-    """Why a run ends before its end."""
+    """Why a run ends early."""
 
     SIGNAL = auto()
     """By a signal or by the program: the application ends as interrupted."""
@@ -48,7 +48,7 @@ class Control:
 
     @property
     def pauses(self) -> Pauses:
-        """What is paused; only while the application runs."""
+        """The paused parts of the application, which must be running."""
         if self._pauses is None:
             raise RuntimeError("the application does not run")
         return self._pauses
@@ -92,7 +92,7 @@ class Control:
                 self.obey(order)
 
     def look(self) -> None:
-        """Read again what is paused, and log it if it has changed; it takes effect with the next micro-batch.
+        """Read the paused parts again, and log them if they have changed; a pause begins with the next micro-batch.
 
         Raises:
             CheckpointError: if the file is damaged.
@@ -102,14 +102,14 @@ class Control:
             logger.warning("paused now: %s", parts or "nothing")
 
     def obey(self, order: Order) -> None:
-        """Obey an order."""
+        """Obey an order: begin to drain, or end the present run to stop or restart."""
         if order is Order.DRAIN:
             self.is_draining = True
         else:
             self.end(RunEnding.STOP if order is Order.STOP else RunEnding.RESTART)
 
     def end(self, ending: RunEnding) -> None:
-        """End the present run soon; a signal counts more than an order to stop, and that more than a restart."""
+        """End the present run soon; a signal overrides an order to stop, which overrides a restart."""
         if ending is RunEnding.SIGNAL:  # its handler may interrupt the thread that has the lock
             self._is_signalled = True
             self.ending = ending
@@ -120,7 +120,7 @@ class Control:
         self.stopping.set()
 
     def is_restarted(self) -> bool:
-        """Return whether another run is to begin after one that was ended; if so, be ready for it."""
+        """Return whether another run is to begin after the ended one; if so, reset this object for that run."""
         with self._lock:
             if self.ending is not RunEnding.RESTART:
                 return False
@@ -143,6 +143,6 @@ class Control:
         return not self.pauses.paused.application
 
     def may_end_draining(self) -> bool:
-        """Return whether the run was ordered to drain, and nothing is paused that has to go on for that."""
+        """Return whether the run was ordered to drain, and no pause keeps it from publishing and ending."""
         paused = self.pauses.paused
         return self.is_draining and not (paused.application or paused.egresses)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP servers of a driver have in common: they read requests within limits, and refuse those of strangers."""
+"""The base of a driver's HTTP servers: limits requests, and refuses requests of other machines and web sites."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, value: str | int) -> ListenAddress:
-        """Read ``PORT``, which is one of this machine alone, or ``HOST:PORT``.
+        """Parse ``PORT``, for clients on this machine alone, or ``HOST:PORT``.
 
         >>> ListenAddress.parse("8083"), ListenAddress.parse("[::]:0")
         (ListenAddress(host='127.0.0.1', port=8083), ListenAddress(host='::', port=0))
@@ -92,19 +92,19 @@ class _Limited(io.RawIOBase):
         self.begin()
 
     def begin(self) -> None:
-        """Expect a request: its time begins, and the bytes of its headers count."""
+        """Begin a request: from now on, its time and the bytes of its headers are limited."""
         self._end, self._left = time.monotonic() + _REQUEST_SECONDS, _MOST_HEAD_BYTES
 
     def end_of_head(self) -> None:
-        """Count no more bytes: the length of the request's content is known."""
+        """Stop limiting bytes after the headers, as the length of the request's content is known."""
         self._left = None
 
     def readable(self) -> bool:
-        """Return True: this can be read."""
+        """Return True: this stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes.
+        """Read bytes of the request into a buffer; return their number.
 
         Raises:
             TimeoutError: if the time of the request is over.
@@ -208,7 +208,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         return False
 
     def setup(self) -> None:
-        """Read the connection within limits."""
+        """Prepare the connection, so that requests are read within limits of time and size."""
         super().setup()
         self.rfile.close()
         self._reader = _Limited(self.connection)
@@ -225,7 +225,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def begin(self) -> None:
-        """Reset the notes about the former request of the connection, before the next request is served."""
+        """Reset the fields about the former request of the connection, before the next request is served."""
         self._reader.end_of_head()
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False

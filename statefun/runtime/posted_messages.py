@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks messages to functions that clients send over HTTP."""
+"""Checks messages that clients send to functions over HTTP."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Query:
             return True
 
     def is_idle(self) -> bool:
-        """Return whether no micro-batch is needed since the first call, which must come when no ingress is read.
+        """Return whether no micro-batch is needed; the first call must come after the ingresses are no longer read.
 
         A micro-batch that was being planned at the first call may still read records, so that two further looks
         of the feedback source must have found nothing.

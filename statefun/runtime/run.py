@@ -222,7 +222,7 @@ def _end(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Show the exception that ends the program, and give it its exit code, unless that is 1, which Python gives.
+    """Show the exception that ends the program; end with its exit code, unless that is 1, as Python ends with 1.
 
     Raises:
         SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.

@@ -17,8 +17,9 @@ class Supervision:
     """The restarts of one application after lost workers.
 
     Spark runs a task once on one machine, so that the end of a worker process (out of memory, a crash in native code, a
-    signal) fails the micro-batch and ends the query. Another run repeats the micro-batch. If it has not committed any
-    when it loses a worker, too, the records of the next micro-batch are the likely cause, and further runs would fail.
+    signal) fails the micro-batch and ends the query. Another run repeats the micro-batch. If that run
+    loses a worker, too, before it has committed a micro-batch, the records of this micro-batch are the likely cause, and
+    there is no further run.
 
     Args:
         newest: returns the number of the newest committed micro-batch.

@@ -40,7 +40,7 @@ _PLACED: Sequence[type[InvocationError]] = (
 def failed_invocation(
     function: StatefulFunction, target: Address, index: int, error: BaseException
 ) -> FailedInvocation:
-    """Return an invocation as failed: with the error for users, and the traceback of their code.
+    """Return the FailedInvocation of a message, with the error for users and the traceback of their code.
 
     Args:
         function: the function.

@@ -107,7 +107,7 @@ def _checked(millis: int) -> int:
 
 
 def checked_timestamp(millis: int) -> int:
-    """Return the timestamp of a record.
+    """Check the timestamp of a record, and return it.
 
     Raises:
         ValueError: if it is no time of the years 2 to 9998.

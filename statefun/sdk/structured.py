@@ -170,7 +170,7 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
 
 
 def _is_concrete(annotation: Any) -> bool:
-    """Return whether an annotation is the class of its values, unlike a TypedDict."""
+    """Return whether values of an annotation are instances of it, unlike those of a TypedDict."""
     return is_class(annotation) and not issubclass(annotation, dict)
 
 

@@ -124,7 +124,7 @@ class ValueSpec:
         object.__setattr__(self, "type", self._complete_type())
 
     def _complete_type(self) -> Type[Any]:
-        """Return the type with what the other properties say about it."""
+        """Return the type with the ``upgrades`` of the spec, and as a secret type if the value is ``secret``."""
         type_ = self.type
         if self.upgrades:
             try:

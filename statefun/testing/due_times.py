@@ -28,7 +28,7 @@ class DueTimes:
     """The due times of waiting messages, in milliseconds since the epoch.
 
     Args:
-        in_event_time: whether this object has the due times in event time; otherwise, it has those of the clock.
+        in_event_time: whether the due times are in event time; otherwise, they are times of the clock.
     """
 
     def __init__(self, *, in_event_time: bool = False) -> None:

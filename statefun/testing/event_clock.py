@@ -39,12 +39,12 @@ class EventClock:
         """The event times at which messages of ``send_at`` are due."""
 
     def wrote(self, ingress: TypeName, topic: str, number: int, now: int) -> None:
-        """Take note of a record that was written to a partition."""
+        """Record that a record was written to a partition."""
         if str(ingress) in self._settings:
             self._written[Partition(str(ingress), topic, number)] = now
 
     def committed(self, facts: EventTimes) -> None:
-        """Take note of what a committed micro-batch has found."""
+        """Add the facts about event time that a committed micro-batch has reported."""
         facts.ClearField("sent")  # all messages that are not delivered are known anyway
         self._facts.append(facts)
 

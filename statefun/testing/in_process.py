@@ -336,7 +336,7 @@ class InProcessApplication(TestedApplication):
         """Return the watermark of the next micro-batch, in milliseconds since the epoch.
 
         Args:
-            rows: messages that are not handled yet, besides those that wait for a micro-batch.
+            rows: unhandled messages, in addition to the messages that wait for a micro-batch.
         """
         undelivered = chain(self._ready, self._reserved, rows)
         return self._events.advance(undelivered, self._milliseconds)

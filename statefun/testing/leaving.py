@@ -82,7 +82,7 @@ class ChoosingRunner:
         """Choose whether the next call reaches its time limit after its first message.
 
         Returns:
-            A function that says that the limit is reached; None if the call has no time limit.
+            A function that returns whether the limit is reached; None if the call has no time limit.
         """
         return (lambda: True) if self._is_short() else None
 

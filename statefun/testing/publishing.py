@@ -13,7 +13,7 @@ from statefun.testing.outcomes import PublishedRecord
 
 
 class Publishing:
-    """The topics of an application's egresses.
+    """The topics of an application's egresses, with their published records.
 
     Args:
         module: the components of the application.
@@ -40,7 +40,7 @@ class Publishing:
         return list(self._published[topic]) if topic in self._published else []
 
     def publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
-        """Publish the records of a micro-batch, each after the id of its egress."""
+        """Publish the records of a micro-batch, given as pairs of an egress's id and a record."""
         by_egress: defaultdict[str, list[EgressRecord]] = defaultdict(list)
         for egress, record in records:
             by_egress[egress].append(record)

@@ -234,7 +234,7 @@ def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
     """Return the schema of a struct with the given fields.
 
     Args:
-        like: the schema whose name, version, documentation and parameters are copied; None: none are.
+        like: the schema whose name, version, documentation and parameters are copied; None to copy none.
         fields: the fields.
 
     Raises:

@@ -111,7 +111,7 @@ def test_a_token_comes_from_the_environment(
         monkeypatch.setenv(VARIABLE, token)
         assert main(["top", f"{api.port}", "--once"]) == 1
         error = capsys.readouterr().err
-        assert f"give it one in the variable {VARIABLE}" in error
+        assert f"set the environment variable {VARIABLE} to one of the API's tokens" in error
         assert token == "" or token not in error
         monkeypatch.setenv(VARIABLE, TOKEN)
         assert shown(capsys, api)

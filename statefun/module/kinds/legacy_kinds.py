@@ -69,7 +69,8 @@ _STATE = Shape(
 class LegacyKind:
     """A kind whose components are checked, but cannot run.
 
-    The value of ``id_key`` is unique among all kinds of ``group``; if ``group`` is None, values may repeat.
+    Of all components whose kinds have the same ``group``, no two may have the same value of ``id_key``; a group of
+    None allows that.
     """
 
     group: str | None

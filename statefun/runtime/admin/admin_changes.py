@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of the admin API change in a running application."""
+"""Changes that clients of the admin API make in a running application."""
 
 from __future__ import annotations
 

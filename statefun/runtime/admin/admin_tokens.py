@@ -48,7 +48,7 @@ class Tokens:
                 )
             names[(tokens or [name])[0]] = name if tokens else f"line {number}"
         if file is not None and not names:
-            raise ConfigurationError(f"{file} has no token for the admin API")
+            raise ConfigurationError(f"{file} has no token for the admin API: add a line with one")
         token = environment.get(VARIABLE, "").strip()
         if token:
             names[token] = VARIABLE

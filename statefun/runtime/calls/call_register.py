@@ -88,12 +88,12 @@ class CallRegister:
             )
 
     def connected(self, worker: str) -> None:
-        """Note that a worker is connected, and so can report."""
+        """Add a worker that is connected, and so can report."""
         with self._changed:
             self._workers.add(worker)
 
     def disconnected(self, worker: str, *, has_ended: bool = True) -> None:
-        """Let the calls of a worker be made again.
+        """Report the calls of a worker to their addresses as lost, so that they are made again.
 
         Args:
             worker: the name of the worker.
@@ -174,8 +174,8 @@ class CallRegister:
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
-                task. Then losses count in the next run, but not those of workers that have ended after another one
-                in the last micro-batch: they may have ended because the query did.
+                task. Then the next run counts losses of this run. Of the last micro-batch, it counts only those
+                of the first worker that has ended: later workers may have ended because the query did.
         """
         with self._changed:
             self._is_closed = True

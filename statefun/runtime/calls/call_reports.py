@@ -113,7 +113,7 @@ class CallReports:
         return self._put(CallReport(attempt=attempt, begun=True))
 
     def accompanied(self, attempt: str) -> None:
-        """Pass the report that other calls run beside a call now to the thread that sends reports."""
+        """Pass the report that a call no longer runs alone to the thread that sends reports."""
         self._put(CallReport(attempt=attempt, accompanied=True))
 
     def _put(self, report: CallReport) -> Future[None]:
@@ -221,7 +221,7 @@ _runners: dict[CallServerAddress, LeavingCalls] = {}
 
 @cache
 def _company() -> Company:
-    """Return what decides which calls run side by side in this process, of whichever run."""
+    """Return the limits of which calls run at the same time in this process; all runs share them."""
     return Company()
 
 

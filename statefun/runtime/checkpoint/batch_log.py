@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A durable log in a folder of the checkpoint: what micro-batches have added, and snapshots of all that remains."""
+"""A durable log in a folder of the checkpoint: the entries that micro-batches have added, and snapshots of all remaining entries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BatchLog:
             self._folder.sync_names()
 
     def add(self, batch: int, content: Message) -> None:
-        """Write what a batch has added."""
+        """Write the entry of a batch."""
         self.additions += 1
         write_framed(self._checkpoint, self._path(str(batch)), content.SerializeToString())
 

@@ -78,7 +78,7 @@ class CallLog:
             self._replace(batch, under_way)
 
     def lose(self, losses: Losses, under_way: Addresses) -> None:
-        """Add losses to the log, about which no committed micro-batch has told the addresses.
+        """Add losses to the log that no committed micro-batch has delivered to the addresses of the calls.
 
         Args:
             losses: the losses.

@@ -41,7 +41,7 @@ class CommitLog:
 
     @property
     def _own(self) -> OwnCommits | None:
-        """The commits of the present run, if they are known; another thread may begin the next run at any time."""
+        """The batches that this process has committed in the present run; None outside of object stores."""
         kept = self._checkpoint.kept
         return None if kept is None else kept.own_commits
 
@@ -217,7 +217,7 @@ class CommitLog:
             raise damaged(self._checkpoint, f"{COMMITS}/{batch}", error) from error
 
     def unreadable_setting(self, batch: int) -> str | None:
-        """Return the setting, as ``key=value``, with which only Spark reads the state of ``batch``; None if there is none.
+        """Return the setting of Spark, as ``key=value``, for which only Spark can read the state of ``batch``, or None.
 
         Raises:
             CheckpointError: if the file with the settings is missing or cannot be read.

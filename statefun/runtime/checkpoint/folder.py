@@ -112,7 +112,7 @@ class Folder:
 
     @cached_property
     def _files(self) -> tuple[CheckpointFiles, str]:
-        """Access to the folder's file system, and the folder's path in it."""
+        """The object that accesses the folder's file system, and the folder's path in it."""
         if self.is_local:
             return LocalFiles(), self.location
         if self.is_object_store:

@@ -31,7 +31,7 @@ def former_queries(checkpoint: Folder) -> list[str]:
 
 
 def add_former_query(checkpoint: Folder, query_id: str) -> None:
-    """Add an id that the query had until now."""
+    """Add the id that the query had until now to the file."""
     ids = [*former_queries(checkpoint), query_id]
     write_framed(checkpoint, _FILE, json.dumps(ids).encode())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver that owns a checkpoint in an object store knows about its files without a request.
+"""Keeps files of a checkpoint in an object store in memory, so that the driver need not request them again.
 
 Spark's logs, and the manifests of runs, never change once they exist, and only the owner of the checkpoint deletes them.
 So the owner reads each of them at most once. Its own JVM creates the commits, so that it need not ask the store whether
@@ -49,7 +49,7 @@ class OwnCommits:
         return self.earlier < batch <= self.newest()
 
     def is_to_ask(self) -> bool:
-        """Return once a second that the store is to be asked for a commit of another driver."""
+        """Return True once a second: then the caller asks the store for a commit of another driver."""
         now = time.monotonic()
         if now - self._asked < _ASK.total_seconds():
             return False

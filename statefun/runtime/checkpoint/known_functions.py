@@ -60,7 +60,7 @@ class KnownFunctions:
         return self.names[stored][-1] if stored in self.names else stored
 
     def with_types(self, types: Iterable[Type[Any]]) -> KnownFunctions:
-        """Return the same with the types of the present program, which decides which of them are secret."""
+        """Return a copy with the secret types of the present program; other types stay as secret as they were."""
         own = {type_.typename: type_.is_secret for type_ in types}
         secret = {name for name in own if own[name]}
         former = {name for name in self.secret_types if name not in own}

@@ -274,11 +274,11 @@ class _Reader:
         return bytes(self._reader.read(None if size < 0 else size))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position."""
+        """Set the position from which the next bytes are read, as for any file; return the position."""
         return int(self._reader.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position from which the next bytes are read."""
         return int(self._reader.tell())
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``order.json`` of a checkpoint: what a person has ordered a running application to do once."""
+"""The file ``order.json`` of a checkpoint: the newest order that a person has given to the application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORDER_FILE = "order.json"
 
 
 class Order(Enum):
-    """What an application can be ordered to do."""
+    """An order that a person can give to a running application."""
 
     DRAIN = "drain"
     """To read no more records, to deliver and publish everything, and to end."""

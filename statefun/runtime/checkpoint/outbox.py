@@ -222,7 +222,8 @@ class Outbox:
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first; its records must be published and its messages delivered.
 
-        In an object store, a list is a request: files of failed attempts by the present run stay until the next start.
+        In an object store, listing a folder costs a request. So files of failed attempts by the present run, which only a
+        list would find, stay until the next start.
         """
         folder = self.batch_folder(batch)
         if self._commit_log.is_only_own(batch):
@@ -260,7 +261,7 @@ class Outbox:
         return Leftovers(unpublished, undelivered)
 
     def forget_others(self, batch: int) -> None:
-        """Delete what earlier runs have staged for a batch that this run is about to commit.
+        """Delete the effects that earlier runs have staged for a batch that this run is about to commit.
 
         In an object store this does nothing: the manifests of other runs are not valid there, and another run may
         have committed the batch meanwhile.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``paused.json`` of a checkpoint: what a person has paused, which stays paused across restarts.
+"""The file ``paused.json`` of a checkpoint: the parts that a person has paused, also for later runs.
 
 A command writes the file, and a running application reads it again and again: so people can pause and resume without a
-port, also while the application does not run. Who changes the file locks it meanwhile, so that of two changes at the same
-moment none is lost; in an object store, which has no locks, the later one of two processes wins.
+port, also while the application does not run. A process locks the file while it changes it, so that of two changes at the
+same moment none is lost; in an object store, which has no locks, the later one of two changes wins.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Paused:
     """The ids of the egresses to which no record is published."""
 
     def has(self, part: Pausable, name: str = "") -> bool:
-        """Return whether a part is paused; the application has no name.
+        """Return whether a part is paused; the name is empty for the whole application.
 
         >>> Paused(egresses=frozenset({"t/out"})).has(Pausable.EGRESS, "t/out")
         True
@@ -62,7 +62,7 @@ class Paused:
         return self.application if part is Pausable.APPLICATION else name in self._names(part)
 
     def changed(self, part: Pausable, name: str, *, is_paused: bool) -> Paused:
-        """Return what is paused after one part was paused or resumed.
+        """Return a copy in which one part is paused or resumed.
 
         >>> Paused().changed(Pausable.APPLICATION, "", is_paused=True)
         Paused(application=True, ingresses=frozenset(), egresses=frozenset())
@@ -117,7 +117,7 @@ def read_paused(checkpoint: Folder) -> tuple[Parts, Paused] | None:
 
 
 def write_paused(checkpoint: Folder, parts: Parts, paused: Paused) -> None:
-    """Write what is paused; when this function returns, it is on the disk."""
+    """Write the paused parts to the disk; when this function returns, they outlive a loss of power."""
     content = {
         "parts": {"ingresses": sorted(parts.ingresses), "egresses": sorted(parts.egresses)},
         "paused": {
@@ -144,7 +144,7 @@ def change_paused(checkpoint: Folder, part: Pausable, name: str, *, is_paused: b
 
 
 def rename_paused(checkpoint: Folder, former: str, name: str) -> None:
-    """Keep an ingress paused if it is, when it gets another id."""
+    """If an ingress that gets another id is paused, pause it under the new id."""
     with _changing(checkpoint):
         parts, paused = read_paused(checkpoint) or (Parts(), Paused())
         if paused.has(Pausable.INGRESS, former):
@@ -171,7 +171,7 @@ def _changing(checkpoint: Folder) -> Iterator[None]:
 
 
 class Pauses:
-    """What of a running application is paused; may be used in any thread.
+    """The paused parts of a running application; may be used in any thread.
 
     Args:
         checkpoint: keeps what is paused.
@@ -197,7 +197,7 @@ class Pauses:
                 write_paused(self._checkpoint, parts, paused)
 
     def look(self) -> bool:
-        """Read again what is paused; return whether that has changed.
+        """Read the paused parts from the checkpoint again; return whether they have changed.
 
         A change takes effect with the next micro-batch, or the next batches that an egress publishes.
 

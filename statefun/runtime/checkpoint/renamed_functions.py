@@ -20,7 +20,7 @@ from statefun.sdk.stateful_function import StatefulFunction
 
 
 def continued(functions: StatefulFunctions, checkpoint: Folder) -> StatefulFunctions:
-    """Return the functions with the names that they have, or had, in a checkpoint.
+    """Return a copy of a registry whose functions have the stored and former names that a checkpoint knows.
 
     Args:
         functions: the functions of an application.

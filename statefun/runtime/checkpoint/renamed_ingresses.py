@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refuses changes of a checkpoint's ingresses with which records might be lost or repeated.
 
-If an ingress begins to read what an ingress that is no longer declared has read, the module files do not say
-whether it is to go on there: a person has to decide.
+If an ingress begins to read partitions that a removed ingress has read, the module files do not say whether it
+continues at the offsets of the removed one: a person has to decide.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_changes(
         ingresses: the ingresses that the module files declare.
 
     Raises:
-        CheckpointError: if an ingress begins to read what one that is no longer declared has read, or if no
+        CheckpointError: if an ingress begins to read partitions that a removed ingress has read, or if no
             micro-batch is committed.
     """
     declared = {source_name(ingress): ingress for ingress in ingresses}
@@ -65,7 +65,7 @@ def check_committed(checkpoint: Folder) -> None:
     """Check that a micro-batch is committed, before ingresses or topics are added or removed.
 
     Raises:
-        CheckpointError: if not: where the first micro-batch begins is known only to Spark.
+        CheckpointError: if none is committed, as only Spark knows where the first micro-batch begins.
     """
     if CommitLog(checkpoint).newest() < 0:
         raise CheckpointError(
@@ -87,7 +87,7 @@ def _former_name(
     missing: Mapping[str, SourceOffset | None],
     order: IngressOrder,
 ) -> str | None:
-    """Return the name of a missing ingress that has read what an ingress begins to read; None if there is none.
+    """Return the name of a removed ingress whose partitions an ingress begins to read; None if there is none.
 
     Args:
         ingress: the ingress.
@@ -110,7 +110,7 @@ def _former_name(
 
 
 def _takes_over(ingress: KafkaIngress, end: SourceOffset, former_end: SourceOffset) -> bool:
-    """Return whether an ingress reads partitions, not read by itself before, that another one has read."""
+    """Return whether an ingress begins to read partitions that another ingress has read."""
     return any(
         route.takes(topic) and (not route.partitions or int(number) in route.partitions)
         for topic, partitions in former_end.items()

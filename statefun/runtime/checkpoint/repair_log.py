@@ -191,7 +191,7 @@ def _text(content: bytes) -> str:
 
 
 def _emptied(value: AddressState.Value | None) -> AddressState.Value | None:
-    """Return a value without its content."""
+    """Return a copy of a stored value without its content, which is secret."""
     if value is None:
         return None
     return AddressState.Value(name=value.name, typename=value.typename, expires=value.expires)

@@ -27,7 +27,7 @@ logger = logging.getLogger("statefun")
 
 
 def rescale_command(checkpoint: Folder, partitions: int) -> str:
-    """Return the command that divides the state of a checkpoint into so many partitions."""
+    """Return the command that divides the state of a checkpoint into ``partitions`` partitions."""
     return f"statefun rescale {checkpoint.shown} --state-partitions {partitions}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A location of a checkpoint that Spark's own readers and writers of state do not misread."""
+"""Provides a location of a checkpoint that Spark's own readers and writers of state read correctly."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 @cache
 def process_versions() -> str:
-    """Return the versions in this process of what driver and workers have in common."""
+    """Return this process's versions of Python, PySpark and statefun, which driver and workers must share."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return f"Python {python}, PySpark {pyspark_version} and statefun {version('statefun')}"
 

@@ -117,7 +117,7 @@ class KafkaLaneFactory:
 
         Args:
             turn: decides how long writing dead letters may take.
-            alone: :attr:`Refusals.alone` of the handler that the new handler continues.
+            alone: :attr:`Refusals.alone` of the former handler, which the new one replaces.
             written: :attr:`Refusals.written` of that handler.
         """
         letters = self.dead_letters
@@ -141,7 +141,7 @@ class KafkaLaneFactory:
             number: the number of the lane.
             progress: the progress topic; unused unless the egress is exactly-once.
             refusals: handles records that the cluster refuses for good.
-            turn: the time that the lane has; tells the lane when to stop publishing.
+            turn: decides when the lane stops publishing.
             marker: the lane's progress; None if it is not known.
         """
         egress = self.egress

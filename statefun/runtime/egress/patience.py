@@ -29,7 +29,7 @@ class Patience:
         self._is_logged = False
 
     def wait(self, reason: str = "") -> None:
-        """Note that records wait at present; log a warning if they have waited for some time."""
+        """Record that records wait at present; log a warning if they have waited for some time."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -45,7 +45,7 @@ class Patience:
             )
 
     def end(self) -> None:
-        """Note that no records wait any more; if a warning was logged before, log that the wait is over."""
+        """Record that no records wait any more; if a warning was logged before, log that the wait is over."""
         if self._is_logged:
             logger.info(
                 "egress %s: %s accepts records again", self._egress.id, self._egress.address

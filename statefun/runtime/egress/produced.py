@@ -18,7 +18,7 @@ from statefun.engine.sinks import EgressRecord
 
 
 class PlainRecords:
-    """The plain ones of the records that are given to a producer: they have only topic, key and value.
+    """The plain records among those given to a producer: records that have only topic, key and value.
 
     Equal records are found in any order: nobody can distinguish them.
 

@@ -101,8 +101,8 @@ class Refusals:
         egress: the egress.
         dead_letters: the topic of dead letters, if there is one.
         write: writes dead letters to another egress, if that one has the topic of dead letters.
-        alone: the first value of :attr:`alone`.
-        written: the first value of :attr:`written`.
+        alone: whether each record is sent in a producer batch of its own from the first record on.
+        written: the outbox places of refused records whose dead letters another egress has already.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class EgressThread:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Look again whether batches may be published."""
+        """Publish waiting batches if the egress is no longer paused; call this after each change of pauses."""
         with self._changed:
             self._changed.notify_all()
 

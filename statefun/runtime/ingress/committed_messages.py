@@ -67,9 +67,9 @@ class CommittedMessages:
         return -1 if self._newest_commit is None else self._newest_commit
 
     def event_times(self, start: FeedbackOffset) -> list[EventTimes]:
-        """Return what the committed batches after ``start`` have found about event time.
+        """Return the facts about event time of the committed batches after ``start``.
 
-        Afterwards, this object no longer tracks what batches up to ``start`` have found.
+        Afterwards, this object no longer has the facts of batches up to ``start``.
         """
         self._event_times = {
             batch: found for batch, found in self._event_times.items() if batch > start.batch
@@ -102,7 +102,7 @@ class CommittedMessages:
     def next_event_time(self, start: FeedbackOffset) -> int | None:
         """Return the event time of the first bucket that waits after ``start``, in milliseconds since the epoch.
 
-        None: no bucket waits for event time.
+        The result is None if no bucket waits for event time.
         """
         self.next_tick(start)
         tick = self._timers.next_tick(of_event_time=True)
@@ -111,7 +111,7 @@ class CommittedMessages:
     def opened(self, start: FeedbackOffset, end: FeedbackOffset) -> int | None:
         """Return the last bucket to which the micro-batch up to ``end`` sends a tick of event time.
 
-        None: it sends a tick to all buckets that are due. A micro-batch opens so few buckets that records do not have to
+        The result is None if it sends a tick to all buckets that are due. A micro-batch opens so few buckets that records do not have to
         wait for many delayed messages.
         """
         due = [each for each in self._timers.due(end.event_tick) if not start.has_ticked(each)]

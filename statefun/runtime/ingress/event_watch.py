@@ -15,14 +15,14 @@ from statefun.runtime.ingress.partition_ends import CaughtUp, PartitionEnds
 
 
 class EventWatch:
-    """Watches the ingresses with event time.
+    """Computes the progress of event time from the partitions of the ingresses that declare it.
 
     Args:
         checkpoint: the query's checkpoint.
         ingresses: all Kafka ingresses in the order of the query's sources.
         clock: the driver's clock.
-        limits: returns how many records a micro-batch reads of each ingress at most, 0 for one that is paused; the
-            object is another one after each change.
+        limits: returns how many records a micro-batch reads of each ingress at most, 0 for a paused ingress; after
+            each change, it returns a new list.
         is_final: whether a bounded run delivers all messages of ``send_at`` at its end.
     """
 
@@ -72,7 +72,7 @@ class EventWatch:
 
         Args:
             before: the progress before the micro-batches with ``facts``.
-            facts: what committed micro-batches have found that have not counted yet.
+            facts: the facts about event time of committed micro-batches that ``before`` does not include.
             newest: the number of the newest committed micro-batch; -1 if there is none.
             next_timer: the event time at which the next messages of ``send_at`` are due; None if none wait.
         """
@@ -102,14 +102,14 @@ class EventWatch:
 
     @property
     def _reads(self) -> bool:
-        """Whether no ingress with event time was paused at the last look."""
+        """Whether all ingresses with event time may be read, as none was paused at the last look."""
         return all(self._limited[number] for number in self._sources)
 
     @property
     def ends_soon(self) -> bool:
-        """Whether one more micro-batch has to find out whether all records of the run are read.
+        """Whether the run needs one more micro-batch, to see that all of its records are read.
 
-        While an ingress is paused, none can.
+        False while an ingress is paused, since no micro-batch can show that then.
         """
         return self._ends_with_timers and not self._is_over and self._reads
 

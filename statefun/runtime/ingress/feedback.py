@@ -75,7 +75,7 @@ class FeedbackReader:
 
     Args:
         checkpoint: the query's checkpoint.
-        clock: tells the present time, to find the buckets that are due.
+        clock: gives the present time, to find the buckets that are due.
         inboxes: the inboxes, by their names in the source's offset.
         watch: computes the progress of event time; None if no ingress declares event time.
         delivers: returns whether the next micro-batch may deliver anything.
@@ -219,7 +219,7 @@ class FeedbackReader:
         return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()
 
     def bound(self) -> None:
-        """Make the run bounded: from now on, :meth:`latest_offset` waits for results of long calls, and for room to read."""
+        """Make the run bounded: :meth:`latest_offset` now waits for results of long calls, and while reading is held."""
         self._is_bounded = True
         if self._watch is not None:
             self._watch.bound()

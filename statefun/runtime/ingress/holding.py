@@ -95,7 +95,7 @@ class WaitingGauge:
 
 
 def take_back_waiting(checkpoint: Folder, newest: int) -> None:
-    """Take back what a micro-batch after ``newest`` has counted, as it is not committed and will not be repeated.
+    """Undo the count of waiting messages by a micro-batch after ``newest``, which is never committed or repeated.
 
     Raises:
         CheckpointError: if the file with the count is damaged.

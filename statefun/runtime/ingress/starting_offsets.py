@@ -123,7 +123,7 @@ def later_starts(
     former_topics: Sequence[str] | None,
     timeout: timedelta,
 ) -> dict[str, dict[str, int]]:
-    """Return the starting offsets of what an ingress did not read before, on a checkpoint that is not fresh.
+    """Return the starting offsets of topics that an ingress did not read before, on a checkpoint that is not fresh.
 
     Args:
         ingress: the ingress.

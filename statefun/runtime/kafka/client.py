@@ -132,7 +132,10 @@ def read_committed(
         while ended_partitions < len(starts):
             message = consumer.poll(timeout.total_seconds())
             if message is None:
-                raise KafkaError(f"{owner}: topic {starts[0].topic} at {address} does not answer")
+                raise KafkaError(
+                    f"{owner}: topic {starts[0].topic} at {address} has sent no record for "
+                    f"{timeout.total_seconds():g} s; is the broker overloaded, or its network slow?"
+                )
             error = message.error()
             if error is None:
                 yield message

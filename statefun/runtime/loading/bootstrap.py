@@ -83,7 +83,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
 
     Raises:
         ConfigurationError: if the checkpoint has files, a function is not registered, a column belongs to no
-            declared value, or a row has no id, a doubled one, or a value that does not fit its type.
+            declared value, or a row has no id, a repeated id, or a value that does not fit its type.
         CheckpointError: if the checkpoint cannot be written.
 
     The checkpoint is not valid before this function returns; delete its folder if the program was interrupted.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the rows of a DataFrame as states of addresses; functions of Spark's workers."""
+"""Encodes the rows of a DataFrame as states of addresses, in Spark's workers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StateEncoder:
     """When the values were written, in milliseconds since the epoch."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode the rows of Arrow batches to those of ``ENCODED_ROWS``; a row without values becomes none."""
+        """Encode the rows of Arrow batches to rows of ``ENCODED_ROWS``; rows without values are left out."""
         encoders = {column: CellEncoder(spec.type) for column, spec in self.columns.items()}
         expirations = [spec.expiration for spec in self.columns.values() if spec.expiration]
         for batch in batches:

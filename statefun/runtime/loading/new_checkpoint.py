@@ -106,7 +106,7 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
 
     Args:
         session: a session for an application's query, which decides about the number of state partitions.
-        checkpoint: the checkpoint, which has no files besides those of its lock.
+        checkpoint: the checkpoint, which has only the files of its lock.
     """
     use_checkpoint(session, checkpoint)
     tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)
@@ -173,5 +173,5 @@ def _no_rows(_tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _run(frame: DataFrame, _batch: int) -> None:
-    """Compute a micro-batch."""
+    """Compute the rows of a micro-batch, which has no effects to stage."""
     frame.collect()

@@ -40,7 +40,7 @@ class CellEncoder:
         return TypedValue(type_.typename, self._serializer.serialize(self._value(cell)))
 
     def _value(self, cell: Any) -> Any:
-        """Return the value of the program for a cell."""
+        """Convert a cell to a value of the program's type."""
         type_ = self._type
         if isinstance(type_, StructuredType):
             if isinstance(cell, str) and _is_json(cell):
@@ -58,7 +58,7 @@ class CellEncoder:
 
 
 def _is_json(cell: str) -> bool:
-    """Return whether a text is the JSON of an object or a list, and not itself the value."""
+    """Return whether a text looks like a JSON object or list, and so has to be decoded."""
     return cell[:1] in {"{", "["}
 
 

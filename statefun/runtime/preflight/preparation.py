@@ -47,7 +47,7 @@ logger = logging.getLogger("statefun")
 
 @attrs.frozen
 class Prepared:
-    """What the preparation has found and decided, for the rest of the run."""
+    """The results of the preparation, which the rest of the run uses."""
 
     newest: int
     """The number of the newest committed batch; -1 if no batch is committed."""

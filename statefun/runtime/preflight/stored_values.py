@@ -29,7 +29,7 @@ from statefun.sdk.value_spec import IN_WINDOW, ValueSpec
 
 @attrs.define
 class _ValueGroup:
-    """Counts the stored values that have one function type, name and type, and those that are unreadable."""
+    """Counts stored values with the same function type, name and value type, and the unreadable ones among them."""
 
     count: int = 0
     unreadable: int = 0

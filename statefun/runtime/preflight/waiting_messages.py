@@ -35,7 +35,7 @@ class WaitingMessages:
 
     @property
     def text(self) -> str:
-        """The numbers as text.
+        """The numbers of messages and timers as text.
 
         >>> WaitingMessages(messages=1200).text
         '1,200 messages'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far an application is, and what of it is paused, as its checkpoint shows it."""
+"""How far an application is, and which of its parts are paused, as its checkpoint shows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUNNING, _PAUSED, _STOPPED = "RUNNING", "PAUSED", "STOPPED"
 
 @attrs.frozen
 class CommittedProgress:
-    """How far an application is, as its checkpoint shows it."""
+    """How far an application has read, delivered and published, as its checkpoint shows it."""
 
     is_running: bool
     batch: int
@@ -36,7 +36,7 @@ class CommittedProgress:
     """The kind and id of each ingress and egress."""
 
     def state(self, kind: str = "", name: str = "") -> str:
-        """Return the state of a part, or of the application."""
+        """Return whether a part, or the application, is running, paused or stopped, as a word."""
         if not self.is_running:
             return _STOPPED
         if kind == "egress":  # it publishes, too, while the application is paused

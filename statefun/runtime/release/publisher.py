@@ -205,7 +205,7 @@ class Publisher:
         return self._pauses is None or not self._pauses.paused.has(Pausable.EGRESS, egress)
 
     def _look(self) -> None:
-        """Let the egresses look again whether they are paused."""
+        """Let egresses that are no longer paused publish their waiting batches."""
         for thread in tuple(self._threads.values()):
             thread.look()
 
@@ -346,7 +346,7 @@ class Publisher:
             self._changed.notify_all()
 
     def _published(self, egress: str, published: Published) -> None:
-        """Note that an egress has published a batch, and count its records."""
+        """Record that an egress has published a batch, and count its records."""
         staged = published.staged
         with self._changed:
             self.refused += published.refused

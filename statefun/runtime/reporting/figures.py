@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an application has done since its process began, across its runs: for the admin API and its metrics."""
+"""The counts of an application since its process began, across its runs: for the admin API and its metrics."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Durations:
     """All durations together."""
 
     def add(self, counts: Sequence[int], seconds: float) -> None:
-        """Add other durations."""
+        """Add durations: their counts by bound, and their sum."""
         self.counts = [sum(pair) for pair in zip(self.counts, counts, strict=True)]
         self.seconds += seconds
 
 
 @attrs.define
 class FunctionFigures:
-    """What one function has done."""
+    """The counts of one function."""
 
     invocations: int = 0
     durations: Durations = attrs.field(factory=Durations)
@@ -55,7 +55,7 @@ class FunctionFigures:
 
 @attrs.define
 class FailureFigures:
-    """Failures of one kind."""
+    """The count of the failures of one kind, with an example."""
 
     kind: str
     """The function, the exception and the line of code."""
@@ -86,7 +86,7 @@ class PartitionFigures:
 
 @attrs.frozen
 class EgressFigures:
-    """What an egress has published."""
+    """The counts of one egress."""
 
     records: int = 0
     waiting_records: int = 0
@@ -131,7 +131,7 @@ class Figures:
         self._newest = -1
 
     def staged(self, outcomes: Sequence[Outcome]) -> None:
-        """Add what the tasks of a micro-batch have done."""
+        """Add the counts that the tasks of a staged micro-batch have reported."""
         with self.lock:
             for outcome in outcomes:
                 for counts in outcome.functions:
@@ -162,7 +162,7 @@ class Figures:
                 self.batches.append(times)
 
     def committed(self, newest: int) -> None:
-        """Note the newest committed micro-batch."""
+        """Set the newest committed micro-batch."""
         if newest > self._newest:
             self._newest, self.committed_at = newest, time.time()
 

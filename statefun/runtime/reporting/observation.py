@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks once a second at what a run does, and keeps it in the figures of the application."""
+"""Updates the figures of the application once a second, from the progress of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEAP_SECONDS = 5
 
 
 class Observation:
-    """Observes one run.
+    """Observes one run, and updates the figures.
 
     Args:
         figures: gets the figures.
@@ -62,7 +62,7 @@ class Observation:
                         figures.first_offset(str(ingress.id), topic, partition, offset)
 
     def begin(self, history: Iterable[StreamingQueryProgress]) -> None:
-        """Find out where the run began to read.
+        """Set the offsets at which the run began to read.
 
         Args:
             history: Spark's progress reports of this run, the oldest first.
@@ -71,7 +71,7 @@ class Observation:
             deque(self._of_partitions(progress), maxlen=0)
 
     def look(self, progress: StreamingQueryProgress | None) -> None:
-        """Look at the run.
+        """Update the figures with the run's present progress.
 
         Args:
             progress: the query's newest progress report; None before the first one.
@@ -101,7 +101,7 @@ class Observation:
                 figures.heap = heap()
 
     def close(self) -> None:
-        """Note that the query of the run has ended."""
+        """Record in the figures that the query of the run has ended."""
         self._figures.is_up = False
 
     def _of_partitions(self, progress: StreamingQueryProgress) -> Iterator[PartitionFigures]:

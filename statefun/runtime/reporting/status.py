@@ -101,7 +101,7 @@ class Status:
         return False
 
     def staged(self, batch: int) -> None:
-        """Note the number and the time of the newest micro-batch."""
+        """Store the number and the time of the newest micro-batch, to show them."""
         self._batch, self._batch_at = batch, time.monotonic()
 
     def show(self, progress: StreamingQueryProgress | None) -> None:

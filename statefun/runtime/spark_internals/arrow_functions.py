@@ -20,7 +20,7 @@ from statefun.runtime.spark_internals.versions import RELEASE
 
 
 def arrow_udf(function: Callable[..., pa.Array], result: DataType | str) -> Callable[..., Column]:
-    """Return a function that makes a column of other columns.
+    """Return a function of columns that computes a new column with Arrow.
 
     Args:
         function: computes an array of the new column from one of each other column, in Spark's workers.

@@ -94,7 +94,7 @@ class Changelog:
 
 
 def _text(content: bytes, start: int) -> tuple[str, int]:
-    """Return the text at a place, and the place after it."""
+    """Return the text that begins at ``start``, and the position after it."""
     (size,) = _TEXT_SIZE.unpack_from(content, start)
     start += _TEXT_SIZE.size
     if start + size > len(content):

@@ -70,10 +70,10 @@ class _Pickler(cloudpickle.CloudPickler):
         return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
-        """Return how an object is pickled.
+        """Return how pickle reduces an object; refuse an object that would become a name.
 
         Raises:
-            pickle.PicklingError: if it would be pickled as a name that workers cannot find.
+            pickle.PicklingError: if the object would be pickled as a name that workers cannot find.
         """
         reduced = super().reducer_override(obj)  # type: ignore[no-untyped-call] # as pyspark has it
         if reduced is NotImplemented and _is_name_of_program(obj):

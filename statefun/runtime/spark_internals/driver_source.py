@@ -62,7 +62,7 @@ class MeasuredSource(Source, Protocol):
 
 
 class StillSource:
-    """A source of which nothing is read: its offset stays the same."""
+    """A source without records, whose offset stays the same."""
 
     def initial_offset(self) -> Offset:
         """Return an empty offset."""

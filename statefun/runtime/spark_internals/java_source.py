@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles small Java classes, for work inside the JVM that Python cannot do.
+"""Compiles small Java classes, for work that only code inside the JVM can do.
 
 Spark 4.2.0 contains the compiler Janino, for the code that Spark generates. Janino compiles
 Java without generics and lambdas.

@@ -75,7 +75,7 @@ class _Replacement:
         self._partitions = partitions
 
     def apply(self, _present: object) -> object:
-        """Return the rows of the new state."""
+        """Return the rows of the new state, whatever the present rows are."""
         key = f"partition_key struct<{self._key}: binary>"
         others = "key_bytes binary, value_bytes binary, column_family_name string"
         rows = self._states.mapInArrow(partial(_rows, self._key), f"{key}, {others}")
@@ -83,7 +83,7 @@ class _Replacement:
 
 
 def _rows(key: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a state for Arrow batches of keys and states; a function of Spark's workers."""
+    """Convert Arrow batches of keys and states to the rows of a state store, in Spark's workers."""
     for batch in batches:
         keys, states = (batch.column(number).to_pylist() for number in range(2))
         columns = {

@@ -92,7 +92,7 @@ def commit_with_ids(content: bytes, ids: Sequence[str]) -> bytes:
 
 
 def unreadable_setting(conf: Mapping[str, Any]) -> str | None:
-    """Return a setting of a query, as ``key=value``, with which its state has another form; None if there is none.
+    """Return a setting, as ``key=value``, with which Spark has stored the state in an unknown form, or None.
 
     Args:
         conf: the settings that ``offsets/N`` has stored.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of addresses in a checkpoint, as other programs than the application read it."""
+"""Reads the state of addresses in a checkpoint, for other programs than the application."""

@@ -173,11 +173,11 @@ class _Messages:
         return self._message(retry.typename, value, retry.caller, attempts=retry.attempts)
 
     def of_entry(self, entry: Entry, token: str) -> PendingMessage:
-        """Return a delayed message."""
+        """Return the report's message for a delayed message in a bucket."""
         return self._message(entry.typename, entry.value, entry.caller, due=entry.due, token=token)
 
     def of_row(self, row: Row) -> Iterator[PendingMessage]:
-        """Yield the message of a user in a message of the outbox, if it is one."""
+        """Yield the report's message for a message in the outbox; nothing for one of the engine's own messages."""
         if is_wake_up(row.typename, row.value) or is_own(row.typename, row.value):
             return
         if row.typename == RELEASED:

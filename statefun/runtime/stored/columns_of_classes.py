@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 def as_it_is(value: Any) -> Any:
-    """Return the value."""
+    """Return the value unchanged, for columns whose values need no conversion."""
     return value
 
 

@@ -48,7 +48,7 @@ class KnownValues:
 
     @classmethod
     def of(cls, checkpoint: Folder, functions: StatefulFunctions | None) -> KnownValues:
-        """Return what a checkpoint and the functions of a program say.
+        """Return the functions and values that a checkpoint knows, or that a program declares.
 
         Args:
             checkpoint: the checkpoint.

@@ -140,7 +140,7 @@ class PartitionState:
             from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415 - an optional package
         except ImportError:
             raise ConfigurationError(
-                "reading the state without Spark needs rocksdict: pip install 'statefun[state]'"
+                "reading the state without Spark needs rocksdict; run: pip install 'statefun[state]'"
             ) from None
         try:
             snapshot = Snapshot.decode(self._folder.read(name))

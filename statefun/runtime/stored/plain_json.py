@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of columns in a form that JSON has."""
+"""Converts values of columns to values that JSON can represent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statefun.sdk.printable import json_content
 
 
 def plain_json(value: Any) -> Any:
-    """Return a value of a column in a form that JSON has: maps with texts as keys, bytes in base64 or as text.
+    """Convert a value of a column for JSON: keys of maps to texts, bytes to a text or to base64.
 
     >>> from datetime import datetime
     >>> plain_json({"seen": datetime(2026, 1, 1), "raw": b"Ada"})

@@ -85,7 +85,7 @@ def state(  # noqa: PLR0913 - each is a choice of users
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
-    """Return the types of the values in a state, by name: for a function elsewhere, whose values nobody declares."""
+    """Return the types of the values in a state, by name: for a function behind an endpoint, whose values no program declares."""
     found = rows.select(F.explode(arrow_udf(_names, _FOUND)("state")).alias("found"))
     types: dict[str, Type[Any] | None] = {}
     for name, typename in found.select("found.*").distinct().orderBy("name").collect():
@@ -94,7 +94,7 @@ def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
 
 
 def _names(states: pa.Array) -> pa.Array:
-    """Return the names and typenames of the values in states; a function of Spark's workers."""
+    """Return the names and typenames of the values in states, in Spark's workers."""
     values = [AddressState.FromString(state).values for state in states.to_pylist()]
     return pa.array(
         [[{"name": each.name, "typename": each.typename} for each in some] for some in values],
@@ -110,7 +110,7 @@ def typed_rows(
 ) -> DataFrame:
     """Return a row with typed columns for each address of a function.
 
-    Spark decodes no values if only ids are asked for, and no others than those of the chosen ids.
+    Spark decodes values only if a query reads them, and only those of the ids that the query selects.
 
     Args:
         rows: the ids and states of the addresses, in the columns ``id`` and ``state``.

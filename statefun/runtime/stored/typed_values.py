@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes stored values for people and for columns: with a program's types, or those that every program has."""
+"""Decodes stored values for people and for columns: with a program's types, or with the primitive types."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PRIMITIVE_TYPES = tuple(_PRIMITIVES)
 
 @attrs.frozen
 class Decoded:
-    """A stored value, decoded or not."""
+    """A stored value: decoded, or as bytes if its type is unknown or the bytes do not decode; nothing if secret."""
 
     value: Any
     """The value in the form of its column; the stored bytes if ``problem`` is not None or the type is unknown."""

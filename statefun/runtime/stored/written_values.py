@@ -29,7 +29,7 @@ ENCODINGS = tuple(_DECODERS)
 
 @attrs.frozen
 class RawValue:
-    """A value that a person gives as the bytes that are stored."""
+    """A value that a person gives as bytes, in the form in which it is stored."""
 
     content: bytes
 
@@ -66,7 +66,7 @@ def written_value(text: str, type_: Type[Any] | None) -> Any:
 
 
 def encoded_value(value: Any, type_: Type[Any] | None, typename: str) -> bytes:
-    """Encode a value as a type does.
+    """Encode a value, as a person has written it, with a type.
 
     >>> from statefun import IntType
     >>> encoded_value(7, IntType, IntType.typename) == IntType.serializer().serialize(7)
