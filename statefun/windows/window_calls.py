@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the handlers of a function with windows: for each message, and when a window closes.
 
-An address gets a wake-up, a message of ``send_at``, at the event time at which its first open window may close. A
+An address gets a wake-up, a message of ``send_at``, at the event time at which a window of it may close. A
 record is late for a window if the watermark has come to the end of the window and its grace, whether the wake-up
 has been delivered or not: so a window closes once, and replays give the same result.
 """
@@ -9,7 +9,7 @@ has been delivered or not: so a window closes once, and replays give the same re
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,9 +20,10 @@ from statefun.sdk.message import Message
 from statefun.sdk.times import from_epoch_millis, in_milliseconds, to_epoch_millis
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
+from statefun.windows.open_windows import OpenWindow, OpenWindows
 from statefun.windows.window_context import WindowContext, WindowContexts, move_to
 from statefun.windows.window_kinds import Session, WindowKind
-from statefun.windows.window_state import OpenWindow, OpenWindows, WindowValues
+from statefun.windows.window_state import WindowValues
 
 _WAKE_UP = TypedValue("io.statefun.python/window-wake-up", b"")
 
@@ -102,46 +103,37 @@ class WindowCalls:
 
     def _opened(self, context: Context, values: Values, start: int, end: int) -> OpenWindow | None:
         """Return the window for a message, opened if necessary; None if it is closed."""
-        opened = self._open.read(values)
         if self._is_session:
-            return self._session(context, values, opened, OpenWindow(start, start, end, 0))
+            return self._session(context, values, start, end)
         if self._is_closed(context, end):
             return None
-        for each in opened:
-            if each[1] == start and each[2] == end:  # two names would take longer
-                return each
-        key = start
-        while any(each[0] == key for each in opened):  # by a window of the size before a change
-            key += 1
-        window = self._scheduled(context, opened, OpenWindow(key, start, end, 0))
-        self._open.write(values, (*opened, window))
-        return window
+        window = self._open.find(values, start, end)
+        return self._new(context, values, start, end) if window is None else window
 
-    def _session(
-        self,
-        context: Context,
-        values: Values,
-        opened: Sequence[OpenWindow],
-        new: OpenWindow,
-    ) -> OpenWindow | None:
+    def _session(self, context: Context, values: Values, start: int, end: int) -> OpenWindow | None:
         """Return the session for a message, joined from all sessions that the message belongs to; None if it is closed."""
-        own = sorted(
-            (each for each in opened if each.start < new.end and new.start < each.end),
-            key=lambda each: each.start,
-        )
-        start, end = min(each.start for each in (*own, new)), max(each.end for each in (*own, new))
+        own = self._open.overlapping(values, start, end)
+        if own:
+            start, end = min(start, own[0].start), max(end, own[-1].end)
         if self._is_closed(context, end):
             return None
-        others = [each for each in opened if each not in own]
         if not own:
-            session = self._scheduled(context, opened, new)
-        else:
-            session = own[0]._replace(start=start, end=end, due=min(each.due for each in own))
-            for later in own[1:]:
-                self._join(values, session.key, later.key)
-        if session not in opened:
-            self._open.write(values, (*others, session))
+            return self._new(context, values, start, end)
+        session = own[0]._replace(start=start, end=end, due=min(each.due for each in own))
+        for later in own[1:]:
+            self._join(values, session.key, later.key)
+        if own != [session]:
+            self._open.remove(values, own)
+            self._open.add(values, session)
         return session
+
+    def _new(self, context: Context, values: Values, start: int, end: int) -> OpenWindow:
+        """Open a window, and let its address be woken up when it may close."""
+        due = end + self._grace
+        window = OpenWindow(self._open.free_key(values, start), start, end, due)
+        self._open.add(values, window)
+        _wake_up_at(context, due)
+        return window
 
     def _join(self, values: Values, key: int, later: int) -> None:
         state = self._states.read(values, key)
@@ -178,37 +170,30 @@ class WindowCalls:
         now = max((each for each in times if each is not None), default=None)
         if now is None:
             return
-        opened = self._open.read(values)
-        rest, closed = [], []
-        for window in sorted(opened, key=lambda each: (each.end, each.start)):
+        due = self._open.due(values, now)
+        due.sort(key=lambda each: (each.end, each.start))
+        closed = []
+        for window in due:
             closes = window.end + self._grace
-            if closes <= now:
-                state = self._states.read(values, window.key)
-                if self.close is not None:
-                    call = self._contexts.of(context)
-                    move_to(call, window.start, window.end, closes)
-                    self.close(call, state)
-                closed.append(window.key)
-            else:
-                rest.append(window)
-        self._states.delete(values, closed)
-        late = [each for each in rest if each.due <= now]  # sessions that have become longer
-        kept = [each for each in rest if each.due > now]
-        for window in late:
-            kept.append(self._scheduled(context, kept, window))
-        if len(kept) < len(opened) or late:
-            self._open.write(values, kept)
+            if closes > now:  # a session that has become longer
+                self._open.remove(values, [window])
+                self._open.add(values, window._replace(due=closes))
+                _wake_up_at(context, closes)
+                continue
+            if self.close is not None:
+                call = self._contexts.of(context)
+                move_to(call, window.start, window.end, closes)
+                self.close(call, self._states.read(values, window.key))
+            closed.append(window)
+        if closed:
+            self._states.delete(values, [each.key for each in closed])
+            self._open.remove(values, closed)
 
-    def _scheduled(
-        self, context: Context, others: Iterable[OpenWindow], window: OpenWindow
-    ) -> OpenWindow:
-        """Return a window with the time of its wake-up, which is sent unless another window has the same."""
-        due = window.end + self._grace
-        if all(each.due != due for each in others):
-            address = context.address
-            wake_up = Message(address.typename, address.id, _WAKE_UP)
-            context.send_at(from_epoch_millis(due), wake_up)
-        return window._replace(due=due)
+
+def _wake_up_at(context: Context, due: int) -> None:
+    """Send the context's address a wake-up in event time."""
+    address = context.address
+    context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
 
 
 class Decoder(Handlers):

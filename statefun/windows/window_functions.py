@@ -21,10 +21,11 @@ from statefun.sdk.functions import (
 from statefun.sdk.handlers import handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+from statefun.windows.open_windows import OPEN_WINDOWS
 from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext
 from statefun.windows.window_kinds import Session, WindowKind
-from statefun.windows.window_state import OPEN_WINDOWS, Window
+from statefun.windows.window_state import Window
 
 V = TypeVar("V")
 W = TypeVar("W", bound=Window)
