@@ -149,8 +149,10 @@ NAMES_OF_RUNNING_COMPONENTS = [
 ]
 
 NAMES_OF_WINDOWS = [
+    "Counted",
     "Hopping",
     "Session",
+    "Sliding",
     "TimeWindow",
     "Tumbling",
     "Window",

@@ -10,17 +10,19 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from statefun.sdk.types import SimpleType, TypedValue
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import UNSET, Values
 
-_ENTRY = struct.Struct("<4q")
+_ENTRY = struct.Struct("<5q?")
 _START = struct.Struct("<8xq")
 _SIZE = _ENTRY.size
 _LEAST_START = -(1 << 62)
 """Less than the start of any window, in milliseconds since the epoch."""
+NO_UPDATE = 1 << 62
+"""Stands for a window without changes that a result has not shown; later than all times."""
 
 
 class OpenWindow(NamedTuple):
@@ -34,6 +36,10 @@ class OpenWindow(NamedTuple):
     """The end, in milliseconds since the epoch."""
     due: int
     """The event time at which a timer wakes the address up to look at the window."""
+    update: int = NO_UPDATE
+    """The event time at which a timer wakes the address up for a result that may still change."""
+    is_pane: bool = False
+    """Whether it is a part of windows that overlap, and not a window itself."""
 
 
 def _encoded(windows: Iterable[OpenWindow]) -> bytes:
@@ -93,9 +99,15 @@ class OpenWindows:
         return found
 
     def due(self, values: Values, now: int) -> list[OpenWindow]:
-        """Return the windows whose timers were due until ``now``."""
+        """Return the windows that may close, as their timers were due until ``now``."""
         entries = _ENTRY.iter_unpack(self._read(values))
         return [OpenWindow._make(each) for each in entries if each[3] <= now]
+
+    def changed(self, values: Values, now: int) -> list[OpenWindow]:
+        """Return all windows with changes that were not shown, if it was time to show one of them until ``now``."""
+        entries = _ENTRY.iter_unpack(self._read(values))
+        changed = [OpenWindow._make(each) for each in entries if each[4] != NO_UPDATE]
+        return changed if any(each.update <= now for each in changed) else []
 
     def free_key(self, values: Values, start: int) -> int:
         """Return a key for a new window: its start, unless a window of another size has the same start."""
@@ -112,6 +124,13 @@ class OpenWindows:
         added = b"".join((content[:position], _ENTRY.pack(*window), content[position:]))
         self._write(values, added)
         self._found[window.start, window.end] = window
+
+    def replace(self, values: Values, window: OpenWindow, **changes: Any) -> OpenWindow:
+        """Change the due times of a window; return it as it is then."""
+        changed = window._replace(**changes)
+        self.remove(values, [window])
+        self.add(values, changed)
+        return changed
 
     def remove(self, values: Values, windows: Iterable[OpenWindow]) -> None:
         """Remove windows."""

@@ -162,6 +162,11 @@ def close(ctx: WindowContext, logins: Logins) -> None:
     ctx.send(Address("example.typing/report", f"{ctx.window.start:%H:%M}"), logins.count)
 
 
+@add.on_update(every=timedelta(minutes=1))
+def show(ctx: WindowContext, logins: Logins) -> None:
+    ctx.send(Address("example.typing/now", f"{ctx.window.start:%H:%M}"), logins.count)
+
+
 @add.on_late
 def late(ctx: WindowContext, login: Login) -> None:
     print(login.user, ctx.lateness.total_seconds())

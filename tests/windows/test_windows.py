@@ -438,7 +438,7 @@ async def coroutine(ctx: WindowContext, text: str, window: Clicks) -> None:
         (with_state, Tumbling(MINUTE), "third parameter that is annotated with a Window"),
         (unmergeable, Session(MINUTE), r"Unmergeable needs a method merge\(self, later\)"),
         (coroutine, Tumbling(MINUTE), "must not be a coroutine function"),
-        (unmergeable, MINUTE, "must be Tumbling, Hopping or Session"),
+        (unmergeable, MINUTE, "must be Tumbling, Hopping, Sliding, Session or Counted"),
     ],
 )
 def test_an_ill_formed_function_is_refused(fun: Any, kind: Any, text: str) -> None:
