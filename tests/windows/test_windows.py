@@ -383,7 +383,9 @@ def test_windows_of_a_former_size_close_as_they_are() -> None:
 
 def test_windows_need_event_time() -> None:
     """Otherwise the application does not start."""
-    with pytest.raises(BindingError, match="clicks has windows, but no ingress declares eventTime"):
+    with pytest.raises(
+        BindingError, match="clicks has windows or joins streams, but no ingress declares eventTime"
+    ):
         application(Tumbling(MINUTE), event_time=False)
 
 
