@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 import attrs
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
+from statefun.sdk.failure import FailurePolicy, OnFailure, late_policy
 from statefun.sdk.flaws import collect
 from statefun.sdk.functions import (
     StatefulFunctions,
@@ -21,7 +21,7 @@ from statefun.sdk.functions import (
 from statefun.sdk.handlers import handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
-from statefun.sdk.times import in_milliseconds
+from statefun.sdk.times import check_duration, in_milliseconds
 from statefun.windows.counted_windows import COUNTED_WINDOW, CountedWindows
 from statefun.windows.open_windows import OPEN_WINDOWS
 from statefun.windows.pane_windows import PaneWindows
@@ -34,7 +34,6 @@ from statefun.windows.window_kinds import (
     Session,
     Sliding,
     WindowKind,
-    check_duration,
 )
 from statefun.windows.window_state import Window
 
@@ -126,9 +125,7 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
         calls: WindowCalls | None = None
         try:
             calls = _calls(fun, kind, time)
-            policy = failure_policy(late)
-            if policy is None or isinstance(policy, Retry):
-                raise DefinitionError(f"the policy for late messages must not be {late!r}")
+            policy = late_policy(late)
         except DefinitionError as error:
             _report(fun, error)
         else:
@@ -238,7 +235,7 @@ class _Adds:
         if present is not None and definition_of(present) != definition_of(handler):
             raise DefinitionError(f"the function has another handler of on_{self._name} already")
         if self._every is not None:
-            check_duration("interval", self._every)
+            check_duration("the interval of early results", self._every)
             if isinstance(calls, CountedWindows):
                 raise DefinitionError("counted windows have no early results at intervals")
         setattr(calls, self._name, handler)

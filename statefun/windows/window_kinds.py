@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.times import in_milliseconds
+from statefun.sdk.times import check_duration, in_milliseconds
 
 Assign = Callable[[int], Sequence[tuple[int, int]]]
 """Returns the start and end of each window that an event time belongs to, by their ends."""
@@ -34,26 +34,12 @@ _MOST_PANES = 1000
 """The largest number of hopping windows that a record belongs to."""
 
 
-def check_duration(name: str, value: object, *, may_be_zero: bool = False) -> None:
-    """Check that a duration is positive, or not negative, and whole milliseconds.
-
-    Raises:
-        DefinitionError: if it is not.
-    """
-    least = _NOTHING if may_be_zero else timedelta(milliseconds=1)
-    if not (isinstance(value, timedelta) and value >= least):
-        kind = "a timedelta that is not negative" if may_be_zero else "a positive timedelta"
-        raise DefinitionError(f"the {name} of a window must be {kind}, not {value!r}")
-    if value % timedelta(milliseconds=1):
-        raise DefinitionError(f"the {name} of a window must be whole milliseconds, not {value!r}")
-
-
 def _positive(_instance: Any, attribute: attrs.Attribute[timedelta], value: object) -> None:
-    check_duration(attribute.name, value)
+    check_duration(f"the {attribute.name} of a window", value)
 
 
 def _not_negative(_instance: Any, attribute: attrs.Attribute[timedelta], value: object) -> None:
-    check_duration(attribute.name, value, may_be_zero=True)
+    check_duration(f"the {attribute.name} of a window", value, may_be_zero=True)
 
 
 @attrs.frozen
