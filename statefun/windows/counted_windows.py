@@ -37,10 +37,17 @@ class CountedWindow(NamedTuple):
     """How many records the window has had."""
 
 
+def _encoded(window: CountedWindow) -> bytes:
+    return _FORMAT.pack(*window)
+
+
+def _decoded(content: bytes) -> CountedWindow:
+    return CountedWindow._make(_FORMAT.unpack(content))
+
+
+# Functions with names, as others could not be sent to workers.
 _TYPE: SimpleType[CountedWindow] = SimpleType.simple_immutable_type_from(
-    "io.statefun.python/counted-window",
-    lambda window: _FORMAT.pack(*window),
-    lambda content: CountedWindow._make(_FORMAT.unpack(content)),
+    "io.statefun.python/counted-window", _encoded, _decoded
 )
 COUNTED_WINDOW = ValueSpec("counted_window", _TYPE)
 """The value of an address that has its open window."""

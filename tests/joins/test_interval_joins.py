@@ -13,6 +13,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from statefun import (
     Address,
@@ -278,3 +279,10 @@ def test_an_ill_formed_handler_is_refused() -> None:
         adds(also_alone)
     with pytest.raises(DefinitionError, match=r"of_texts \(.*no stream of the join has values of"):
         adds(of_texts)
+
+
+def test_functions_can_be_sent_to_workers() -> None:
+    """Spark pickles functions by value if their module is not a file of the program."""
+    sent = cloudpickle.loads(cloudpickle.dumps(functions_of(0, 5, 0)))
+
+    assert [str(function.typename) for function in sent] == [TYPENAME]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from statefun import (
     Address,
@@ -223,3 +224,13 @@ def test_an_ill_formed_handler_of_changes_is_refused() -> None:
 
     with pytest.raises(DefinitionError, match=r"coroutine \(.*must not be a coroutine function"):
         customers.on_change(coroutine)  # type: ignore[arg-type] # on purpose
+
+
+def test_functions_can_be_sent_to_workers() -> None:
+    """Spark pickles functions by value if their module is not a file of the program."""
+    sent = cloudpickle.loads(cloudpickle.dumps(functions_of_customers()))
+
+    assert [str(function.typename) for function in sent] == [
+        "com.example/customers",
+        "com.example/orders",
+    ]

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from statefun import DefinitionError, KafkaIngress, StatefulFunctions
 from statefun.testing import InProcessApplication, TestContext
@@ -189,3 +190,11 @@ def test_an_ill_formed_number_of_records_is_refused(size: Any) -> None:
     """A counted window has at least one record."""
     with pytest.raises(DefinitionError, match="size of a counted window must be a positive number"):
         Counted(size)
+
+
+@pytest.mark.parametrize("kind", [Sliding(SECOND), Counted(3), Hopping(SECOND, every=SECOND)])
+def test_functions_can_be_sent_to_workers(kind: Any) -> None:
+    """Spark pickles functions by value if their module is not a file of the program."""
+    sent = cloudpickle.loads(cloudpickle.dumps(functions_of(kind, Closed())))
+
+    assert [str(function.typename) for function in sent] == [TYPENAME]
