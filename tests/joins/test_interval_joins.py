@@ -283,6 +283,7 @@ def test_an_ill_formed_handler_is_refused() -> None:
 
 def test_functions_can_be_sent_to_workers() -> None:
     """Spark pickles functions by value if their module is not a file of the program."""
-    sent = cloudpickle.loads(cloudpickle.dumps(functions_of(0, 5, 0)))
+    pickled = cloudpickle.dumps(functions_of(0, 5, 0))  # type: ignore[no-untyped-call] # as pyspark has it
+    sent = cloudpickle.loads(pickled)
 
     assert [str(function.typename) for function in sent] == [TYPENAME]

@@ -228,7 +228,8 @@ def test_an_ill_formed_handler_of_changes_is_refused() -> None:
 
 def test_functions_can_be_sent_to_workers() -> None:
     """Spark pickles functions by value if their module is not a file of the program."""
-    sent = cloudpickle.loads(cloudpickle.dumps(functions_of_customers()))
+    pickled = cloudpickle.dumps(functions_of_customers())  # type: ignore[no-untyped-call] # as pyspark has it
+    sent = cloudpickle.loads(pickled)
 
     assert [str(function.typename) for function in sent] == [
         "com.example/customers",

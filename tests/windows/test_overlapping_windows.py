@@ -195,6 +195,7 @@ def test_an_ill_formed_number_of_records_is_refused(size: Any) -> None:
 @pytest.mark.parametrize("kind", [Sliding(SECOND), Counted(3), Hopping(SECOND, every=SECOND)])
 def test_functions_can_be_sent_to_workers(kind: Any) -> None:
     """Spark pickles functions by value if their module is not a file of the program."""
-    sent = cloudpickle.loads(cloudpickle.dumps(functions_of(kind, Closed())))
+    pickled = cloudpickle.dumps(functions_of(kind, Closed()))  # type: ignore[no-untyped-call] # as pyspark has it
+    sent = cloudpickle.loads(pickled)
 
     assert [str(function.typename) for function in sent] == [TYPENAME]
