@@ -161,7 +161,7 @@ NAMES_OF_WINDOWS = [
     "windowed",
 ]
 
-NAMES_OF_JOINS = ["JoinedFunction", "Table", "joined"]
+NAMES_OF_JOINS = ["JoinedFunction", "Table", "joined", "joined_as_of"]
 
 PUBLIC = {
     statefun: NAMES,

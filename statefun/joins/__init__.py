@@ -6,7 +6,7 @@ The public names are here; the package stands on state, messages and timers in e
 
 from __future__ import annotations
 
-from statefun.joins.interval_functions import JoinedFunction, joined
+from statefun.joins.interval_functions import JoinedFunction, joined, joined_as_of
 from statefun.joins.tables import Table
 
-__all__ = ["JoinedFunction", "Table", "joined"]
+__all__ = ["JoinedFunction", "Table", "joined", "joined_as_of"]

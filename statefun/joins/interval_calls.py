@@ -8,7 +8,7 @@ the records come.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from statefun.joins.buffered import Buffer, Buffered
 from statefun.sdk.context import Context, context_values
@@ -46,6 +46,9 @@ class IntervalCalls:
         interval: the times of partners.
     """
 
+    joins_at_once: ClassVar[bool] = True
+    """Whether partners are joined as soon as both have come."""
+
     def __init__(
         self,
         fun: Callable[..., Any],
@@ -60,22 +63,18 @@ class IntervalCalls:
         """Called with the context and a value that has had no partner; by whether the value is a left one."""
 
     def add(self, context: Context, value: Any, *, is_left: bool) -> None:
-        """Call the function with a record and each partner of it, and let the record wait for others."""
+        """Join a record with those that came before, and let it wait for others."""
         time = self._time_of(context)
         buffer = Buffer(context_values(context))
-        earlier, later = (self._before, self._after) if is_left else (self._after, self._before)
-        partners = [
-            each for each in buffer.between(time - earlier, time + later) if each.is_left != is_left
-        ]
-        for partner in partners:
-            other = self._value(buffer, partner)
-            self._fun(context, *((value, other) if is_left else (other, value)))
-            buffer.match(partner)
+        is_matched = self.joins_at_once and self._join(
+            context, buffer, time, value, is_left=is_left
+        )
+        later = self._after if is_left else self._before
         due = -(-(time + later + self._grace + 1) // _SECOND) * _SECOND
         is_waking_up = buffer.is_waking_up(time, due)
         message: Any = context._message  # noqa: SLF001 - no part of the API
         typed_value = message.typed_value
-        buffer.add(time, due, typed_value, is_left=is_left, is_matched=bool(partners))
+        buffer.add(time, due, typed_value, is_left=is_left, is_matched=is_matched)
         if not is_waking_up:
             address = context.address
             context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
@@ -90,11 +89,29 @@ class IntervalCalls:
         buffer = Buffer(context_values(context))
         due = buffer.due(now)
         for record in due:
-            handler = self.unmatched.get(record.is_left)
-            if handler is not None and not record.is_matched:
-                handler(context, self._value(buffer, record))
+            self._let_go(context, buffer, record)
         if due:
             buffer.remove(due)
+
+    def _join(
+        self, context: Context, buffer: Buffer, time: int, value: Any, *, is_left: bool
+    ) -> bool:
+        """Call the function with a record and each partner that has come before; return whether there is one."""
+        earlier, later = (self._before, self._after) if is_left else (self._after, self._before)
+        partners = [
+            each for each in buffer.between(time - earlier, time + later) if each.is_left != is_left
+        ]
+        for partner in partners:
+            other = self._value(buffer, partner)
+            self._fun(context, *((value, other) if is_left else (other, value)))
+            buffer.match(partner)
+        return bool(partners)
+
+    def _let_go(self, context: Context, buffer: Buffer, record: Buffered) -> None:
+        """Handle a record for which no partner can come any longer."""
+        handler = self.unmatched.get(record.is_left)
+        if handler is not None and not record.is_matched:
+            handler(context, self._value(buffer, record))
 
     def _value(self, buffer: Buffer, record: Buffered) -> Any:
         return self._decoder.decode(*buffer.value(record))

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
 
 import attrs
 
+from statefun.joins.as_of_calls import AsOfCalls
 from statefun.joins.buffered import BUFFERED
 from statefun.joins.interval_calls import WAKE_UP_TYPE, Interval, IntervalCalls
 from statefun.joins.parameters import named_after, report, taken_by
@@ -89,28 +90,80 @@ def joined(  # noqa: PLR0913 - each is a property of a function
     ... def remind(ctx: Context, order: Order) -> None:
     ...     ctx.send(Address("com.example.docs/reminders", ctx.address.id), order.item)
     """
+    durations = {"before": before, "after": after, "grace": grace}
+    options = {"on_failure": on_failure, "timeout": timeout, "renamed_from": renamed_from}
+    return _decorator(IntervalCalls, typename, durations, late, options, functions)
 
+
+def joined_as_of(  # noqa: PLR0913 - each is a property of a function
+    typename: str,
+    *,
+    within: timedelta,
+    grace: timedelta = timedelta(0),
+    late: OnFailure | str = OnFailure.SKIP,
+    on_failure: FailurePolicy | str | None = None,
+    timeout: timedelta | None = DEFAULT_TIMEOUT,
+    renamed_from: str | Iterable[str] | None = None,
+    functions: StatefulFunctions = default_functions,
+) -> Callable[[Callable[[Context, L, R], None]], JoinedFunction[L, R]]:
+    """Register the decorated function, which is called with records of a stream, and what was valid at their times.
+
+    The annotations say which two classes of values are joined. A record of the first class has as its partner the newest
+    record of the second class that is not later in event time, and at most ``within`` earlier. The function is
+    called when the watermark has passed the time of the first record and ``grace``: so the partner does not
+    depend on the order in which the records come. ``on_unmatched`` is for values of the first class.
+
+    Args:
+        typename: ``namespace/name``, as for :func:`~statefun.function`.
+        within: for how long a record of the second class is valid, at most.
+        grace: as for :func:`joined`.
+        late: as for :func:`joined`.
+        on_failure: as for :func:`~statefun.function`.
+        timeout: as for :func:`~statefun.function`.
+        renamed_from: as for :func:`~statefun.function`.
+        functions: the registry to which the function is added.
+
+    Raises:
+        DefinitionError: as for :func:`joined`.
+
+    >>> from dataclasses import dataclass
+    >>> from statefun import Address
+    >>> @dataclass
+    ... class Order:
+    ...     dollars: float
+    >>> @dataclass
+    ... class Rate:
+    ...     euros: float
+    >>> @joined_as_of("com.example.docs/prices", within=timedelta(days=1), functions=StatefulFunctions())
+    ... def convert(ctx: Context, order: Order, rate: Rate) -> None:
+    ...     ctx.send(Address("com.example.docs/sums", "all"), order.dollars * rate.euros)
+    """
+    durations = {"within": within, "after": timedelta(0), "grace": grace}
+    options = {"on_failure": on_failure, "timeout": timeout, "renamed_from": renamed_from}
+    return _decorator(AsOfCalls, typename, durations, late, options, functions)
+
+
+def _decorator(  # noqa: PLR0913, PLR0917 - what the arguments of both decorators come to
+    class_: type[IntervalCalls],
+    typename: str,
+    durations: Mapping[str, timedelta],
+    late: OnFailure | str,
+    options: Mapping[str, Any],
+    functions: StatefulFunctions,
+) -> Callable[[Callable[[Context, L, R], None]], JoinedFunction[L, R]]:
     def decorate(fun: Callable[[Context, L, R], None]) -> JoinedFunction[L, R]:
         calls: IntervalCalls | None = None
         sides: list[tuple[Any, ...]] = []
         wake_up: Any = None
         try:
-            durations: list[int] = []
-            for each, duration in (("before", before), ("after", after), ("grace", grace)):
+            for each, duration in durations.items():
                 check_duration(f"{each} of a join", duration, may_be_zero=True)
-                durations.append(in_milliseconds(duration))
             policy = late_policy(late)
-            sides = taken_by(fun, "left value", "right value")
-            calls = _calls(fun, sides, Interval(*durations))
+            sides = _sides(fun)
+            interval = Interval(*map(in_milliseconds, durations.values()))
+            calls = class_(fun, sides[0], sides[1], interval)
             wake_up, left, right = _handlers(fun, calls)
-            functions.register(
-                typename,
-                wake_up,
-                [BUFFERED],
-                on_failure=on_failure,
-                timeout=timeout,
-                renamed_from=renamed_from,
-            )
+            functions.register(typename, wake_up, [BUFFERED], **options)
             name = typename.strip()
             functions.register_handler(name, sides[0], left)
             functions.register_handler(name, sides[1], right)
@@ -119,24 +172,23 @@ def joined(  # noqa: PLR0913 - each is a property of a function
         except DefinitionError as error:
             report(fun, error, wake_up)
             calls = None
-        setattr(fun, "on_unmatched", _adds_unmatched(calls, sides))  # noqa: B010 - a new attribute
+        alone = sides if class_ is IntervalCalls else [*sides[:1], ()]
+        setattr(fun, "on_unmatched", _adds_unmatched(calls, alone))  # noqa: B010 - a new attribute
         return cast("JoinedFunction[L, R]", fun)
 
     return decorate
 
 
-def _calls(
-    fun: Callable[..., Any], sides: list[tuple[Any, ...]], interval: Interval
-) -> IntervalCalls:
-    left, right = sides
+def _sides(fun: Callable[..., Any]) -> list[tuple[Any, ...]]:
+    """Return the values of both streams, as annotations."""
+    left, right = taken_by(fun, "left value", "right value")
     if inspect.iscoroutinefunction(fun):
         raise DefinitionError("a function that joins streams must not be a coroutine function")
-    common = [each for each in left if each in right]
-    if common or type(None) in (*left, *right):
+    if type(None) in {*left, *right} or any(each in right for each in left):
         raise DefinitionError(
             "a function that joins streams takes values of two different classes, neither of which is None"
         )
-    return IntervalCalls(fun, left, right, interval)
+    return [left, right]
 
 
 def _handlers(fun: Callable[..., Any], calls: IntervalCalls) -> list[Callable[..., Any]]:

@@ -25,7 +25,7 @@ from statefun import (
     KafkaIngress,
     StatefulFunctions,
 )
-from statefun.joins import joined
+from statefun.joins import joined, joined_as_of
 from statefun.testing import InProcessApplication
 from statefun.testing.tested import loaded
 
@@ -71,6 +71,30 @@ def functions_of(
     @pair.on_unmatched
     def alone(ctx: Context, value: Order | Payment) -> None:
         publish(ctx, "alone", value.number)
+
+    return functions
+
+
+def functions_as_of(within: int, grace: int) -> StatefulFunctions:
+    """Return a function that publishes orders with the newest payment before them, and those without one."""
+    functions = StatefulFunctions()
+
+    def publish(ctx: Context, topic: str, value: Any) -> None:
+        ctx.send(KafkaEgressMessage("com.example/out", topic=topic, value=json.dumps(value)))
+
+    @joined_as_of(
+        TYPENAME,
+        within=within * SECOND,
+        grace=grace * SECOND,
+        late="dead-letter",
+        functions=functions,
+    )
+    def pair(ctx: Context, order: Order, payment: Payment) -> None:
+        publish(ctx, "pairs", [ctx.address.id, order.number, payment.number])
+
+    @pair.on_unmatched
+    def alone(ctx: Context, order: Order) -> None:
+        publish(ctx, "alone", order.number)
 
     return functions
 
@@ -137,18 +161,8 @@ steps = st.lists(
 )
 
 
-@given(
-    steps=steps,
-    before=st.sampled_from([0, 3]),
-    after=st.sampled_from([0, 5, 20]),
-    grace=st.sampled_from([0, 15]),
-    seed=st.integers(0, 1000),
-)
-def test_the_pairs_are_those_of_the_model(
-    steps: list[Step], before: int, after: int, grace: int, seed: int
-) -> None:
-    """Each pair of records that are not late comes once, others are alone, and no state is left; also after crashes."""
-    app = application(functions_of(before, after, grace), seed, crashes=0.15)
+def run(app: InProcessApplication, steps: list[Step], grace: int) -> tuple[list[int], set[int]]:
+    """Handle records, and let all of them go; return their times, and the numbers of the late ones."""
     times, now = [], 0
     for number, step in enumerate(steps):
         now += step.seconds
@@ -163,7 +177,24 @@ def test_the_pairs_are_those_of_the_model(
 
     late = {json.loads(letter.value or b"")["number"] for letter in app.dead_letters()}
     for number in late:  # only records behind the others by more than allowed
-        assert times[number] + 10 + grace < max(times[:])
+        assert times[number] + 10 + grace < max(times)
+    assert app.addresses() == set()
+    return times, late
+
+
+@given(
+    steps=steps,
+    before=st.sampled_from([0, 3]),
+    after=st.sampled_from([0, 5, 20]),
+    grace=st.sampled_from([0, 15]),
+    seed=st.integers(0, 1000),
+)
+def test_the_pairs_are_those_of_the_model(
+    steps: list[Step], before: int, after: int, grace: int, seed: int
+) -> None:
+    """Each pair of records that are not late comes once, others are alone, and no state is left; also after crashes."""
+    app = application(functions_of(before, after, grace), seed, crashes=0.15)
+    times, late = run(app, steps, grace)
     rest = [each for each in enumerate(steps) if each[0] not in late]
     pairs = [
         [step.key, left, right]
@@ -177,7 +208,42 @@ def test_the_pairs_are_those_of_the_model(
     assert sorted(record.json() for record in app.egress("alone")) == [
         number for number, _ in rest if number not in matched
     ]
-    assert app.addresses() == set()
+
+
+@given(
+    steps=steps,
+    within=st.sampled_from([0, 5, 20]),
+    grace=st.sampled_from([0, 15]),
+    seed=st.integers(0, 1000),
+)
+def test_partners_as_of_a_time_are_those_of_the_model(
+    steps: list[Step], within: int, grace: int, seed: int
+) -> None:
+    """Each order has the newest payment until its time, in whatever order both come; also after crashes."""
+    app = application(functions_as_of(within, grace), seed, crashes=0.15)
+    times, late = run(app, steps, grace)
+
+    pairs, alone = [], []
+    for number, step in enumerate(steps):
+        if step.topic == "Payment" or number in late:
+            continue
+        partners = {
+            other
+            for other, each in enumerate(steps)
+            if (each.topic, each.key) == ("Payment", step.key)
+            and other not in late
+            and times[number] - within <= times[other] <= times[number]
+        }
+        newest = max((times[each] for each in partners), default=None)
+        if newest is None:
+            alone.append(number)
+        else:
+            pairs.append((number, {each for each in partners if times[each] == newest}))
+    found = {left: right for _, left, right in (each.json() for each in app.egress("pairs"))}
+    assert len(app.egress("pairs")) == len(found)
+    assert [number for number, _ in pairs] == sorted(found)
+    assert all(found[number] in partners for number, partners in pairs)
+    assert sorted(record.json() for record in app.egress("alone")) == alone
 
 
 def test_a_record_waits_until_no_partner_can_come() -> None:
@@ -277,6 +343,11 @@ def test_an_ill_formed_handler_is_refused() -> None:
         adds(alone)
     with pytest.raises(DefinitionError, match=r"also_alone \(.*another handler of on_unmatched"):
         adds(also_alone)
+    as_of = joined_as_of(TYPENAME, within=SECOND, functions=StatefulFunctions())(pair)
+    with pytest.raises(
+        DefinitionError, match=r"also_alone \(.*no stream of the join has values of"
+    ):
+        as_of.on_unmatched(also_alone)
     with pytest.raises(DefinitionError, match=r"of_texts \(.*no stream of the join has values of"):
         adds(of_texts)
 
