@@ -44,9 +44,22 @@ class PaneWindows(SeparateWindows):
         windows = self._windows(time)
         closed = [(start, end) for start, end in windows if self._is_closed(call, end)]
         if len(closed) < len(windows):
+            if closed:
+                self._close_passed(call, values)
             self._add_to_pane(call, values, time, fun, value)
         if closed:
             self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
+
+    def _close_passed(self, call: WindowContext, values: Values) -> None:
+        """Close the windows that the watermark has passed, whose wake-up comes later in this micro-batch.
+
+        Otherwise they would have the record that is late for them, as it is not late for others with its pane.
+        """
+        watermark, time = call._watermark, call._event_time  # noqa: SLF001 - a datetime takes long to make
+        if watermark is not None:
+            call._event_time = watermark  # noqa: SLF001 - as a wake-up has it
+            self._close_due(call, values, watermark, self._open.due(values, watermark))
+            call._event_time = time  # noqa: SLF001 - as above
 
     def _add_to_pane(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
