@@ -56,14 +56,19 @@ def hopping(ctx: WindowContext, text: str, clicks: Clicks) -> None:  # noqa: ARG
     clicks.characters += len(text)
 
 
-def seconds(name: str, count: int) -> float:
-    """Return the CPU time of a record, of ``count`` for an address in a micro-batch."""
+def seconds(name: str, count: int, others: int = 0) -> float:
+    """Return the CPU time of a record, of ``count`` for an address in a micro-batch, with ``others`` open windows."""
     function = functions.for_typename(f"benchmark/{name}")
     address = Address("benchmark", name, "Ada")
     invocation = Invocation(None, TypedValue(StringType.typename, b"\n\x05hello"))
     batch = InvocationBatch(
         address, {}, [invocation] * count, times=[NOW] * count, watermark=NOW - 5000
     )
+    if others:
+        times = [NOW + number * MINUTE // timedelta(milliseconds=1) for number in range(others)]
+        opened = invoke(function, batch._replace(invocations=[invocation] * others, times=times))
+        mutations = opened.state_mutations
+        batch = batch._replace(state={name: value for name, value in mutations.items() if value})
     state = invoke(function, batch).state_mutations
     batch = batch._replace(state={name: value for name, value in state.items() if value})
     rounds = 6_000 // count
@@ -84,6 +89,9 @@ def main() -> None:
             ours, other = partial(seconds, name, count), partial(seconds, "plain", count)
             title = f"{name}, {count} for an address: windows vs typed handler"
             cases.append(Case(title, "s", *alternate(runs, ours, other)))
+    many, few = partial(seconds, "tumbling", 100, 10_000), partial(seconds, "tumbling", 100)
+    title = "tumbling, 100 for an address: 10,000 other open windows vs none"
+    cases.append(Case(title, "s", *alternate(runs, many, few)))
     report("windows", cases)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stateful functions for Python on Apache Spark: they have addresses and durable state, and send messages.
 
-The public names are here, and in ``statefun.components``, ``statefun.dev``, ``statefun.testing`` and
-``statefun.windows``; all other modules are private to the project.
+The public names are here, and in ``statefun.components``, ``statefun.dev``, ``statefun.joins``,
+``statefun.testing`` and ``statefun.windows``; all other modules are private to the project.
 """
 
 from __future__ import annotations

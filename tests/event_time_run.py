@@ -34,7 +34,7 @@ from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.sdk.record import KafkaRecord
 from statefun.testing.message_rows import MessageRow, columns_of, rows_of_record
-from statefun.windows import Tumbling, Window, WindowContext, windowed
+from statefun.windows import Hopping, Tumbling, Window, WindowContext, windowed
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -60,18 +60,16 @@ class Journal:
     """The watermark, or for a timer of the clock the time, when each timer was cancelled."""
     fired: list[tuple[str, float]] = attrs.field(factory=list)
     """The timers that have come, and the watermark or time then."""
-    counted: list[tuple[str, float]] = attrs.field(factory=list)
-    """The address and the start of the window of each record that a window has counted."""
-    late: list[tuple[str, float]] = attrs.field(factory=list)
-    """The same for late records."""
-    closed: list[tuple[str, float, int]] = attrs.field(factory=list)
-    """The address, the start and the count of each closed window."""
+    late: list[float] = attrs.field(factory=list)
+    """The start of the window of each late record."""
+    closed: list[tuple[float, float, int]] = attrs.field(factory=list)
+    """The start, the end and the count of each closed window."""
 
     def add(self, later: Journal) -> None:
         """Add what was done later."""
         for name in ("asked", "cancelled"):
             getattr(self, name).update(getattr(later, name))
-        for name in ("fired", "counted", "late", "closed"):
+        for name in ("fired", "late", "closed"):
             getattr(self, name).extend(getattr(later, name))
 
 
@@ -84,6 +82,17 @@ class Sums(Window):
     """The number of a window's records."""
 
     count: int = 0
+
+    def merge(self, later: Sums) -> None:
+        """Add the records of a later pane."""
+        self.count += later.count
+
+
+KINDS: list[Tumbling | Hopping] = [
+    Tumbling(5 * SECOND, grace=SECOND),
+    Hopping(6 * SECOND, every=4 * SECOND, grace=SECOND),
+]
+"""The kinds of windows that a run may have: the second one has panes."""
 
 
 class MovingClock:
@@ -100,7 +109,9 @@ class MovingClock:
     monotonic = now
 
 
-def program(journal: Callable[[], Journal], clock: MovingClock) -> StatefulFunctions:
+def program(
+    journal: Callable[[], Journal], clock: MovingClock, kind: Tumbling | Hopping
+) -> StatefulFunctions:
     """Return functions that write what they do into the journal of the present attempt."""
     functions = StatefulFunctions()
 
@@ -132,18 +143,18 @@ def program(journal: Callable[[], Journal], clock: MovingClock) -> StatefulFunct
     def fire(ctx: Context, name: str) -> None:
         journal().fired.append((name, present(ctx, name)))
 
-    @windowed("test/sums", Tumbling(5 * SECOND, grace=SECOND), functions=functions)
+    @windowed("test/sums", kind, functions=functions)
     def add(ctx: WindowContext, text: str, sums: Sums) -> None:
         sums.count += 1
-        journal().counted.append((ctx.address.id, seconds(ctx.window.start)))
 
     @add.on_close
     def close(ctx: WindowContext, sums: Sums) -> None:
-        journal().closed.append((ctx.address.id, seconds(ctx.window.start), sums.count))
+        start, end = map(seconds, ctx.window)
+        journal().closed.append((start, end, sums.count))
 
     @add.on_late
     def late(ctx: WindowContext, text: str) -> None:
-        journal().late.append((ctx.address.id, seconds(ctx.window.start)))
+        journal().late.append(seconds(ctx.window.start))
 
     return functions
 
@@ -190,7 +201,8 @@ class Run:
         self._module = Module(ingresses=(ingress,))
         self._route = ingress.topics[0]
         self._clock = MovingClock()
-        self._functions = program(lambda: self._attempt, self._clock)
+        self._kind = chance.choice(KINDS)
+        self._functions = program(lambda: self._attempt, self._clock, self._kind)
         self._program = Program.of(self._functions, self._module)
         self._records = list(self._script())
         self._states: Mapping[bytes, bytes] = {}
@@ -373,18 +385,25 @@ class Run:
                 yield f"{name} was due at {due}, and came at {watermark}"
 
     def _windows(self) -> Iterator[str]:
-        journal = self.journal
-        windows = [(key, start) for key, start, _ in journal.closed]
-        if len(windows) != len(set(windows)):
-            yield f"a window has closed twice: {sorted(windows)}"
-        for key, start, count in journal.closed:
-            if journal.counted.count((key, start)) != count:
-                yield f"the window at {start} has closed with {count} records"
-        open_windows = set(journal.counted) - set(windows)
-        if open_windows != {("Ada", float(_END))}:
-            yield f"the windows {open_windows} are open"
-        if len(journal.counted) + len(journal.late) != len(self._records):
-            yield "a record was lost"
+        """Compare the closed windows with all records."""
+        journal, times = self.journal, [seconds(record.timestamp) for record in self._records]
+        counts = {(start, end): count for start, end, count in journal.closed}
+        if len(counts) != len(journal.closed):
+            yield f"a window has closed twice: {sorted(journal.closed)}"
+        size = self._kind.size.total_seconds()
+        windows = self._kind.assigner()
+        starts = {
+            start / 1000 - START.timestamp()
+            for record in self._records
+            for start, _ in windows(round(record.timestamp.timestamp() * 1000))
+        }
+        for start in starts:
+            own = sum(start <= time < start + size for time in times)
+            expected = 0 if start + size > _END else own - journal.late.count(start)
+            if counts.pop((start, start + size), 0) != expected:
+                yield f"the window at {start} has not closed with its {expected} records"
+        if counts:
+            yield f"the windows {counts} have no records"
 
     def _left(self) -> Iterator[str]:
         """Look at the states and files: only the last window is open, and has a timer."""

@@ -36,6 +36,7 @@ ALLOWED = {
     "serving.asgi": {"statefun.serving", "statefun.sdk"},
     "published": {"statefun"},
     "windows": {"statefun.windows", "statefun.sdk", "attrs"},
+    "joins": {"statefun.joins", "statefun.sdk", "attrs"},
     "remote": {
         "statefun.remote",
         "statefun.module",

@@ -9,7 +9,7 @@ import pytest
 from written_docstrings import written_docstrings
 
 import statefun
-from statefun import components, windows
+from statefun import components, joins, windows
 from statefun.components import running
 
 NAMES = [
@@ -149,8 +149,10 @@ NAMES_OF_RUNNING_COMPONENTS = [
 ]
 
 NAMES_OF_WINDOWS = [
+    "Counted",
     "Hopping",
     "Session",
+    "Sliding",
     "TimeWindow",
     "Tumbling",
     "Window",
@@ -159,11 +161,14 @@ NAMES_OF_WINDOWS = [
     "windowed",
 ]
 
+NAMES_OF_JOINS = ["JoinedFunction", "Table", "joined", "joined_as_of"]
+
 PUBLIC = {
     statefun: NAMES,
     components: NAMES_OF_COMPONENTS,
     running: NAMES_OF_RUNNING_COMPONENTS,
     windows: NAMES_OF_WINDOWS,
+    joins: NAMES_OF_JOINS,
 }
 """The public names of each package that programs and other packages import."""
 

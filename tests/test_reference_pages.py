@@ -19,6 +19,7 @@ from documentation import PAGES, ROOT, SITE
 import statefun
 import statefun.components
 import statefun.dev
+import statefun.joins
 import statefun.testing
 import statefun.windows
 from statefun.components import running
@@ -160,6 +161,7 @@ def test_every_public_name_is_in_the_reference() -> None:
         statefun.dev,
         statefun.testing,
         statefun.windows,
+        statefun.joins,
     ):
         names += [f"{package.__name__}.{name}" for name in package.__all__]
 

@@ -75,7 +75,10 @@ def _value(
         raise ValueDecodeError(
             f"module.yaml no longer declares a deserializer for {undecodable}; declare it again"
         )
-    _, content = call.batch.invocations[index].argument
+    argument = call.batch.invocations[index].argument
+    content: bytes | None = argument.value
+    if content is None and not route.deserializer.takes_tombstones:
+        return argument
     value = route.deserializer.read(_kafka_record(call, origin, content))
     return None if value is None else encoded(value, route.deserializer.value_type)
 

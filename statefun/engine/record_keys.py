@@ -24,7 +24,7 @@ _REASONS = {
     UNTRANSFORMABLE: "the transforms of the record's topic cannot take it",
     "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
     f"{VALUE_TYPE_HEADER} do not name the target function and the type of the value",
-    "null-value": "the record has no value (a tombstone), and functions are invoked with values",
+    "null-value": "the record has no value (a tombstone), and its topic does not say tombstones: deliver",
 }
 
 

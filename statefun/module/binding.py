@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from statefun.module.connectors import ConnectorEgress
+from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
-from statefun.module.model import Module, PlaygroundDoor, Unsupported
+from statefun.module.model import KafkaIngress, Module, PlaygroundDoor, Unsupported
+from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
 from statefun.sdk.annotations import automatic_type, is_unnamed
@@ -69,17 +70,13 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
     for ingress in module.routed:
         for route in ingress.topics:
             for target in route.targets:
-                function = functions.find(str(target))
-                if function is None:
-                    text = f"target {target} of {ingress.label} has no function"
-                    yield route.location, text + functions.hint(str(target))
-                elif not _takes(function, str(route.value_type)):
-                    text = f"topic {route.topic}: no handler of {target} takes {route.value_type}"
-                    yield route.location, f"{text}, its valueType; {function.call}"
+                problem = _problem_of_target(ingress, route, target, functions)
+                if problem is not None:
+                    yield route.location, problem
             if route.key_type is not None and default_types.find(str(route.key_type)) is None:
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"
-    yield from _problems_of_windows(module, functions)
+    yield from _problems_of_event_time(module, functions)
     for function in functions:
         try:
             function.takes("")  # raises if two of its handlers take the same type
@@ -95,13 +92,34 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
         yield None, "no function is registered; decorate one with @function(...)"
 
 
-def _problems_of_windows(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find functions with windows whose records have no event times."""
-    with_windows = [each for each in functions if each.needs_event_time]
-    if with_windows and not module.event_times:
+def _problem_of_target(
+    ingress: KafkaIngress | ConnectorIngress,
+    route: TopicRoute,
+    target: TypeName,
+    functions: StatefulFunctions,
+) -> str | None:
+    """Return why a target cannot take the values of a route; None if it can."""
+    function = functions.find(str(target))
+    if function is None:
+        return f"target {target} of {ingress.label} has no function{functions.hint(str(target))}"
+    if not _takes(function, str(route.value_type)):
+        text = (
+            f"topic {route.topic}: no handler of {target} takes {route.value_type}, its valueType"
+        )
+        return f"{text}; {function.call}"
+    if route.delivers_tombstones and not _takes(function, ""):
+        text = f"topic {route.topic} delivers tombstones, but no handler of {target} takes None"
+        return f"{text}; {function.call}"
+    return None
+
+
+def _problems_of_event_time(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find functions that need event time whose records have none."""
+    timed = [each for each in functions if each.needs_event_time]
+    if timed and not module.event_times:
         yield (
             None,
-            f"function {with_windows[0].typename} has windows, but no ingress declares eventTime",
+            f"function {timed[0].typename} has windows or joins streams, but no ingress declares eventTime",
         )
         return
     for ingress in module.routed:
@@ -110,7 +128,7 @@ def _problems_of_windows(module: Module, functions: StatefulFunctions) -> Iterat
                 for target in route.targets:
                     function = functions.find(str(target))
                     if function is not None and function.needs_event_time:
-                        text = f"target {target} of {ingress.label} has windows, but the ingress declares no eventTime"
+                        text = f"target {target} of {ingress.label} has windows or joins streams, but the ingress declares no eventTime"
                         yield route.location, text
 
 

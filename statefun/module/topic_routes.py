@@ -98,6 +98,14 @@ class TopicRoute:
     """The transforms of the records; the deserializer applies the transforms of values."""
     alias: str = ""
     """The topic's name in the module file, if it differs from ``topic``, such as a relative path."""
+    delivers_tombstones: bool = False
+    """Whether records without a value (tombstones) become messages without a value."""
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Whether functions can receive records without a value."""
+        reads_them = self.deserializer is not None and self.deserializer.takes_tombstones
+        return reads_them or self.delivers_tombstones
 
     @property
     def changes_key(self) -> bool:

@@ -80,6 +80,18 @@ def failure_policy(value: object) -> FailurePolicy | None:
     return _word(value)
 
 
+def late_policy(value: object) -> OnFailure:
+    """Return a policy for late messages that a user has given.
+
+    Raises:
+        DefinitionError: if the value is not a failure policy, or one that tries again.
+    """
+    policy = failure_policy(value)
+    if policy is None or isinstance(policy, Retry):
+        raise DefinitionError(f"the policy for late messages must not be {value!r}")
+    return policy
+
+
 def _word(value: object) -> OnFailure:
     try:
         return OnFailure(value)

@@ -76,7 +76,7 @@ class RequestReplyHandler:
         Raises:
             UnknownFunctionError: if the request's function is not registered.
             RequestError: if the bytes are not a request.
-            FunctionError: if the function has windows.
+            FunctionError: if the function needs event time.
             Exception: the exception that the function has raised, unless its failure policy is
                 ``"skip"``; other policies have no effect, since the runtime decides what to do. The
                 request then has no effects, and the runtime sends the request again.
@@ -209,11 +209,11 @@ def check_served(function: StatefulFunction) -> None:
     """Check that a function can be called by a remote runtime.
 
     Raises:
-        FunctionError: if it has windows.
+        FunctionError: if it needs event time.
     """
     if function.needs_event_time:
         raise FunctionError(
-            f"function {function.typename} has windows, so it cannot be behind an endpoint, as the protocol of Stateful "
+            f"function {function.typename} has windows or joins streams, so it cannot be behind an endpoint, as the protocol of Stateful "
             "Functions carries no event time: let the application run the function itself, and send it messages"
         )
 

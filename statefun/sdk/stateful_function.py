@@ -69,9 +69,9 @@ class StatefulFunction:
     stored_as: str = ""
     """The former typename with which a checkpoint stores state and messages of the function, if it is one."""
     needs_event_time: bool = False
-    """Whether the function has windows, so that its messages need event times."""
+    """Whether the function has windows or joins streams, so that its messages need event times."""
     on_late: OnFailure | None = None
-    """The policy for messages whose window is closed."""
+    """The policy for messages that are late."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
+from statefun.sdk.errors import DefinitionError
+
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -38,3 +40,22 @@ def in_milliseconds(duration: timedelta) -> int:
     """
     whole, rest = divmod(duration, _MILLISECOND)
     return whole + bool(rest)
+
+
+def check_duration(what: str, value: object, *, may_be_zero: bool = False) -> None:
+    """Check that a duration that a user has given is positive, or not negative, and whole milliseconds.
+
+    Args:
+        what: the name of the duration in errors.
+        value: the duration.
+        may_be_zero: whether it may be zero.
+
+    Raises:
+        DefinitionError: if it is not as it must be.
+    """
+    least = timedelta(0) if may_be_zero else _MILLISECOND
+    if not (isinstance(value, timedelta) and value >= least):
+        kind = "a timedelta that is not negative" if may_be_zero else "a positive timedelta"
+        raise DefinitionError(f"{what} must be {kind}, not {value!r}")
+    if value % _MILLISECOND:
+        raise DefinitionError(f"{what} must be whole milliseconds, not {value!r}")

@@ -42,7 +42,7 @@ def run_command(options: argparse.Namespace) -> None:
     """Serve functions until Ctrl-C or SIGTERM; running requests are answered before the end.
 
     Raises:
-        StatefunError: if the program cannot be loaded, has no functions or some with windows, or uvicorn is missing.
+        StatefunError: if the program cannot be loaded, has no functions or some that need event time, or uvicorn is missing.
     """
     sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
     registries = load_program(options.app).registries

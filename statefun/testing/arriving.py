@@ -38,5 +38,4 @@ def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str | None, st
             return None, UNDECODABLE_KEY
     if not id_:
         return id_, "empty-key"
-    takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones
-    return id_, "null-value" if record.value is None and not takes_tombstones else ""
+    return id_, "null-value" if record.value is None and not route.takes_tombstones else ""

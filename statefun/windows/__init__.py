@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from statefun.windows.window_context import TimeWindow, WindowContext
 from statefun.windows.window_functions import WindowedFunction, windowed
-from statefun.windows.window_kinds import Hopping, Session, Tumbling
+from statefun.windows.window_kinds import Counted, Hopping, Session, Sliding, Tumbling
 from statefun.windows.window_state import Window
 
 __all__ = [
+    "Counted",
     "Hopping",
     "Session",
+    "Sliding",
     "TimeWindow",
     "Tumbling",
     "Window",

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the handlers of a function with windows: for each message, and when a window closes.
-
-An address gets a wake-up, a message of ``send_at``, at the event time at which its first open window may close. A
-record is late for a window if the watermark has come to the end of the window and its grace, whether the wake-up
-has been delivered or not: so a window closes once, and replays give the same result.
-"""
+"""Calls the handlers of a function with windows: the part that all kinds of windows share."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from statefun.sdk.context import Context, context_values
@@ -21,69 +17,67 @@ from statefun.sdk.times import from_epoch_millis, in_milliseconds, to_epoch_mill
 from statefun.sdk.types import TypedValue
 from statefun.sdk.values import Values
 from statefun.windows.window_context import WindowContext, WindowContexts, move_to
-from statefun.windows.window_kinds import Session, WindowKind
-from statefun.windows.window_state import OpenWindow, OpenWindows, WindowValues
+from statefun.windows.window_state import WindowValues
 
 _WAKE_UP = TypedValue("io.statefun.python/window-wake-up", b"")
+_ROUNDING = 250
+"""By how much the due time of a message in event time is rounded up, in milliseconds."""
 
 
-class WindowCalls:
+class WindowCalls(ABC):
     """The callable of a function with windows.
 
     Args:
         handler: the user's function for messages; its state is the class of the windows.
-        kind: the kind of the windows.
+        grace: how far the watermark passes the end of a window before the window closes.
         time: returns the event time of a value; None for the event time of its message.
     """
 
     def __init__(
-        self, handler: Handler, kind: WindowKind, time: Callable[[Any], datetime] | None
+        self, handler: Handler, grace: timedelta, time: Callable[[Any], datetime] | None
     ) -> None:
         if handler.state is None:
             raise AssertionError("a handler of windows has a state")
         functools.update_wrapper(self, handler.fun, updated=())
         self._decoder = Decoder((handler,))
-        self._windows = kind.assigner()
-        self._grace = in_milliseconds(kind.grace)
-        self._is_session = isinstance(kind, Session)
+        self._grace = in_milliseconds(grace)
         self._time = time
-        self._open = OpenWindows()
         self._contexts = WindowContexts()
         self._states = WindowValues(handler.state)
         self.close: Callable[[Any, Any], Any] | None = None
         """Called with the context and the window when a window closes."""
         self.update: Callable[[Any, Any], Any] | None = None
-        """Called with the context and the window after each message."""
+        """Called with the context and the window after each message, or at times that ``every`` divides."""
+        self.every = 0
+        """The event time between two calls of ``update``, in milliseconds; 0 for a call after each message."""
         self.late: Callable[[Any, Any], Any] | None = None
         """Called with the context and the value of each message that is late for a window."""
 
     def __call__(self, context: Context, message: Message) -> None:
         """Handle a message or a wake-up."""
         values = context_values(context)
-        if message.typed_value.typename == _WAKE_UP.typename:
-            self._wake_up(context, values)
+        if message.typed_value.typename != _WAKE_UP.typename:
+            handler, value = self._decoder.decoded(message)
+            time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
+            if time is None:
+                time = self._time_of(context, value)
+            self._add(self._contexts.of(context), values, time, handler.fun, value)
             return
-        handler, value = self._decoder.decoded(message)
-        time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
-        if time is None:
-            time = self._time_of(context, value)
-        closed = []
-        windows = self._windows(time)
-        call = self._contexts.of(context)
-        for start, end in windows:
-            window = self._opened(context, values, start, end)
-            if window is None:
-                closed.append((start, end))
-                continue
-            key, start_, end_, _ = window
-            state = self._states.read(values, key)
-            move_to(call, start_, end_, end_ + self._grace)
-            handler.fun(call, value, state)
-            if self.update is not None:
-                self.update(call, state)
-            self._states.store(state, values, key)
-        if closed:
-            self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
+        # The watermark decides, too: a wake-up that comes back as a dead letter has no event time.
+        times = context._event_time, context._watermark  # noqa: SLF001 - as above
+        now = max((each for each in times if each is not None), default=None)
+        if now is not None:
+            self._wake_up(self._contexts.of(context), values, now)
+
+    @abstractmethod
+    def _add(
+        self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
+    ) -> None:
+        """Call the handler with the windows of a message."""
+
+    @abstractmethod
+    def _wake_up(self, call: WindowContext, values: Values, now: int) -> None:
+        """Close the windows that are due, in the order of their ends."""
 
     def _time_of(self, context: Context, value: Any) -> int:
         time = None if self._time is None else self._time(value)
@@ -100,58 +94,8 @@ class WindowCalls:
             )
         return to_epoch_millis(time)
 
-    def _opened(self, context: Context, values: Values, start: int, end: int) -> OpenWindow | None:
-        """Return the window for a message, opened if necessary; None if it is closed."""
-        opened = self._open.read(values)
-        if self._is_session:
-            return self._session(context, values, opened, OpenWindow(start, start, end, 0))
-        if self._is_closed(context, end):
-            return None
-        for each in opened:
-            if each[1] == start and each[2] == end:  # two names would take longer
-                return each
-        key = start
-        while any(each[0] == key for each in opened):  # by a window of the size before a change
-            key += 1
-        window = self._scheduled(context, opened, OpenWindow(key, start, end, 0))
-        self._open.write(values, (*opened, window))
-        return window
-
-    def _session(
-        self,
-        context: Context,
-        values: Values,
-        opened: Sequence[OpenWindow],
-        new: OpenWindow,
-    ) -> OpenWindow | None:
-        """Return the session for a message, joined from all sessions that the message belongs to; None if it is closed."""
-        own = sorted(
-            (each for each in opened if each.start < new.end and new.start < each.end),
-            key=lambda each: each.start,
-        )
-        start, end = min(each.start for each in (*own, new)), max(each.end for each in (*own, new))
-        if self._is_closed(context, end):
-            return None
-        others = [each for each in opened if each not in own]
-        if not own:
-            session = self._scheduled(context, opened, new)
-        else:
-            session = own[0]._replace(start=start, end=end, due=min(each.due for each in own))
-            for later in own[1:]:
-                self._join(values, session.key, later.key)
-        if session not in opened:
-            self._open.write(values, (*others, session))
-        return session
-
-    def _join(self, values: Values, key: int, later: int) -> None:
-        state = self._states.read(values, key)
-        merge: Any = getattr(state, "merge")  # noqa: B009 - checked when the function was registered
-        merge(self._states.read(values, later))
-        self._states.store(state, values, key)
-        self._states.delete(values, [later])
-
     def _is_closed(self, context: Context, end: int) -> bool:
-        watermark = context._watermark  # noqa: SLF001 - a datetime takes long to make
+        watermark = context._watermark  # noqa: SLF001 - as above
         return watermark is not None and watermark >= end + self._grace
 
     def _is_late(
@@ -169,46 +113,23 @@ class WindowCalls:
                 f"its window from {window.start.isoformat()} to {window.end.isoformat()} is closed"
             )
 
-    def _wake_up(self, context: Context, values: Values) -> None:
-        """Close all windows that are due, in the order of their ends.
+    def _next_update(self, call: WindowContext, time: int) -> int:
+        """Return when the windows of a message are shown next, as they are then."""
+        watermark = call._watermark  # noqa: SLF001 - as above
+        newest = time if watermark is None else max(time, watermark)
+        return (newest // self.every + 1) * self.every
 
-        The watermark decides, too: a wake-up that comes back as a dead letter has no event time.
-        """
-        times = context._event_time, context._watermark  # noqa: SLF001 - as above
-        now = max((each for each in times if each is not None), default=None)
-        if now is None:
-            return
-        opened = self._open.read(values)
-        rest, closed = [], []
-        for window in sorted(opened, key=lambda each: (each.end, each.start)):
-            closes = window.end + self._grace
-            if closes <= now:
-                state = self._states.read(values, window.key)
-                if self.close is not None:
-                    call = self._contexts.of(context)
-                    move_to(call, window.start, window.end, closes)
-                    self.close(call, state)
-                closed.append(window.key)
-            else:
-                rest.append(window)
-        self._states.delete(values, closed)
-        late = [each for each in rest if each.due <= now]  # sessions that have become longer
-        kept = [each for each in rest if each.due > now]
-        for window in late:
-            kept.append(self._scheduled(context, kept, window))
-        if len(kept) < len(opened) or late:
-            self._open.write(values, kept)
+    @staticmethod
+    def _is_lost(call: WindowContext, due: int) -> bool:
+        """Return whether a wake-up was delivered without effect, as a handler has failed."""
+        watermark = call._watermark  # noqa: SLF001 - as above
+        return watermark is not None and watermark > due + _ROUNDING
 
-    def _scheduled(
-        self, context: Context, others: Iterable[OpenWindow], window: OpenWindow
-    ) -> OpenWindow:
-        """Return a window with the time of its wake-up, which is sent unless another window has the same."""
-        due = window.end + self._grace
-        if all(each.due != due for each in others):
-            address = context.address
-            wake_up = Message(address.typename, address.id, _WAKE_UP)
-            context.send_at(from_epoch_millis(due), wake_up)
-        return window._replace(due=due)
+
+def wake_up_at(context: Context, due: int) -> None:
+    """Send the context's address a wake-up in event time."""
+    address = context.address
+    context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
 
 
 class Decoder(Handlers):

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import attrs
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.failure import FailurePolicy, OnFailure, Retry, failure_policy
+from statefun.sdk.failure import FailurePolicy, OnFailure, late_policy
 from statefun.sdk.flaws import collect
 from statefun.sdk.functions import (
     StatefulFunctions,
@@ -21,10 +21,21 @@ from statefun.sdk.functions import (
 from statefun.sdk.handlers import handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+from statefun.sdk.times import check_duration, in_milliseconds
+from statefun.windows.counted_windows import COUNTED_WINDOW, CountedWindows
+from statefun.windows.open_windows import OPEN_WINDOWS
+from statefun.windows.pane_windows import PaneWindows
+from statefun.windows.separate_windows import SeparateWindows
 from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext
-from statefun.windows.window_kinds import Session, WindowKind
-from statefun.windows.window_state import OPEN_WINDOWS, Window
+from statefun.windows.window_kinds import (
+    Counted,
+    Hopping,
+    Session,
+    Sliding,
+    WindowKind,
+)
+from statefun.windows.window_state import Window
 
 V = TypeVar("V")
 W = TypeVar("W", bound=Window)
@@ -42,10 +53,22 @@ class WindowedFunction(Protocol[V, W]):
     ) -> Callable[[WindowContext, W], None]:
         """Add the function that is called once when a window closes; its values are deleted afterwards."""
 
+    @overload
     def on_update(
         self, fun: Callable[[WindowContext, W], None], /
-    ) -> Callable[[WindowContext, W], None]:
-        """Add a function that is called after each message of a window, with the window as it is then."""
+    ) -> Callable[[WindowContext, W], None]: ...
+
+    @overload
+    def on_update(
+        self, /, *, every: timedelta
+    ) -> Callable[[Callable[[WindowContext, W], None]], Callable[[WindowContext, W], None]]: ...
+
+    def on_update(self, fun: Any = None, /, *, every: timedelta | None = None) -> Any:
+        """Add a function that is called with a window as it is before it closes: an early result.
+
+        ``@add.on_update`` is called after each message of a window. ``@add.on_update(every=timedelta(minutes=1))``
+        is called when the watermark has come to the next full minute, for each open window that has changed since.
+        """
 
     def on_late(
         self, fun: Callable[[WindowContext, V], None], /
@@ -68,7 +91,8 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
 
     Args:
         typename: ``namespace/name``, as for :func:`~statefun.function`.
-        kind: which windows there are: :class:`Tumbling`, :class:`Hopping` or :class:`Session`.
+        kind: which windows there are: :class:`Tumbling`, :class:`Hopping`, :class:`Sliding`, :class:`Session` or
+            :class:`Counted`.
         time: returns the time of a value, by which it belongs to windows; if not given, it is the event time
             of the message.
         late: the policy for a message whose window is closed: ``"skip"`` (default) drops and counts it,
@@ -101,15 +125,13 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
         calls: WindowCalls | None = None
         try:
             calls = _calls(fun, kind, time)
-            policy = failure_policy(late)
-            if policy is None or isinstance(policy, Retry):
-                raise DefinitionError(f"the policy for late messages must not be {late!r}")
+            policy = late_policy(late)
         except DefinitionError as error:
             _report(fun, error)
         else:
             functions.bind(
                 typename,
-                [OPEN_WINDOWS],
+                [OPEN_WINDOWS, COUNTED_WINDOW],
                 on_failure=on_failure,
                 timeout=timeout,
                 renamed_from=renamed_from,
@@ -134,7 +156,7 @@ def _calls(
 ) -> WindowCalls:
     if not isinstance(kind, WindowKind):
         raise DefinitionError(
-            f"the kind of the windows must be Tumbling, Hopping or Session, not {kind!r}"
+            f"the kind of the windows must be Tumbling, Hopping, Sliding, Session or Counted, not {kind!r}"
         )
     handler = handler_of(fun)
     if handler.is_async:
@@ -143,9 +165,13 @@ def _calls(
         raise DefinitionError(
             "a function with windows takes a context, a value, and a third parameter that is annotated with a Window"
         )
-    if isinstance(kind, Session) and not callable(getattr(handler.state, "merge", None)):
+    can_merge = callable(getattr(handler.state, "merge", None))
+    if isinstance(kind, Session | Sliding) and not can_merge:
+        reason = (
+            "as sessions may be joined" if isinstance(kind, Session) else "as windows share records"
+        )
         raise DefinitionError(
-            f"{handler.state.__name__} needs a method merge(self, later), as sessions may be joined"
+            f"{handler.state.__name__} needs a method merge(self, later), {reason}"
         )
     for spec in state_specs(handler.state):
         if spec.expiration is not None:
@@ -157,7 +183,11 @@ def _calls(
                 f"value {spec.name!r} of {handler.state.__name__} must not be declared with secret=True: annotate it "
                 "with a secret_type, which is secret wherever it is stored"
             )
-    return WindowCalls(handler, kind, time)
+    if isinstance(kind, Counted):
+        return CountedWindows(handler, kind, time)
+    if isinstance(kind, Sliding) or (isinstance(kind, Hopping) and can_merge):
+        return PaneWindows(handler, kind, time)
+    return SeparateWindows(handler, kind, time)
 
 
 def _with_handlers(
@@ -165,24 +195,49 @@ def _with_handlers(
 ) -> WindowedFunction[V, W]:
     """Give a function the attributes that add its handlers."""
 
-    def adds(name: str) -> Callable[[OfWindow], OfWindow]:
-        def add(handler: OfWindow) -> OfWindow:
-            if calls is None:
-                return handler
+    def on_update(handler: Any = None, /, *, every: timedelta | None = None) -> Any:
+        adds = _Adds(calls, "update", every)
+        return adds if handler is None else adds(handler)
+
+    for name, adds in (("close", _Adds(calls, "close")), ("late", _Adds(calls, "late"))):
+        setattr(fun, f"on_{name}", adds)
+    setattr(fun, "on_update", on_update)  # noqa: B010 - as above
+    return cast("WindowedFunction[V, W]", fun)
+
+
+class _Adds:
+    """Adds a handler to a function with windows.
+
+    Args:
+        calls: the callable of the function; None if the function was refused.
+        name: what the handler is for: ``close``, ``update`` or ``late``.
+        every: the event time between two calls of the handler; None for a call after each message.
+    """
+
+    def __init__(
+        self, calls: WindowCalls | None, name: str, every: timedelta | None = None
+    ) -> None:
+        self._calls, self._name, self._every = calls, name, every
+
+    def __call__(self, handler: OfWindow) -> OfWindow:
+        """Add the handler, and return it as it is."""
+        if self._calls is not None:
             try:
-                if handler_of(handler, takes=(Any,)).is_async:
-                    raise DefinitionError("a handler of windows must not be a coroutine function")
-                present = getattr(calls, name)
-                if present is not None and definition_of(present) != definition_of(handler):
-                    raise DefinitionError(f"the function has another handler of on_{name} already")
+                self._add(handler, self._calls)
             except DefinitionError as error:
                 _report(handler, error)
-            else:
-                setattr(calls, name, handler)
-            return handler
+        return handler
 
-        return add
-
-    for name in ("close", "update", "late"):
-        setattr(fun, f"on_{name}", adds(name))
-    return cast("WindowedFunction[V, W]", fun)
+    def _add(self, handler: Callable[..., Any], calls: WindowCalls) -> None:
+        if handler_of(handler, takes=(Any,)).is_async:
+            raise DefinitionError("a handler of windows must not be a coroutine function")
+        present = getattr(calls, self._name)
+        if present is not None and definition_of(present) != definition_of(handler):
+            raise DefinitionError(f"the function has another handler of on_{self._name} already")
+        if self._every is not None:
+            check_duration("the interval of early results", self._every)
+            if isinstance(calls, CountedWindows):
+                raise DefinitionError("counted windows have no early results at intervals")
+        setattr(calls, self._name, handler)
+        if self._name == "update":
+            calls.every = 0 if self._every is None else in_milliseconds(self._every)

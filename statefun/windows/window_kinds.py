@@ -6,38 +6,40 @@ A window includes its start, and excludes its end. Times are in milliseconds sin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.times import in_milliseconds
+from statefun.sdk.times import check_duration, in_milliseconds
 
 Assign = Callable[[int], Sequence[tuple[int, int]]]
-"""Returns the start and end of each window that an event time belongs to."""
+"""Returns the start and end of each window that an event time belongs to, by their ends."""
+
+
+class Panes(NamedTuple):
+    """How windows that overlap consist of panes."""
+
+    of: Callable[[int], tuple[int, int]]
+    """Returns the start and end of the pane of an event time."""
+    last_end: Callable[[int], int]
+    """Returns until when windows need the pane with a start: no window that has it ends later."""
+
 
 _NOTHING = timedelta(0)
 _MOST_PANES = 1000
-"""The largest number of hopping windows that a record belongs to, each of which it changes."""
-
-
-def _check(name: str, value: object, *, may_be_zero: bool = False) -> None:
-    least = _NOTHING if may_be_zero else timedelta(milliseconds=1)
-    if not (isinstance(value, timedelta) and value >= least):
-        kind = "a timedelta that is not negative" if may_be_zero else "a positive timedelta"
-        raise DefinitionError(f"the {name} of a window must be {kind}, not {value!r}")
-    if value % timedelta(milliseconds=1):
-        raise DefinitionError(f"the {name} of a window must be whole milliseconds, not {value!r}")
+"""The largest number of hopping windows that a record belongs to."""
 
 
 def _positive(_instance: Any, attribute: attrs.Attribute[timedelta], value: object) -> None:
-    _check(attribute.name, value)
+    check_duration(f"the {attribute.name} of a window", value)
 
 
 def _not_negative(_instance: Any, attribute: attrs.Attribute[timedelta], value: object) -> None:
-    _check(attribute.name, value, may_be_zero=True)
+    check_duration(f"the {attribute.name} of a window", value, may_be_zero=True)
 
 
 @attrs.frozen
@@ -73,7 +75,8 @@ class Tumbling:
 class Hopping:
     """Windows of one size that start regularly and overlap, such as the last hour, every five minutes.
 
-    A record belongs to ``size / every`` windows, and changes the state of each of them.
+    A record belongs to ``size / every`` windows. If the class of the windows has a method ``merge``, they share panes:
+    a record changes the pane of its time alone, and windows are merged from panes when they close.
 
     >>> hopping = Hopping(timedelta(hours=1), every=timedelta(minutes=5))
     >>> len(hopping.assigner()(0))
@@ -113,6 +116,17 @@ class Hopping:
 
         return windows
 
+    def panes(self) -> Panes:
+        """Return how windows consist of panes, each of which is in a window or not as a whole."""
+        size, every = in_milliseconds(self.size), in_milliseconds(self.every)
+        offset, length = in_milliseconds(self.offset), math.gcd(size, every)
+
+        def pane(time: int) -> tuple[int, int]:
+            start = time - (time - offset) % length
+            return start, start + length
+
+        return Panes(pane, lambda start: start - (start - offset) % every + size)
+
 
 @attrs.frozen
 class Session:
@@ -139,4 +153,64 @@ class Session:
         return lambda time: ((time, time + gap),)
 
 
-WindowKind = Tumbling | Hopping | Session
+@attrs.frozen
+class Sliding:
+    """For each record, the window that ends with it: the records of the last minutes, as they were at that moment.
+
+    A window has the records of its address from less than ``size`` before the time of a record until this time.
+    Records of one time have one window. Windows share what they have in common, so that the class needs a method
+    ``merge``: a record is stored once.
+
+    >>> Sliding(timedelta(minutes=5)).assigner()(300_000)
+    ((1, 300001),)
+
+    Raises:
+        DefinitionError: if the size is not positive, or the grace is negative.
+    """
+
+    size: timedelta = attrs.field(validator=_positive)
+    """The duration of a window."""
+    grace: timedelta = attrs.field(default=_NOTHING, validator=_not_negative, kw_only=True)
+    """How far the watermark passes the time of a record before its window closes."""
+
+    def assigner(self) -> Assign:
+        """Return a function that finds the window of the records of a time, which ends after them."""
+        size = in_milliseconds(self.size)
+        return lambda time: ((time + 1 - size, time + 1),)
+
+    def panes(self) -> Panes:
+        """Return how windows consist of panes."""
+        size = in_milliseconds(self.size)
+        # Panes of near times are forgotten together, so that an address is not woken up for each.
+        return Panes(lambda time: (time, time + 1), lambda start: (start // size + 2) * size)
+
+
+@attrs.frozen
+class Counted:
+    """Windows of a number of records, in the order in which they come: a window closes with its last one.
+
+    No record is late. The window's time is that of its records, from the earliest to the latest.
+
+    >>> Counted(100, timeout=timedelta(minutes=5)).size
+    100
+
+    Raises:
+        DefinitionError: if the size or the timeout is not positive.
+    """
+
+    size: int = attrs.field()
+    """The number of records of a window."""
+    timeout: timedelta | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_positive), kw_only=True
+    )
+    """How far the watermark passes the time of the first record before a window closes with fewer records; None: it waits."""
+
+    @size.validator
+    def _check_size(self, _attribute: attrs.Attribute[int], value: object) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise DefinitionError(
+                f"the size of a counted window must be a positive number of records, not {value!r}"
+            )
+
+
+WindowKind = Tumbling | Hopping | Sliding | Session | Counted

@@ -2,21 +2,18 @@
 """The state of windows, which is stored with their address.
 
 Each value of a window is a value of the address; its name is that of the value and the window's key, such as
-``count@1767225600000``. One further value lists the open windows of the address.
+``count@1767225600000``.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from statefun.sdk.state import State, attached, state_specs, write_changes
-from statefun.sdk.types import SimpleType, TypedValue
-from statefun.sdk.value_spec import IN_WINDOW, ValueSpec, present_names
-from statefun.sdk.values import UNSET, Values
+from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import IN_WINDOW, present_names
+from statefun.sdk.values import Values
 
-_ENTRY = struct.Struct("<4q")
 _MOST_NAMES = 1000
 """Of how many windows the names of values are kept in memory."""
 
@@ -37,61 +34,6 @@ class Window(State):
     __slots__ = ()
 
     __statefun_is_window__ = True
-
-
-class OpenWindow(NamedTuple):
-    """A window of an address that has had a record, and is not closed."""
-
-    key: int
-    """The number in the names of the window's values."""
-    start: int
-    """The start, in milliseconds since the epoch."""
-    end: int
-    """The end, in milliseconds since the epoch."""
-    due: int
-    """The event time at which a timer wakes the address up to look at the window."""
-
-
-def _encoded(windows: Iterable[OpenWindow]) -> bytes:
-    return b"".join(_ENTRY.pack(*each) for each in windows)
-
-
-def _decoded(content: bytes) -> tuple[OpenWindow, ...]:
-    return tuple(map(OpenWindow._make, _ENTRY.iter_unpack(content)))
-
-
-_TYPE: SimpleType[tuple[OpenWindow, ...]] = SimpleType.simple_immutable_type_from(
-    "io.statefun.python/windows", _encoded, _decoded
-)
-OPEN_WINDOWS = ValueSpec("windows", _TYPE)
-"""The value of an address that lists its open windows."""
-
-
-class OpenWindows:
-    """Reads and writes the list of the open windows of addresses; remembers the list that was read last."""
-
-    def __init__(self) -> None:
-        self._value: TypedValue | None = UNSET
-        self._windows: tuple[OpenWindow, ...] = ()
-
-    def __reduce__(self) -> tuple[type[OpenWindows], tuple[()]]:
-        return OpenWindows, ()
-
-    def read(self, values: Values) -> tuple[OpenWindow, ...]:
-        """Return the open windows of an address, in the order in which they were opened."""
-        current = values.current(OPEN_WINDOWS.name)
-        if current is not self._value:
-            self._windows = () if current is None or current is UNSET else _decoded(current.value)
-            self._value = current
-        return self._windows
-
-    def write(self, values: Values, windows: Iterable[OpenWindow]) -> None:
-        """Store the open windows of an address."""
-        rest = tuple(windows)
-        if rest:
-            values.write(OPEN_WINDOWS.name, rest)
-        else:
-            values.delete(OPEN_WINDOWS.name)
 
 
 class WindowValues:

@@ -119,7 +119,10 @@ def add(ctx: WindowContext, url: str, clicks: Clicks) -> None:
 
     text = refused(tmp_path, program)
 
-    assert "function test.fns/clicks has windows, so it cannot be behind an endpoint" in text
+    assert (
+        "function test.fns/clicks has windows or joins streams, so it cannot be behind an endpoint"
+        in text
+    )
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:

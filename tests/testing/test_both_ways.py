@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import attrs
 import pytest
@@ -20,6 +20,7 @@ from statefun import (
     KafkaEgressMessage,
     KafkaIngress,
     KafkaRecord,
+    LongType,
     Message,
     OnFailure,
     Retry,
@@ -29,6 +30,7 @@ from statefun import (
     make_json_type,
     state_value,
 )
+from statefun.joins import Table, joined
 from statefun.testing import PublishedRecord, TestedApplication
 
 # Workers cannot import test modules, and every application in this process has the types of this one.
@@ -239,6 +241,64 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
         "the value is not a whole number",
         "the key must not be null, since it becomes the id of an address",
     }
+
+
+@both
+def test_tables_and_joins(statefun_app: Make) -> None:
+    """Rows come and go with tombstones, and records of two topics find each other."""
+    functions = StatefulFunctions()
+    stocks = Table("test.both/table", int, functions=functions)
+
+    def publish(ctx: Context, *values: object) -> None:
+        text = json.dumps([ctx.address.id, *values])
+        ctx.send(KafkaEgressMessage("test.both/out", topic="test-both-out", value=text))
+
+    @stocks.join
+    def find(ctx: Context, text: str, stock: int | None) -> None:
+        publish(ctx, text, stock)
+
+    @joined("test.both/pairs", after=timedelta(seconds=5), functions=functions)
+    def pair(ctx: Context, text: str, number: int) -> None:
+        publish(ctx, text, number)
+
+    both_functions = ["test.both/table", "test.both/pairs"]
+    ingress = (
+        KafkaIngress.for_id("test.both/joined")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id("test-both")
+        .with_topic(
+            "test-both-stocks",
+            value_type="io.statefun.types/long",
+            targets=both_functions[:1],
+            tombstones="deliver",
+        )
+        .with_topic(
+            "test-both-numbers", value_type="io.statefun.types/long", targets=both_functions[1:]
+        )
+        .with_topic("test-both-texts", valueFormat={"type": "text"}, targets=both_functions)
+        .with_event_time(max_future=timedelta(days=999_999))
+        .build()
+    )
+    app = statefun_app(functions=functions, components=[ingress, *components()[2:]])
+    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    four = LongType.serializer().serialize(4)
+
+    for topic, value, seconds in [
+        ("stocks", four, 0),
+        ("texts", b"a", 1),
+        ("stocks", None, 2),
+        ("texts", b"b", 3),
+        ("numbers", four, 7),
+    ]:
+        time = noon + timedelta(seconds=seconds)
+        app.produce(f"test-both-{topic}", "k", value, timestamp=time)
+        app.drain()
+
+    assert [json.loads(record.text) for record in app.egress("test-both-out")] == [
+        ["k", "a", 4],
+        ["k", "b", None],
+        ["k", "b", 4],
+    ]
 
 
 def reading_shared(

@@ -29,6 +29,7 @@ from statefun import (
     simple_type,
     state_value,
 )
+from statefun.joins import Table, joined, joined_as_of
 from statefun.testing import InProcessApplication, TestContext, explore
 from statefun.windows import Session, Tumbling, Window, WindowContext, windowed
 
@@ -162,6 +163,11 @@ def close(ctx: WindowContext, logins: Logins) -> None:
     ctx.send(Address("example.typing/report", f"{ctx.window.start:%H:%M}"), logins.count)
 
 
+@add.on_update(every=timedelta(minutes=1))
+def show(ctx: WindowContext, logins: Logins) -> None:
+    ctx.send(Address("example.typing/now", f"{ctx.window.start:%H:%M}"), logins.count)
+
+
 @add.on_late
 def late(ctx: WindowContext, login: Login) -> None:
     print(login.user, ctx.lateness.total_seconds())
@@ -171,3 +177,31 @@ def late(ctx: WindowContext, login: Login) -> None:
 def visit(ctx: WindowContext, value: Login | Logout, logins: Logins) -> None:
     if ctx.event_time is not None:
         ctx.send_at(ctx.event_time + timedelta(days=1), ctx.address, value, "token")
+
+
+table = Table("example.typing/table", Order)
+
+
+@table.join
+def find(ctx: Context, login: Login, row: Order | None) -> None:
+    print(login.user, row)
+
+
+@table.on_change
+def changed(ctx: Context, row: Order | None) -> None:
+    ctx.send(table.address("other"), Login("Ada"))
+
+
+@joined("example.typing/pairs", after=timedelta(minutes=1), late="dead-letter")
+def pair(ctx: Context, login: Login, logout: Logout) -> None:
+    print(login.user, logout)
+
+
+@pair.on_unmatched
+def unmatched(ctx: Context, value: Login | Logout) -> None:
+    print(value)
+
+
+@joined_as_of("example.typing/as-of", within=timedelta(minutes=1))
+def as_of(ctx: Context, login: Login, logout: Logout) -> None:
+    print(login.user, logout)

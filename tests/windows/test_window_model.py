@@ -11,6 +11,7 @@ import itertools
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -28,7 +29,15 @@ from statefun import (
 )
 from statefun.testing import InProcessApplication
 from statefun.testing.tested import loaded
-from statefun.windows import Hopping, Session, Tumbling, Window, WindowContext, windowed
+from statefun.windows import (
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowContext,
+    windowed,
+)
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -37,6 +46,9 @@ KINDS = [
     Tumbling(timedelta(seconds=30)),
     Tumbling(timedelta(seconds=7), grace=timedelta(seconds=3.1), offset=timedelta(seconds=2)),
     Hopping(timedelta(seconds=30), every=timedelta(seconds=7)),
+    Hopping(timedelta(seconds=20), every=timedelta(seconds=8), grace=timedelta(seconds=3)),
+    Sliding(timedelta(seconds=12)),
+    Sliding(timedelta(seconds=3), grace=timedelta(seconds=5)),
     Session(timedelta(seconds=9)),
     Session(timedelta(seconds=4), grace=timedelta(seconds=6)),
 ]
@@ -73,17 +85,21 @@ steps = st.lists(
 )
 
 
-class Texts(Window):
+class Separate(Window):
     """The records of a window, by their numbers."""
 
     numbers: list[int] | None = None
+
+
+class Texts(Separate):
+    """The same for sessions, and for windows that share panes."""
 
     def merge(self, later: Texts) -> None:
         """Add a later session."""
         self.numbers = [*(self.numbers or []), *(later.numbers or [])]
 
 
-def program(kind: Any) -> StatefulFunctions:
+def program(kind: Any, class_: type[Window]) -> StatefulFunctions:
     """Return a function that passes records on, and one that collects them in windows."""
     functions = StatefulFunctions()
 
@@ -96,9 +112,11 @@ def program(kind: Any) -> StatefulFunctions:
         else:
             ctx.send(Address("com.example/collect", key), number)
 
-    @windowed("com.example/collect", kind, functions=functions)
-    def collect(ctx: WindowContext, number: int, window: Texts) -> None:
+    def add(ctx: WindowContext, number: int, window: Separate) -> None:
         window.numbers = [*(window.numbers or []), number]
+
+    add.__annotations__["window"] = class_
+    collect = windowed("com.example/collect", kind, functions=functions)(add)
 
     def publish(ctx: WindowContext, topic: str, value: Any) -> None:
         start, end = ((each - START).total_seconds() for each in ctx.window)
@@ -106,7 +124,7 @@ def program(kind: Any) -> StatefulFunctions:
         ctx.send(KafkaEgressMessage("com.example/out", topic=topic, value=text))
 
     @collect.on_close
-    def close(ctx: WindowContext, window: Texts) -> None:
+    def close(ctx: WindowContext, window: Separate) -> None:
         assert ctx.watermark is not None
         assert ctx.watermark >= ctx.window.end + kind.grace
         publish(ctx, "closed", sorted(window.numbers or []))
@@ -119,7 +137,7 @@ def program(kind: Any) -> StatefulFunctions:
 
 
 def run(
-    kind: Any, steps: list[Step], seed: int, *, is_late_allowed: bool
+    kind: Any, steps: list[Step], seed: int, *, is_late_allowed: bool, class_: type[Window] = Texts
 ) -> tuple[list[float], list[Any], list[Any]]:
     """Run a program; return the times of its records, the closed windows, and the late records."""
     ingress = (
@@ -143,7 +161,7 @@ def run(
     )
     chance = random.Random(seed)
     app = InProcessApplication.of(
-        loaded(None, None, program(kind), [ingress, egress]),
+        loaded(None, None, program(kind, class_), [ingress, egress]),
         seed,
         crashes=lambda _: chance.random() < 0.2,
     )
@@ -185,6 +203,8 @@ def model(kind: Any, records: list[tuple[str, int, float]]) -> list[Any]:
                     session = []
                 session.append(each)
             windows[_session(key, session, gap)] = [number for _, number, _ in session]
+    elif isinstance(kind, Sliding):
+        windows.update(_sliding(kind.size.total_seconds(), records))
     else:
         size = kind.size.total_seconds()
         every = kind.every.total_seconds() if isinstance(kind, Hopping) else size
@@ -199,6 +219,15 @@ def model(kind: Any, records: list[tuple[str, int, float]]) -> list[Any]:
                 windows[key, round(start, 3) + 0.0, round(start + size, 3)].append(number)
                 start -= every
     return sorted([key, start, end, sorted(each)] for (key, start, end), each in windows.items())
+
+
+def _sliding(
+    size: float, records: list[tuple[str, int, float]]
+) -> Iterator[tuple[tuple[str, float, float], list[int]]]:
+    for key, _, end in records:
+        start = round(end + 0.001 - size, 3)
+        numbers = [number for each, number, time in records if each == key and start <= time <= end]
+        yield (key, start, round(end + 0.001, 3)), numbers
 
 
 def _session(
@@ -217,6 +246,21 @@ def test_results_are_those_of_the_model(kind: Any, steps: list[Step], seed: int)
     assert sorted(closed) == model(kind, records)
 
 
+@given(
+    kind=st.sampled_from([each for each in KINDS if isinstance(each, Hopping)]),
+    steps=steps,
+    seed=st.integers(0, 1000),
+)
+def test_windows_with_and_without_panes_are_equal(kind: Any, steps: list[Step], seed: int) -> None:
+    """Hopping windows whose class can merge have the results of others, also with late records and crashes."""
+    with_panes = run(kind, steps, seed, is_late_allowed=True)
+    without = run(kind, steps, seed, is_late_allowed=True, class_=Separate)
+
+    assert [sorted(map(json.dumps, each)) for each in with_panes] == [
+        sorted(map(json.dumps, each)) for each in without
+    ]
+
+
 @given(kind=st.sampled_from(KINDS), steps=steps, seed=st.integers(0, 1000))
 def test_no_record_is_lost_or_counted_twice(kind: Any, steps: list[Step], seed: int) -> None:
     """Each record is counted or late in each of its windows, and the same run again has the same results."""
@@ -226,6 +270,11 @@ def test_no_record_is_lost_or_counted_twice(kind: Any, steps: list[Step], seed: 
     if isinstance(kind, Session):
         counted = Counter(number for *_, numbers in closed for number in numbers)
         assert counted + Counter(number for *_, number in late) == Counter(range(len(steps)))
+        return
+    if isinstance(kind, Sliding):  # a late record is in no window
+        lost = {number for *_, number in late}
+        records = [(step.key, number, times[number]) for number, step in enumerate(steps)]
+        assert sorted(closed) == model(kind, [each for each in records if each[1] not in lost])
         return
     windows = [tuple(each[:3]) for each in closed]
     assert len(windows) == len(set(windows))

@@ -383,7 +383,9 @@ def test_windows_of_a_former_size_close_as_they_are() -> None:
 
 def test_windows_need_event_time() -> None:
     """Otherwise the application does not start."""
-    with pytest.raises(BindingError, match="clicks has windows, but no ingress declares eventTime"):
+    with pytest.raises(
+        BindingError, match="clicks has windows or joins streams, but no ingress declares eventTime"
+    ):
         application(Tumbling(MINUTE), event_time=False)
 
 
@@ -438,7 +440,7 @@ async def coroutine(ctx: WindowContext, text: str, window: Clicks) -> None:
         (with_state, Tumbling(MINUTE), "third parameter that is annotated with a Window"),
         (unmergeable, Session(MINUTE), r"Unmergeable needs a method merge\(self, later\)"),
         (coroutine, Tumbling(MINUTE), "must not be a coroutine function"),
-        (unmergeable, MINUTE, "must be Tumbling, Hopping or Session"),
+        (unmergeable, MINUTE, "must be Tumbling, Hopping, Sliding, Session or Counted"),
     ],
 )
 def test_an_ill_formed_function_is_refused(fun: Any, kind: Any, text: str) -> None:

@@ -10,6 +10,7 @@ from statefun.module.topic_routes import TopicRoute
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (
+    choice,
     integer,
     list_of,
     regular_expression,
@@ -41,12 +42,20 @@ KEY_TYPE = Key(
     default="(none: a key is text, and is the id)",
     example="io.statefun.kafka/long",
 )
+TOMBSTONES = Key(
+    "tombstones",
+    choice("tombstones", {"reject": False, "deliver": True}),
+    "whether records without a value are rejected, or become messages without a value, which a handler for None takes",
+    default="reject",
+    example="deliver",
+)
 _SHAPE = Shape(
     (
         attrs.evolve(TOPIC, required=False, default="(required, or topicPattern)"),
         TOPIC_PATTERN,
         PARTITIONS,
         KEY_TYPE,
+        TOMBSTONES,
         *COMMON,
     )
 )
@@ -73,6 +82,7 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         key_type=values.get(KEY_TYPE),
         is_pattern=TOPIC_PATTERN in values,
         partitions=tuple(dict.fromkeys(values.get(PARTITIONS, ()))),
+        delivers_tombstones=values.get(TOMBSTONES, False),
     )
 
 

@@ -68,8 +68,8 @@ def route(
 def _handling(number: int, route: TopicRoute) -> Column:
     """Return a Spark struct column that says how to make rows of a route's records.
 
-    The fields are the number, the targets and the typename of values of the route, whether its deserializer
-    accepts records without value (tombstones), whether its transforms change keys, and the flags of the rows.
+    The fields are the number, the targets and the typename of values of the route, whether functions
+    receive records without value (tombstones), whether its transforms change keys, and the flags of the rows.
     """
     deserializer = route.deserializer
     return F.struct(
@@ -78,7 +78,7 @@ def _handling(number: int, route: TopicRoute) -> Column:
             "targets"
         ),
         F.lit(str(route.value_type)).alias("typename"),
-        F.lit(deserializer is not None and deserializer.takes_tombstones).alias("takes_tombstones"),
+        F.lit(route.takes_tombstones).alias("takes_tombstones"),
         F.lit(route.changes_key).alias("changes_key"),
         F.lit(0 if deserializer is None else ENCODED).alias("flags"),
     )

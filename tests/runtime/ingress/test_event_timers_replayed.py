@@ -20,7 +20,7 @@ from statefun.engine import buckets
 from statefun.runtime.ingress import committed_messages
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
-from statefun.windows.window_calls import WindowCalls
+from statefun.windows.separate_windows import SeparateWindows
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,7 +62,7 @@ def unheld(self: FeedbackReader, before: FeedbackOffset, _: int | None) -> Any:
     return _progress(self, before, None)
 
 
-def forgetful(self: WindowCalls, *_: Any) -> None:
+def forgetful(self: SeparateWindows, *_: Any) -> None:
     """Take each wake-up for one that has come before."""
 
 
@@ -74,7 +74,7 @@ _progress = FeedbackReader._progress  # noqa: SLF001 - the rule that is broken
     [
         (FeedbackOffset, "last_event_tick", property(whole_tick), "came 0 times, and not {1}"),
         (FeedbackReader, "_progress", unheld, r"was due at \d+, and came at \d+"),
-        (WindowCalls, "_wake_up", forgetful, "are open"),
+        (SeparateWindows, "_wake_up", forgetful, "has not closed with its"),
     ],
 )
 def test_a_broken_rule_is_found(

@@ -199,6 +199,16 @@ def test_a_record_that_no_function_can_receive_is_rejected_once(
     assert row.value == record.value
 
 
+def test_a_tombstone_is_delivered_on_request(spark: SparkSession) -> None:
+    """With ``tombstones: deliver``, its row has no value."""
+    route = attrs.evolve(to("users", "test.fns/one"), delivers_tombstones=True)
+
+    (row,) = routed(spark, [Record(b"Ada", None)], route)
+
+    assert str(address(row)) == "test.fns/one/Ada"
+    assert row.value is None
+
+
 def test_a_value_without_bytes_is_a_value(spark: SparkSession) -> None:
     """Only a missing value is a tombstone; an empty one is a protobuf default."""
     (row,) = routed(spark, [Record(b"Ada", b"")], to("users", "test.fns/one"))

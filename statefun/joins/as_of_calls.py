@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins a stream with the values of another one that were valid at the time of each record."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from statefun.joins.buffered import Buffer, Buffered
+from statefun.joins.interval_calls import IntervalCalls
+from statefun.sdk.context import Context
+
+
+class AsOfCalls(IntervalCalls):
+    """The handlers of a function that is called with each left record and the newest right one of its time.
+
+    A left record waits until the watermark has passed its time, so that all earlier right records have come.
+    """
+
+    joins_at_once: ClassVar[bool] = False
+
+    def _let_go(self, context: Context, buffer: Buffer, record: Buffered) -> None:
+        if not record.is_left:
+            return
+        partners = [
+            each
+            for each in buffer.between(record.time - self._before, record.time)
+            if not each.is_left
+        ]
+        if not partners:
+            super()._let_go(context, buffer, record)
+            return
+        newest = max(partners, key=lambda each: (each.time, each.number))
+        self._fun(context, self._value(buffer, record), self._value(buffer, newest))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins two streams: finds the partners of a record among those that came before, and lets it wait for later ones.
+
+A record waits until no partner that is not late can come: so which pairs there are does not depend on the order in which
+the records come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+from statefun.joins.buffered import Buffer, Buffered
+from statefun.sdk.context import Context, context_values
+from statefun.sdk.errors import FunctionError, LateMessageError
+from statefun.sdk.handlers import Handler, Handlers
+from statefun.sdk.message import Message
+from statefun.sdk.times import from_epoch_millis
+from statefun.sdk.types import SimpleType, TypedValue
+
+_WAKE_UP = TypedValue("io.statefun.python/join-wake-up", b"")
+WAKE_UP_TYPE: SimpleType[bytes] = SimpleType(_WAKE_UP.typename, bytes, bytes)
+"""The type of the messages with which an address wakes itself up."""
+_SECOND = 1000
+"""Records wait until a whole second, so that an address is woken up once for those of a second; in milliseconds."""
+
+
+class Interval(NamedTuple):
+    """How far the times of partners are from each other, in milliseconds."""
+
+    before: int
+    """How much earlier than a left record its partners are, at most."""
+    after: int
+    """How much later they are, at most."""
+    grace: int
+    """How far the watermark passes the time of a record before it is late."""
+
+
+class IntervalCalls:
+    """The handlers of a function that joins two streams.
+
+    Args:
+        fun: the user's function; it is called with each pair.
+        left: the values of the first stream, as annotations.
+        right: the values of the second stream.
+        interval: the times of partners.
+    """
+
+    joins_at_once: ClassVar[bool] = True
+    """Whether partners are joined as soon as both have come."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        left: tuple[Any, ...],
+        right: tuple[Any, ...],
+        interval: Interval,
+    ) -> None:
+        self._fun = fun
+        self._decoder = Handlers(tuple(Handler(fun, each, None, False) for each in (left, right)))
+        self._before, self._after, self._grace = interval
+        self.unmatched: dict[bool, Callable[[Any, Any], Any]] = {}
+        """Called with the context and a value that has had no partner; by whether the value is a left one."""
+
+    def add(self, context: Context, value: Any, *, is_left: bool) -> None:
+        """Join a record with those that came before, and let it wait for others."""
+        time = self._time_of(context)
+        buffer = Buffer(context_values(context))
+        is_matched = self.joins_at_once and self._join(
+            context, buffer, time, value, is_left=is_left
+        )
+        later = self._after if is_left else self._before
+        due = -(-(time + later + self._grace + 1) // _SECOND) * _SECOND
+        is_waking_up = buffer.is_waking_up(time, due)
+        message: Any = context._message  # noqa: SLF001 - no part of the API
+        typed_value = message.typed_value
+        buffer.add(time, due, typed_value, is_left=is_left, is_matched=is_matched)
+        if not is_waking_up:
+            address = context.address
+            context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
+
+    def wake_up(self, context: Context, _value: bytes) -> None:
+        """Let go of the records for which no partner can come any longer."""
+        # The watermark decides, too: a wake-up that comes back as a dead letter has no event time.
+        times = context._event_time, context._watermark  # noqa: SLF001 - as above
+        now = max((each for each in times if each is not None), default=None)
+        if now is None:
+            return
+        buffer = Buffer(context_values(context))
+        due = buffer.due(now)
+        for record in due:
+            self._let_go(context, buffer, record)
+        if due:
+            buffer.remove(due)
+
+    def _join(
+        self, context: Context, buffer: Buffer, time: int, value: Any, *, is_left: bool
+    ) -> bool:
+        """Call the function with a record and each partner that has come before; return whether there is one."""
+        earlier, later = (self._before, self._after) if is_left else (self._after, self._before)
+        partners = [
+            each for each in buffer.between(time - earlier, time + later) if each.is_left != is_left
+        ]
+        for partner in partners:
+            other = self._value(buffer, partner)
+            self._fun(context, *((value, other) if is_left else (other, value)))
+            buffer.match(partner)
+        return bool(partners)
+
+    def _let_go(self, context: Context, buffer: Buffer, record: Buffered) -> None:
+        """Handle a record for which no partner can come any longer."""
+        handler = self.unmatched.get(record.is_left)
+        if handler is not None and not record.is_matched:
+            handler(context, self._value(buffer, record))
+
+    def _value(self, buffer: Buffer, record: Buffered) -> Any:
+        return self._decoder.decode(*buffer.value(record))
+
+    def _time_of(self, context: Context) -> int:
+        time, watermark = context._event_time, context._watermark  # noqa: SLF001 - as above
+        address = context.address
+        if time is None:
+            raise FunctionError(
+                f"function {address.typename} at address {address}: the message has no event time, so it has no partners: "
+                "send it from a function that handles a record with event time"
+            )
+        if watermark is not None and time + self._grace < watermark:
+            raise LateMessageError(
+                f"function {address.typename} at address {address}: a message of {from_epoch_millis(time).isoformat()} "
+                f"is late, as the watermark is {from_epoch_millis(watermark).isoformat()}: its partners may be gone"
+            )
+        return time

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: the latest row of each key, and the streams that are joined with it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Generic, Optional, TypeVar
+
+from statefun.joins.parameters import named_after, report, taken_by
+from statefun.sdk.address import Address
+from statefun.sdk.context import Context
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.failure import FailurePolicy
+from statefun.sdk.fields import text_of_annotation
+from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
+from statefun.sdk.state_fields import StateField
+from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+
+R = TypeVar("R")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Table(Generic[R]):
+    """A function whose addresses keep the latest row of their key: a table that other records are joined with.
+
+    A value of the row's class replaces the row, and a message without a value, such as a tombstone of a compacted
+    topic, deletes it. Values of other classes find the row, by the handlers of :meth:`join`.
+
+    >>> from dataclasses import dataclass
+    >>> from statefun import Context, StatefulFunctions
+    >>> @dataclass
+    ... class Customer:
+    ...     name: str
+    >>> @dataclass
+    ... class Order:
+    ...     customer: str
+    ...     item: str
+    >>> customers = Table("com.example.docs/customers", Customer, functions=StatefulFunctions())
+    >>> @customers.join
+    ... def ship(ctx: Context, order: Order, customer: Customer | None) -> None:
+    ...     if customer is not None:
+    ...         ctx.send(Address("com.example.docs/shipping", customer.name), order.item)
+    >>> def forward(ctx: Context, order: Order) -> None:
+    ...     ctx.send(customers.address(order.customer), order)
+
+    Raises:
+        DefinitionError: if an argument is ill-formed, or values of the class cannot be stored.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a property of a function
+        self,
+        typename: str,
+        row: type[R],
+        *,
+        on_failure: FailurePolicy | str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        renamed_from: str | Iterable[str] | None = None,
+        functions: StatefulFunctions = default_functions,
+    ) -> None:
+        """Register the function of a table.
+
+        Args:
+            typename: ``namespace/name``; a topic with rows has it as target, with ``tombstones: deliver`` if
+                its tombstones delete rows.
+            row: the class of the rows, or another annotation such as ``list[int]``.
+            on_failure: as for :func:`~statefun.function`.
+            timeout: as for :func:`~statefun.function`.
+            renamed_from: as for :func:`~statefun.function`.
+            functions: the registry to which the function is added.
+        """
+        self.typename = typename.strip()
+        """The typename of the function."""
+        self._functions = functions
+        self._changes = changes = _Changes()
+        annotation: Any = Optional[row]  # noqa: UP045 - row may be any annotation
+
+        def keep(ctx: Context, value: Any) -> None:
+            if value is not None:
+                ctx.storage.row = value
+            else:
+                del ctx.storage.row
+            changes(ctx, value)
+
+        keep.__annotations__ = {"value": annotation}
+        keep.__module__ = getattr(row, "__module__", keep.__module__)
+        keep.__qualname__ = f"Table of {text_of_annotation(row)}"
+        spec = StateField("row", annotation, None).spec
+        functions.register(
+            typename,
+            keep,
+            [spec],
+            on_failure=on_failure,
+            timeout=timeout,
+            renamed_from=renamed_from,
+        )
+
+    def address(self, key: str) -> Address:
+        """Return the address of a key, where its row is: values that are joined with the row are sent there."""
+        return Address(self.typename, key)
+
+    def join(
+        self, fun: Callable[[Context, V, R | None], T], /
+    ) -> Callable[[Context, V, R | None], T]:
+        """Add the decorated function, which is called with each value of its class, and the row of the value's key.
+
+        The row is the latest one that has come; None if there is none. The function may be a coroutine function.
+
+        Raises:
+            DefinitionError: naming the function and its file, if it does not take a context, a value and a row, or
+                another handler takes such values.
+        """
+        if inspect.iscoroutinefunction(fun):
+
+            async def find_async(ctx: Context, value: V) -> None:
+                await fun(ctx, value, ctx.storage.row)
+
+            handler: Callable[..., Any] = named_after(fun, find_async)
+        else:
+
+            def find(ctx: Context, value: V) -> T:
+                return fun(ctx, value, ctx.storage.row)
+
+            handler = named_after(fun, find)
+        try:
+            values, _ = taken_by(fun, "value", "row")
+            self._functions.register_handler(self.typename, values, handler)
+        except DefinitionError as error:
+            report(fun, error, handler)
+        return fun
+
+    def on_change(
+        self, fun: Callable[[Context, R | None], None], /
+    ) -> Callable[[Context, R | None], None]:
+        """Add a function that is called with each new row, and with None when the row of a key is deleted.
+
+        Raises:
+            DefinitionError: naming the function and its file, if it does not take a context and a row, or is a
+                coroutine function.
+        """
+        try:
+            taken_by(fun, "row")
+            if inspect.iscoroutinefunction(fun):
+                raise DefinitionError("a handler of changes must not be a coroutine function")
+        except DefinitionError as error:
+            report(fun, error)
+        else:
+            self._changes.add(fun)
+        return fun
+
+
+class _Changes:
+    """Calls the handlers of changes of a table."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[tuple[str | None, str], Callable[[Context, Any], None]] = {}
+
+    def add(self, fun: Callable[[Context, Any], None]) -> None:
+        self._handlers[definition_of(fun)] = fun  # a module or notebook cell may run again
+
+    def __call__(self, ctx: Context, row: Any) -> None:
+        for each in self._handlers.values():
+            each(ctx, row)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of an address's open windows, which is one of its values.
+
+The list is sorted by the windows' starts and has entries of one size, so that a window is found among thousands
+without decoding the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from statefun.sdk.types import SimpleType, TypedValue
+from statefun.sdk.value_spec import ValueSpec
+from statefun.sdk.values import UNSET, Values
+
+_ENTRY = struct.Struct("<5q?")
+_START = struct.Struct("<8xq")
+_SIZE = _ENTRY.size
+_LEAST_START = -(1 << 62)
+"""Less than the start of any window, in milliseconds since the epoch."""
+NO_UPDATE = 1 << 62
+"""Stands for a window without changes that a result has not shown; later than all times."""
+
+
+class OpenWindow(NamedTuple):
+    """A window of an address that has had a record, and is not closed."""
+
+    key: int
+    """The number in the names of the window's values."""
+    start: int
+    """The start, in milliseconds since the epoch."""
+    end: int
+    """The end, in milliseconds since the epoch."""
+    due: int
+    """The event time at which a timer wakes the address up to look at the window."""
+    update: int = NO_UPDATE
+    """The event time at which a timer wakes the address up for a result that may still change."""
+    is_pane: bool = False
+    """Whether it is a part of windows that overlap, and not a window itself."""
+
+
+def _encoded(windows: Iterable[OpenWindow]) -> bytes:
+    return b"".join(_ENTRY.pack(*each) for each in windows)
+
+
+def _decoded(content: bytes) -> tuple[OpenWindow, ...]:
+    return tuple(map(OpenWindow._make, _ENTRY.iter_unpack(content)))
+
+
+_TYPE: SimpleType[tuple[OpenWindow, ...]] = SimpleType.simple_immutable_type_from(
+    "io.statefun.python/windows", _encoded, _decoded
+)
+OPEN_WINDOWS = ValueSpec("windows", _TYPE)
+"""The value of an address that lists its open windows, sorted by start and end."""
+
+
+class OpenWindows:
+    """Reads and writes the list of the open windows of addresses; remembers what was found in the list read last."""
+
+    def __init__(self) -> None:
+        self._value: TypedValue | None = UNSET
+        self._content = b""
+        self._found: dict[tuple[int, int], OpenWindow] = {}
+
+    def __reduce__(self) -> tuple[type[OpenWindows], tuple[()]]:
+        return OpenWindows, ()
+
+    def find(self, values: Values, start: int, end: int) -> OpenWindow | None:
+        """Return the window with a start and end if it is open."""
+        content = self._read(values)
+        window = self._found.get((start, end))
+        if window is None:
+            position = self._position(content, start) * _SIZE
+            while position < len(content):
+                each = OpenWindow._make(_ENTRY.unpack_from(content, position))
+                if each.start != start:
+                    break
+                if each.end == end:
+                    window = self._found[start, end] = each
+                    break
+                position += _SIZE
+        return window
+
+    def overlapping(self, values: Values, start: int, end: int) -> list[OpenWindow]:
+        """Return the windows that have a part of a stretch of time, by their starts; no two windows overlap each other."""
+        content = self._read(values)
+        found: list[OpenWindow] = []
+        position = self._position(content, end)
+        while position > 0:
+            position -= 1
+            each = OpenWindow._make(_ENTRY.unpack_from(content, position * _SIZE))
+            if each.end <= start:
+                break
+            found.append(each)
+        found.reverse()
+        return found
+
+    def due(self, values: Values, now: int) -> list[OpenWindow]:
+        """Return the windows that may close, as their timers were due until ``now``."""
+        entries = _ENTRY.iter_unpack(self._read(values))
+        return [OpenWindow._make(each) for each in entries if each[3] <= now]
+
+    def changed(self, values: Values, now: int) -> list[OpenWindow]:
+        """Return all windows with changes that were not shown, if it was time to show one of them until ``now``."""
+        entries = _ENTRY.iter_unpack(self._read(values))
+        changed = [OpenWindow._make(each) for each in entries if each[4] != NO_UPDATE]
+        return changed if any(each.update <= now for each in changed) else []
+
+    def free_key(self, values: Values, start: int) -> int:
+        """Return a key for a new window: its start, unless a window of another size has the same start."""
+        content = self._read(values)
+        position = self._position(content, start) * _SIZE
+        if position == len(content) or _START.unpack_from(content, position)[0] != start:
+            return start
+        return min(_LEAST_START, *(each.key for each in _decoded(content))) - 1
+
+    def add(self, values: Values, window: OpenWindow) -> None:
+        """Add a window."""
+        content = self._read(values)
+        position = self._position(content, window.start) * _SIZE
+        added = b"".join((content[:position], _ENTRY.pack(*window), content[position:]))
+        self._write(values, added)
+        self._found[window.start, window.end] = window
+
+    def replace(self, values: Values, window: OpenWindow, **changes: Any) -> OpenWindow:
+        """Change the due times of a window; return it as it is then."""
+        changed = window._replace(**changes)
+        self.remove(values, [window])
+        self.add(values, changed)
+        return changed
+
+    def remove(self, values: Values, windows: Iterable[OpenWindow]) -> None:
+        """Remove windows."""
+        content = self._read(values)
+        removed = list(windows)
+        for window in removed:
+            self._found.pop((window.start, window.end), None)
+        if len(removed) == 1:
+            entry = _ENTRY.pack(*removed[0])
+            position = self._position(content, removed[0].start) * _SIZE
+            while position < len(content) and content[position : position + _SIZE] != entry:
+                position += _SIZE
+            rest = content[:position] + content[position + _SIZE :]
+        else:
+            all_removed = set(removed)
+            entries = _ENTRY.iter_unpack(content)
+            rest = b"".join(_ENTRY.pack(*each) for each in entries if each not in all_removed)
+        self._write(values, rest)
+
+    @staticmethod
+    def _position(content: bytes, start: int) -> int:
+        """Return the number of windows that begin before ``start``."""
+        unpack = _START.unpack_from
+        return bisect_left(
+            range(len(content) // _SIZE),
+            start,
+            key=lambda number: unpack(content, number * _SIZE)[0],
+        )
+
+    def _read(self, values: Values) -> bytes:
+        current = values.current(OPEN_WINDOWS.name)
+        if current is not self._value:
+            self._content = b"" if current is None or current is UNSET else current.value
+            self._found = {}
+            self._value = current
+        return self._content
+
+    def _write(self, values: Values, content: bytes) -> None:
+        value = TypedValue(_TYPE.typename, content) if content else None
+        values.changed[OPEN_WINDOWS.name] = value
+        self._value, self._content = value, content

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that overlap, and share their records: sliding windows, and hopping windows whose class can merge.
+
+A record changes the pane of its time alone. A window is merged from its panes when it closes, and a pane is forgotten
+when no further window needs it: so the size of the state does not depend on how many windows a record belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from statefun.sdk.handlers import Handler
+from statefun.sdk.state import State
+from statefun.sdk.values import Values
+from statefun.windows.open_windows import NO_UPDATE, OpenWindow
+from statefun.windows.separate_windows import SeparateWindows
+from statefun.windows.window_calls import wake_up_at
+from statefun.windows.window_context import WindowContext, move_to
+from statefun.windows.window_kinds import Hopping, Sliding
+
+
+class PaneWindows(SeparateWindows):
+    """The callable of a function with windows that share panes.
+
+    Windows that were opened before they shared panes close as they are.
+
+    Args:
+        handler: the user's function for messages.
+        kind: the kind of the windows.
+        time: returns the event time of a value; None for the event time of its message.
+    """
+
+    def __init__(
+        self, handler: Handler, kind: Hopping | Sliding, time: Callable[[Any], datetime] | None
+    ) -> None:
+        super().__init__(handler, kind, time)
+        self._pane_of, self._last_end = kind.panes()
+
+    def _add(
+        self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
+    ) -> None:
+        windows = self._windows(time)
+        closed = [(start, end) for start, end in windows if self._is_closed(call, end)]
+        if len(closed) < len(windows):
+            if closed:
+                self._close_passed(call, values)
+            self._add_to_pane(call, values, time, fun, value)
+        if closed:
+            self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
+
+    def _close_passed(self, call: WindowContext, values: Values) -> None:
+        """Close the windows that the watermark has passed, whose wake-up comes later in this micro-batch.
+
+        Otherwise they would have the record that is late for them, as it is not late for others with its pane.
+        """
+        watermark, time = call._watermark, call._event_time  # noqa: SLF001 - a datetime takes long to make
+        if watermark is not None:
+            call._event_time = watermark  # noqa: SLF001 - as a wake-up has it
+            self._close_due(call, values, watermark, self._open.due(values, watermark))
+            call._event_time = time  # noqa: SLF001 - as above
+
+    def _add_to_pane(
+        self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
+    ) -> None:
+        start, end = self._pane_of(time)
+        pane = self._open.find(values, start, end)
+        if pane is None:
+            due = self._next_due(start, call._watermark)  # noqa: SLF001 - a datetime takes long to make
+            pane = OpenWindow(self._open.free_key(values, start), start, end, due, is_pane=True)
+            self._open.add(values, pane)
+            wake_up_at(call, due)
+        state = self._states.read(values, pane.key)
+        move_to(call, start, end, self._last_end(start) + self._grace)
+        fun(call, value, state)
+        self._states.store(state, values, pane.key)
+        if self.update is None:
+            return
+        if self.every:
+            self._update_later(call, values, pane, time)
+            return
+        for window in self._windows(time):
+            if not self._is_closed(call, window[1]):
+                self.update(call, self._merged(call, values, *window))
+
+    def _closes(self, window: OpenWindow) -> int:
+        end = self._last_end(window.start) if window.is_pane else window.end
+        return end + self._grace
+
+    def _next_due(self, start: int, now: int | None) -> int:
+        """Return when the next window of a pane closes, or the pane is forgotten."""
+        for _, end in self._windows(start):
+            if now is None or end + self._grace > now:
+                return end + self._grace
+        return self._last_end(start) + self._grace
+
+    def _merged(self, call: WindowContext, values: Values, start: int, end: int) -> State:
+        """Return a window that is merged from its panes, and move the call to it."""
+        panes = [
+            each
+            for each in self._open.overlapping(values, start, end)
+            if each.is_pane and start <= each.start and each.end <= end
+        ]
+        window: Any = self._states.read(values, panes[0].key)
+        for pane in panes[1:]:
+            window.merge(self._states.read(values, pane.key))
+        move_to(call, start, end, end + self._grace)
+        return window  # type: ignore[no-any-return] # as the class that the user has given
+
+    def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
+        changed = [each for each in self._open.changed(values, now) if each.is_pane]
+        windows = {window for pane in changed for window in self._windows(pane.start)}
+        if self.update is not None:
+            for start, end in _by_end(windows):
+                if end + self._grace > now:
+                    self.update(call, self._merged(call, values, start, end))
+        for pane in changed:
+            self._open.replace(values, pane, update=NO_UPDATE)
+
+    def _close_due(
+        self, call: WindowContext, values: Values, now: int, due: Iterable[OpenWindow]
+    ) -> None:
+        panes: list[OpenWindow] = []
+        others: list[OpenWindow] = []
+        for each in due:
+            (panes if each.is_pane else others).append(each)
+        super()._close_due(call, values, now, others)
+        windows = {
+            window
+            for pane in panes
+            for window in self._windows(pane.start)
+            if pane.due <= window[1] + self._grace <= now
+        }
+        if self.close is not None:
+            for start, end in _by_end(windows):
+                self.close(call, self._merged(call, values, start, end))
+        self._move_on(call, values, panes, now)
+
+    def _move_on(
+        self, call: WindowContext, values: Values, panes: list[OpenWindow], now: int
+    ) -> None:
+        """Forget the panes that no window needs any longer, and wait for the next windows of the others."""
+        over, asked = [], set()
+        for pane in panes:
+            due = self._next_due(pane.start, now)
+            if due <= now:
+                over.append(pane)
+                continue
+            if due not in asked:
+                wake_up_at(call, due)
+                asked.add(due)
+            self._open.replace(values, pane, due=due)
+        if over:
+            self._states.delete(values, [each.key for each in over])
+            self._open.remove(values, over)
+
+
+def _by_end(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(windows, key=lambda window: (window[1], window[0]))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that share panes, and windows of a number of records, in the test kit."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+from statefun import DefinitionError, KafkaIngress, StatefulFunctions
+from statefun.testing import InProcessApplication, TestContext
+from statefun.windows import Counted, Hopping, Sliding, Window, WindowContext, windowed
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+SECOND = timedelta(seconds=1)
+TYPENAME = "com.example/sums"
+
+
+class Sums(Window):
+    """The sum and the number of a window's values."""
+
+    total: int = 0
+    count: int = 0
+
+    def merge(self, later: Sums) -> None:
+        """Add later values."""
+        self.total += later.total
+        self.count += later.count
+
+
+class Closed(list[tuple[str, float, float, int, int]]):
+    """The id, start, end, total and count of closed windows."""
+
+
+def functions_of(kind: Any, closed: Closed, shown: Closed | None = None) -> StatefulFunctions:
+    """Return a function that adds values."""
+    functions = StatefulFunctions()
+
+    @windowed(TYPENAME, kind, functions=functions)
+    def add(ctx: WindowContext, value: str, sums: Sums) -> None:
+        sums.total += int(value)
+        sums.count += 1
+
+    def note(results: Closed, ctx: WindowContext, sums: Sums) -> None:
+        start, end = ((each - START).total_seconds() for each in ctx.window)
+        results.append((ctx.address.id, start, end, sums.total, sums.count))
+
+    @add.on_close
+    def close(ctx: WindowContext, sums: Sums) -> None:
+        note(closed, ctx, sums)
+
+    if shown is not None:
+
+        @add.on_update
+        def show(ctx: WindowContext, sums: Sums) -> None:
+            note(shown, ctx, sums)
+
+    return functions
+
+
+def application(functions: StatefulFunctions, **settings: Any) -> InProcessApplication:
+    """Return an application whose records go to the function."""
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_topic("in", targets=[TYPENAME], valueFormat={"type": "text"})
+        .with_event_time(
+            **{"max_future": timedelta(days=9), "out_of_order": 0 * SECOND, **settings}
+        )
+        .build()
+    )
+    return InProcessApplication(functions=functions, components=[ingress])
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 99)), min_size=1))
+def test_sliding_windows_are_those_of_pandas(records: list[tuple[int, int, int]]) -> None:
+    """Each time has the sum of the values until then, less than the size before, whatever the order of the records."""
+    closed = Closed()
+    app = application(functions_of(Sliding(5 * SECOND), closed), out_of_order=10 * SECOND)
+    now, times = 0, []
+    for seconds, behind, value in records:
+        now += seconds
+        times.append(START + (now - behind) * SECOND)
+        app.produce("in", "a", str(value), timestamp=times[-1])
+    app.produce("in", "b", "0", timestamp=START + (now + 60) * SECOND)
+    app.drain()
+
+    values = pd.Series([value for *_, value in records], index=pd.DatetimeIndex(times)).sort_index()
+    expected = values.rolling("5s").sum().groupby(level=0).last()
+    assert [total for id_, *_, total, _ in closed if id_ == "a"] == [*expected]
+    ends = [START + timedelta(seconds=end) - timedelta(milliseconds=1) for _, _, end, *_ in closed]
+    assert ends == [*expected.index]
+
+
+def test_the_state_is_bounded_by_panes() -> None:
+    """A record of a hopping window is stored once, though it belongs to six windows; all panes are forgotten."""
+    functions = functions_of(Hopping(60 * SECOND, every=10 * SECOND), Closed())
+    context = TestContext(TYPENAME, "a", functions=functions)
+
+    for seconds in (1, 2, 15):
+        context.deliver("1", event_time=START + seconds * SECOND)
+    sums = {name: value for name, value in context.state.items() if name.startswith("count@")}
+    assert sorted(sums.values()) == [1, 2]
+
+    app = application(functions)
+    for seconds in range(0, 300, 7):
+        app.produce("in", "a", "1", timestamp=START + seconds * SECOND)
+        app.drain()
+        [address] = app.addresses()
+        assert len([name for name in app.state(address) if name.startswith("count@")]) <= 8
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    app.drain()
+    assert [each.id for each in app.addresses()] == ["b"]
+
+
+def test_updates_of_windows_with_panes() -> None:
+    """After each message, each open window of it is shown, merged from its panes."""
+    shown = Closed()
+    app = application(functions_of(Hopping(4 * SECOND, every=2 * SECOND), Closed(), shown))
+
+    for seconds in (1, 3):
+        app.produce("in", "a", "5", timestamp=START + seconds * SECOND)
+        app.drain()
+
+    assert shown == [
+        ("a", -2, 2, 5, 1),
+        ("a", 0, 4, 5, 1),
+        ("a", 0, 4, 10, 2),
+        ("a", 2, 6, 5, 1),
+    ]
+
+
+def test_the_running_sum_of_a_sliding_window() -> None:
+    """Updates show the window of each record at once."""
+    shown = Closed()
+    app = application(functions_of(Sliding(5 * SECOND), Closed(), shown))
+
+    for seconds in (1, 3, 5, 7, 20):
+        app.produce("in", "a", "1", timestamp=START + seconds * SECOND)
+        app.drain()
+
+    assert [total for *_, total, _ in shown] == [1, 2, 3, 3, 1]
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=20), st.integers(1, 4))
+def test_counted_windows_have_so_many_records(keys: list[str], size: int) -> None:
+    """They close with their last record, in the order of records, whatever their times are."""
+    closed = Closed()
+    app = application(functions_of(Counted(size), closed))
+    for number, key in enumerate(keys):
+        app.produce("in", key, str(number), timestamp=START + (number * 7 % 5) * SECOND)
+    app.drain()
+
+    expected = defaultdict(list)
+    for key, group in itertools.groupby(
+        sorted(enumerate(keys), key=lambda each: each[1]), lambda each: each[1]
+    ):
+        numbers = [number for number, _ in group]
+        for first in range(0, len(numbers) - size + 1, size):
+            expected[key].append(sum(numbers[first : first + size]))
+    for key in "ab":
+        assert [total for id_, *_, total, _ in closed if id_ == key] == expected[key]
+    rest = {key for key in "ab" if keys.count(key) % size}
+    assert {each.id for each in app.addresses()} == rest
+
+
+def test_a_counted_window_closes_after_its_timeout() -> None:
+    """The timeout counts from the first record; the next record opens another window, however old it is."""
+    closed = Closed()
+    app = application(functions_of(Counted(3, timeout=10 * SECOND), closed))
+
+    for key, seconds in (("a", 5), ("a", 6), ("a", 7), ("a", 8), ("a", 4), ("b", 30), ("a", 2)):
+        app.produce("in", key, "1", timestamp=START + seconds * SECOND)
+        app.drain()
+
+    found = [(start, total) for id_, start, _, total, _ in closed if id_ == "a"]
+    assert found == [(5, 3), (4, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True])
+def test_an_ill_formed_number_of_records_is_refused(size: Any) -> None:
+    """A counted window has at least one record."""
+    with pytest.raises(DefinitionError, match="size of a counted window must be a positive number"):
+        Counted(size)
+
+
+@pytest.mark.parametrize("kind", [Sliding(SECOND), Counted(3), Hopping(SECOND, every=SECOND)])
+def test_functions_can_be_sent_to_workers(kind: Any) -> None:
+    """Spark pickles functions by value if their module is not a file of the program."""
+    pickled = cloudpickle.dumps(functions_of(kind, Closed()))  # type: ignore[no-untyped-call] # as pyspark has it
+    sent = cloudpickle.loads(pickled)
+
+    assert [str(function.typename) for function in sent] == [TYPENAME]
