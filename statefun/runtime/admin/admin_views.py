@@ -10,7 +10,7 @@ from typing import Any
 
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
-from statefun.runtime.admin.module_texts import module_text
+from statefun.runtime.admin.module_texts import module_files
 from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
@@ -203,12 +203,8 @@ class AdminViews:
         }
 
     def module(self) -> list[Json]:
-        """Return the module files; what may be a secret in them is left out."""
-        return [
-            {"file": path.name, "text": module_text(path)}
-            for path in self.definition.settings.modules
-            if path.is_file()
-        ]
+        """Return the module files, and what was found in them; what may be a secret in them is left out."""
+        return module_files(self.definition)
 
     def state(self, namespace: str, name: str, id_: str) -> Json | None:
         """Return everything that the newest committed micro-batch says about an address; None if that is nothing.
