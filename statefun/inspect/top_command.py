@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -28,6 +29,7 @@ _CLEARED = "\x1b[H\x1b[J"
 """Moves a terminal's cursor to the upper left corner, and clears the rest of the screen."""
 _UNKNOWN = "-"
 _Row = tuple[str, ...]
+_Parts = Sequence[Mapping[str, Any]]
 
 
 def add_arguments(top: CommandParser) -> None:
@@ -49,6 +51,7 @@ def add_arguments(top: CommandParser) -> None:
     top.add_argument(
         "--once", action="store_true", help="look twice, print the rates between, and end"
     )
+    top.add_json("print each look as one line of JSON")
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -65,8 +68,9 @@ def run_command(options: argparse.Namespace) -> None:
     while True:
         time.sleep(options.every.total_seconds())
         look = _Look.of(client)
-        lines = list(_lines(look, before))
-        if sys.stdout.isatty() and not options.once:
+        answers = look.since(before)
+        lines = [json.dumps(answers)] if options.json else list(_lines(**answers))
+        if sys.stdout.isatty() and not options.once and not options.json:
             height = shutil.get_terminal_size().lines - 1
             print(_CLEARED + "\n".join(lines[:height]), flush=True)
         else:
@@ -83,57 +87,69 @@ class _Look:
     at: float
     """The monotonic time of this machine, in seconds."""
     status: Mapping[str, Any]
-    functions: Sequence[Mapping[str, Any]]
-    ingresses: Sequence[Mapping[str, Any]]
-    egresses: Sequence[Mapping[str, Any]]
+    functions: _Parts
+    ingresses: _Parts
+    egresses: _Parts
 
     @classmethod
     def of(cls, client: AdminClient) -> _Look:
         status, *lists = map(client.get, ("/status", "/functions", "/ingresses", "/egresses"))
         return cls(time.monotonic(), status, *lists)
 
-    def counts(self, kind: str, count: str) -> Mapping[str, int]:
-        """Return a count of all parts of a kind by their names."""
-        return {each["name"]: each[count] for each in getattr(self, kind)}
+    def since(self, before: _Look) -> dict[str, Any]:
+        """Return the answers, with the rates of functions and egresses since an earlier look.
+
+        Args:
+            before: the earlier look; what a restart of the application has set to zero since then counts from zero.
+        """
+        seconds = self.at - before.at
+        return {
+            "status": self.status,
+            "functions": _with_rates(self.functions, before.functions, "invocations", seconds),
+            "ingresses": self.ingresses,
+            "egresses": _with_rates(self.egresses, before.egresses, "records", seconds),
+        }
 
 
-def _lines(look: _Look, before: _Look) -> Iterator[str]:
-    status = look.status
-    state = status["state"].lower()
-    yield f"{state}, batch {status['batch']}, last commit {status['seconds_since_commit']:.0f} s ago"
+def _with_rates(parts: _Parts, before: _Parts, count: str, seconds: float) -> _Parts:
+    """Add to each part how much its count has grown in a second."""
+    counts = {each["name"]: each[count] for each in before}
+    return [
+        {
+            **each,
+            f"{count}_per_second": max(0, each[count] - counts.get(each["name"], 0)) / seconds,
+        }
+        for each in parts
+    ]
+
+
+def _lines(
+    status: Mapping[str, Any], functions: _Parts, ingresses: _Parts, egresses: _Parts
+) -> Iterator[str]:
+    yield (
+        f"{status['state'].lower()}, batch {status['batch']}, "
+        f"last commit {status['seconds_since_commit']:.0f} s ago"
+    )
     counts = status["counts"]
     yield (
         f"in {status['records_read_per_second']:,.0f}/s | out {status['records_published_per_second']:,.0f}/s | "
         f"lag {status['lag']:,} | backlog {status['backlog']:,} | calls under way {status['calls_under_way']:,} | "
         f"retries {counts['retries']:,} | dead letters {counts['dead_letters']:,}"
     )
-    for rows in (
-        _functions(look, _rates("functions", "invocations", look, before)),
-        _partitions(look),
-        _egresses(look, _rates("egresses", "records", look, before)),
-    ):
+    for rows in (_functions(functions), _partitions(ingresses), _egresses(egresses)):
         if len(rows) > 1:
             yield ""
             yield from table_lines(rows)
 
 
-def _rates(kind: str, count: str, look: _Look, before: _Look) -> Mapping[str, float]:
-    """Return how much each count has grown in a second; a restart begins counts anew."""
-    seconds, counts = look.at - before.at, before.counts(kind, count)
-    return {
-        name: max(0, number - counts.get(name, 0)) / seconds
-        for name, number in look.counts(kind, count).items()
-    }
-
-
-def _functions(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
-    busiest = sorted(look.functions, key=lambda each: (-rates[each["name"]], each["name"]))
+def _functions(functions: _Parts) -> list[_Row]:
+    busiest = sorted(functions, key=lambda each: (-each["invocations_per_second"], each["name"]))
     return [
         ("function", "calls/s", "calls", "mean", "retries", "failures"),
         *(
             (
                 each["name"],
-                f"{rates[each['name']]:,.1f}",
+                f"{each['invocations_per_second']:,.1f}",
                 f"{each['invocations']:,}",
                 _UNKNOWN
                 if each["mean_seconds"] is None
@@ -147,10 +163,10 @@ def _functions(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
     ]
 
 
-def _partitions(look: _Look) -> list[_Row]:
+def _partitions(ingresses: _Parts) -> list[_Row]:
     partitions = [
         (each["lag"], ingress["name"], each)
-        for ingress in look.ingresses
+        for ingress in ingresses
         for each in ingress["partitions"]
     ]
     partitions.sort(key=lambda each: (-each[0], each[1], each[2]["topic"], each[2]["partition"]))
@@ -163,18 +179,18 @@ def _partitions(look: _Look) -> list[_Row]:
     ]
 
 
-def _egresses(look: _Look, rates: Mapping[str, float]) -> list[_Row]:
+def _egresses(egresses: _Parts) -> list[_Row]:
     return [
         ("egress", "state", "records/s", "records", "waiting"),
         *(
             (
                 each["name"],
                 each["state"].lower(),
-                f"{rates[each['name']]:,.1f}",
+                f"{each['records_per_second']:,.1f}",
                 f"{each['records']:,}",
                 f"{each['waiting_records']:,}",
             )
-            for each in look.egresses
+            for each in egresses
         ),
     ]
 

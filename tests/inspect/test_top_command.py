@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,20 @@ def test_a_rate_is_what_has_come_between_two_looks(
         done.set()
         thread.join()
     assert float(greeter[1]) > 0
+
+
+def test_json_has_the_answers_of_the_api_and_the_rates(
+    api: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line for each look."""
+    assert main(["top", f"{api.port}", "--once", "--every", "100ms", "--json"]) == 0
+    look = json.loads(capsys.readouterr().out)
+    assert look["status"]["state"] == "RUNNING"
+    (greeter,) = look["functions"]
+    assert (greeter["invocations"], greeter["invocations_per_second"]) == (5, 0)
+    assert [part["lag"] for part in look["ingresses"][0]["partitions"]] == [0, 7]
+    (egress,) = look["egresses"]
+    assert (egress["name"], egress["records_per_second"]) == ("test/out", 0)
 
 
 @pytest.mark.parametrize("token", ["", "another-token-of-some-length"])
