@@ -20,6 +20,7 @@ from statefun.module.loader import load_module_files
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime import http_server
 from statefun.runtime.admin.admin_tokens import VARIABLE, Tokens
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.checkpoint.pauses import read_paused
 from statefun.runtime.checkpoint.sent_messages import SentMessages
@@ -64,6 +65,21 @@ def test_parts_are_paused_and_resumed(api: Served) -> None:
     assert api.ask("PUT", "/resume")[0] == 202
     assert api.ask("PUT", "/resume")[0] == 200
     assert api.ask("GET", "/ingresses/test/in")[1]["state"] == "PAUSED"
+
+
+def test_a_look_reads_the_checkpoint_once(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``statefun top`` asks for at each look: only the status needs files."""
+    readings = []
+    newest = CommitLog.newest
+
+    def counted(self: CommitLog) -> int:
+        readings.append(self)
+        return newest(self)
+
+    monkeypatch.setattr(CommitLog, "newest", counted)
+    for path in ("/status", "/functions", "/ingresses", "/egresses"):
+        assert api.ask("GET", path)[0] == 200
+    assert len(readings) == 1
 
 
 def test_unknown_names_are_answered_with_the_nearest(api: Served) -> None:
