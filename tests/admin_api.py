@@ -18,6 +18,7 @@ from patience import SECONDS
 from statefun import Context, StatefulFunctions
 from statefun.engine.clock import SystemClock
 from statefun.module.loader import parse_module
+from statefun.module.model import Module
 from statefun.runtime.admin.admin_server import serving_admin
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
@@ -86,12 +87,22 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, former: str | None = None, **settings: Any) -> Iterator[Served]:
-    """Serve the API of an application whose query does not run; ``former`` is the greeter's name before."""
+def served(
+    folder: Path, former: str | None = None, *, declared: str | Module = MODULE, **settings: Any
+) -> Iterator[Served]:
+    """Serve the API of an application whose query does not run.
+
+    Args:
+        folder: gets the checkpoint.
+        former: the name that the greeter had before.
+        declared: the module.
+        settings: the settings of the run.
+    """
     port = free_port()
     named = {"admin": port, **settings}
+    module = parse_module(declared) if isinstance(declared, str) else declared
     resolved = Settings.resolve({}, None, checkpoint=folder / "checkpoint", **named)
-    definition = Definition(parse_module(MODULE), functions(former), resolved, SystemClock())
+    definition = Definition(module, functions(former), resolved, SystemClock())
     control, figures = Control(), Figures()
     with control.obeying(resolved.checkpoint), serving_admin(definition, control, figures):
         yield Served(port, control, figures, resolved)

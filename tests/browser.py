@@ -22,6 +22,12 @@ from patience import SECONDS
 ROOT = Path(__file__).resolve().parents[1]
 AXE = "4.11.0"
 """The version of axe-core, which finds what keeps people from using a page."""
+GRAVE = """(async () => {
+  const found = await axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]});
+  return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => `${each.id}: ${each.nodes.map((node) => node.html).join(" ")}`);
+})()"""
+"""An expression with what axe-core finds grave on a page."""
 
 
 class Tab:

@@ -35,12 +35,12 @@ from statefun import (
 from statefun.engine.address_values import AddressValues
 from statefun.engine.effects import EffectRows
 from statefun.engine.sinks import EgressRecord
-from statefun.inspect.dead_letter import DeadLetter
 from statefun.module.loader import parse_module
 from statefun.protocol.runtime_pb2 import AddressState, EffectStream, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, effect_stream
+from statefun.runtime.letters.dead_letter import DeadLetter
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream, read_egress_records
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
 from statefun.sdk.encoding import typed

@@ -100,7 +100,7 @@ FORBIDDEN = {
 
 ROOMS = [
     *("http_server", "columns", "garbage", "spark_internals", "terminal", "rows", "kafka"),
-    "checkpoint",
+    *("letters", "checkpoint"),
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
     *("query", "repairing", "posted_messages", "reporting", "playground", "admin"),

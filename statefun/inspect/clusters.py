@@ -16,7 +16,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from statefun.inspect.validation import Finding
+from statefun.module.findings import Finding
 from statefun.module.model import (
     DeliverySemantic,
     FromGroupOffsets,

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pkgutil import resolve_name
 
-from statefun.inspect.validation import Finding
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
+from statefun.module.findings import Finding
 from statefun.module.model import Module
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.raised import line_of

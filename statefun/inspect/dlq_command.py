@@ -16,10 +16,11 @@ from pathlib import Path
 from statefun.console.argument_types import argument
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import EndResult, LetterEnds
-from statefun.inspect.letter_filter import LetterFilter, parse_moment
-from statefun.inspect.letter_texts import (
+from statefun.inspect.validation import declared_module, program_and_modules
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import EndResult, LetterEnds
+from statefun.runtime.letters.letter_filter import LetterFilter, parse_moment
+from statefun.runtime.letters.letter_texts import (
     LETTER_COLUMNS,
     as_json,
     in_full,
@@ -27,7 +28,6 @@ from statefun.inspect.letter_texts import (
     value_of,
     value_text,
 )
-from statefun.inspect.validation import declared_module, program_and_modules
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 

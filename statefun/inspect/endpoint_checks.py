@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from statefun.inspect.validation import Finding
+from statefun.module.findings import Finding
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import Checked, check, with_endpoints
 from statefun.sdk.functions import StatefulFunctions

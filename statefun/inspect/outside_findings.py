@@ -10,7 +10,7 @@ from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.endpoint_checks import endpoint_findings
 from statefun.inspect.published_markers import marker_findings
 from statefun.inspect.stored_findings import checkpoint_findings
-from statefun.inspect.validation import Finding
+from statefun.module.findings import Finding
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.functions import StatefulFunctions

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from statefun.inspect.validation import Finding
+from statefun.module.findings import Finding
 from statefun.module.model import DeliverySemantic, KafkaEgress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder

@@ -17,9 +17,6 @@ from statefun.inspect.checkpoint_options import (
     positive_number,
     usable,
 )
-from statefun.inspect.dead_letter import DeadLetter
-from statefun.inspect.letter_filter import LetterFilter
-from statefun.inspect.letter_texts import LETTER_COLUMNS, as_json, row
 from statefun.inspect.state_listing import (
     Listing,
     addresses_by_type,
@@ -32,6 +29,9 @@ from statefun.inspect.state_types import print_types
 from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.letters.dead_letter import DeadLetter
+from statefun.runtime.letters.letter_filter import LetterFilter
+from statefun.runtime.letters.letter_texts import LETTER_COLUMNS, as_json, row
 from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
@@ -240,11 +240,11 @@ def _dead_letters(address: Address, options: argparse.Namespace) -> list[DeadLet
             "dead letters are in a topic that the application declares: give its program with --program"
         )
     # They need Kafka's client, for which other uses of the command would wait.
-    from statefun.inspect.dead_letters import DeadLetters  # noqa: PLC0415 - see above
     from statefun.inspect.validation import (  # noqa: PLC0415 - as above
         declared_module,
         program_and_modules,
     )
+    from statefun.runtime.letters.dead_letters import DeadLetters  # noqa: PLC0415 - see above
 
     letters = DeadLetters(declared_module(*program_and_modules([options.program])))
     return sorted(

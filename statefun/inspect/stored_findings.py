@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from statefun.inspect.validation import Finding
+from statefun.module.findings import Finding
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder

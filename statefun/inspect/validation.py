@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 
 from statefun.engine.program import Program
-from statefun.module.binding import NO_INGRESS, binding_problems, not_run
+from statefun.module.binding import NO_INGRESS, binding_problems
+from statefun.module.findings import Finding, warnings_of, warnings_of_use
 from statefun.module.loader import load_module_files
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
@@ -20,36 +21,10 @@ from statefun.sdk.errors import (
     ConfigurationError,
     ModuleError,
     PlatformError,
-    Problem,
     StatefunError,
 )
 from statefun.sdk.flaws import collecting_flaws
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.types import default_types
-
-
-@attrs.frozen
-class Finding:
-    """A problem of an application: an error, or a warning about a possible error."""
-
-    problem: Problem
-    is_error: bool = True
-    """True if the application cannot run; False for a warning: it may not behave as intended."""
-
-    @classmethod
-    def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
-        """Return a finding at a location of a file; without a location, about the whole application."""
-        where = location or Location("", 0, 0)
-        return cls(Problem(where.file, where.line, where.column, "", text), is_error)
-
-    @property
-    def severity(self) -> str:
-        """The severity as text: ``error`` or ``warning``."""
-        return "error" if self.is_error else "warning"
-
-    def __str__(self) -> str:
-        text = str(self.problem) if self.problem.file else self.problem.text
-        return f"{self.severity}: {text}"
 
 
 @attrs.define
@@ -85,8 +60,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     except ModuleError as error:
         findings.extend(map(Finding, error.problems))
         return validation
-    for component in module.unsupported:
-        findings.append(Finding.at(component.location, not_run(component), is_error=False))
+    findings.extend(warnings_of(module))
     findings.extend(Finding.at(*problem) for problem in register_types(module))
     if program is not None and validation.functions is not None:
         conflicts = [*taken_names(validation.functions, module)]
@@ -97,7 +71,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
             findings.append(Finding.at(location, text))
         if not module.has_ingress:
             findings.append(Finding.at(None, NO_INGRESS))
-        findings.extend(_warnings(module, validation.functions, program.text()))
+        findings.extend(warnings_of_use(module, validation.functions, program.text()))
         # It needs PySpark, for which other commands that import this module would wait.
         from statefun.runtime.dispatch.payload import Payload  # noqa: PLC0415 - see above
 
@@ -158,29 +132,3 @@ def _load(
     if components and not modules:
         files = [file for file in files if file.exists()]
     return load_module_files(files, components=components)
-
-
-def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Iterator[Finding]:
-    remote = [function for function in functions if function.transport is not None]
-    for ingress in module.routed:
-        for route in ingress.topics:
-            targets = [functions.find(str(target)) for target in route.targets]
-            if any(function and function.is_typed for function in targets):
-                continue  # binding_problems has checked the types that they take
-            if all(function in remote for function in targets):
-                continue  # functions behind endpoints have their own types
-            if default_types.find(str(route.value_type)) is None:
-                yield Finding.at(
-                    route.location,
-                    f"topic {route.topic}: no type named {route.value_type} is registered; "
-                    "functions can read such values by raw_value() or as_type() only",
-                    is_error=False,
-                )
-    for egress in module.all_egresses:
-        is_mentioned = remote or str(egress.id) in sources
-        if not is_mentioned and egress is not module.dead_letters:
-            yield Finding.at(
-                egress.location,
-                f"{egress.label} is mentioned nowhere in the program",
-                is_error=False,
-            )

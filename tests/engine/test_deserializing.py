@@ -27,12 +27,12 @@ from statefun import (
     egress_message_builder,
     make_json_type,
 )
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import EndResult, LetterEnds
-from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.model import KafkaEgress as DeclaredEgress
 from statefun.module.model import KafkaIngress as DeclaredIngress
 from statefun.module.model import Module
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import EndResult, LetterEnds
+from statefun.runtime.letters.letter_filter import LetterFilter
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

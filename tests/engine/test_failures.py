@@ -31,10 +31,10 @@ from statefun import (
     message_builder,
 )
 from statefun.dev.spark_application import FileClock
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import LetterEnds
-from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.loader import parse_module
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import LetterEnds
+from statefun.runtime.letters.letter_filter import LetterFilter
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 MODULE = {"value_type": TEXT.typename}

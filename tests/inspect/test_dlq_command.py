@@ -23,9 +23,9 @@ from statefun import (
 )
 from statefun.cli import main
 from statefun.dev.records import read_records
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import LetterEnds
 from statefun.module.loader import parse_module
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import LetterEnds
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 

@@ -34,11 +34,11 @@ from statefun import (
 )
 from statefun.formats.avro import encode
 from statefun.formats.protobuf import make_described_protobuf_type
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import LetterEnds
-from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.loader import parse_module
 from statefun.protocol import types_pb2
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import LetterEnds
+from statefun.runtime.letters.letter_filter import LetterFilter
 from statefun.sdk.types import default_types
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

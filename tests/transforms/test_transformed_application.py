@@ -13,10 +13,10 @@ from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.formats.avro import encode
-from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import LetterEnds
-from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.loader import parse_module
+from statefun.runtime.letters.dead_letters import DeadLetters
+from statefun.runtime.letters.letter_ends import LetterEnds
+from statefun.runtime.letters.letter_filter import LetterFilter
 from statefun.sdk.types import default_types
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

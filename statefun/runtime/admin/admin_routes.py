@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any
-
-import attrs
 
 from statefun.module.yaml.durations import parse_duration
 from statefun.runtime.admin.admin_changes import AdminChanges, loggers, set_level
 from statefun.runtime.admin.admin_views import AdminViews
+from statefun.runtime.admin.api_route import ApiAnswer, ApiRequest, ApiRoute
+from statefun.runtime.admin.letter_routes import letter_routes
 from statefun.runtime.admin.metric_table import METRICS_TYPE, metrics_text
 from statefun.runtime.admin.topology import topology
 from statefun.runtime.checkpoint.pauses import Pausable
@@ -23,64 +22,6 @@ from statefun.sdk.errors import ConfigurationError, DefinitionError
 
 _PATIENCE = timedelta(minutes=5)
 _MOST_EDGES = 500
-
-
-@attrs.frozen
-class ApiRequest:
-    """A request, after its path was found."""
-
-    names: Mapping[str, str]
-    """The parts of the path that a route leaves open, by their names."""
-    query: Mapping[str, str] = attrs.field(factory=dict)
-    content_type: str | None = None
-    body: bytes = b""
-
-    @property
-    def id(self) -> str:
-        """The typename in the path."""
-        return f"{self.names['namespace']}/{self.names['name']}"
-
-
-@attrs.frozen
-class ApiAnswer:
-    """An answer: a value for JSON, or a text with its type."""
-
-    content: Any = None
-    status: HTTPStatus = HTTPStatus.OK
-    type: str = "application/json"
-
-
-@attrs.frozen
-class ApiRoute:
-    """A request that the API answers."""
-
-    method: str
-    path: str
-    """The path; ``{name}`` stands for any text without a slash, in which ``%2F`` is one."""
-    name: str
-    """The name of the operation, for generated clients."""
-    meaning: str
-    schema: str
-    """The name of the schema of the answer's content."""
-    serve: Callable[[ApiRequest], ApiAnswer]
-    is_open: bool = False
-    """Whether a client needs no token."""
-    query: Sequence[str] = ()
-    statuses: Sequence[int] = ()
-    """Further statuses of answers, except those of all requests."""
-
-    def match(self, parts: Sequence[str]) -> Mapping[str, str] | None:
-        """Return the parts of a path that the route leaves open; None if the path is another one."""
-        own = self.path.removeprefix("/").split("/")
-        if len(own) != len(parts):
-            return None
-        names = {}
-        for expected, part in zip(own, parts, strict=True):
-            if expected.startswith("{"):
-                names[expected.strip("{}")] = part
-            elif expected != part:
-                return None
-        return names
 
 
 def api_routes(
@@ -169,12 +110,13 @@ def api_routes(
             *("GET", "/failures", "failures", "failures by kind, newest first", "Failures"),
             lambda _: ApiAnswer(views.failures()),
         ),
+        *letter_routes(views.definition.module),
         ApiRoute(
             *("GET", "/timers", "timers", "when timers are due", "Timers"),
             lambda _: ApiAnswer(views.timers()),
         ),
         ApiRoute(
-            *("GET", "/module", "module", "the module files", "Module"),
+            *("GET", "/module", "module", "the module files, with findings", "Module"),
             lambda _: ApiAnswer(views.module()),
         ),
         ApiRoute(
@@ -279,10 +221,7 @@ def _state(views: AdminViews, request: ApiRequest) -> ApiAnswer:
 
 
 def _topology(views: AdminViews, request: ApiRequest) -> ApiAnswer:
-    text = request.query.get("limit", str(_MOST_EDGES))
-    if not (text.isascii() and text.isdecimal() and len(text) < len("1000000")):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"limit must be a whole number, and is {text!r}")
-    return ApiAnswer(topology(views, int(text)))
+    return ApiAnswer(topology(views, request.limit(_MOST_EDGES)))
 
 
 def _set_level(request: ApiRequest) -> ApiAnswer:

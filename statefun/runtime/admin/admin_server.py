@@ -17,9 +17,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from statefun.runtime.admin.admin_changes import AdminChanges
-from statefun.runtime.admin.admin_routes import ApiAnswer, ApiRequest, ApiRoute, api_routes
+from statefun.runtime.admin.admin_routes import api_routes
 from statefun.runtime.admin.admin_tokens import VARIABLE, Tokens
 from statefun.runtime.admin.admin_views import AdminViews
+from statefun.runtime.admin.api_route import ApiAnswer, ApiRequest, ApiRoute
 from statefun.runtime.admin.openapi import openapi
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition

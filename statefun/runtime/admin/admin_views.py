@@ -10,12 +10,12 @@ from typing import Any
 
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
-from statefun.runtime.admin.module_texts import module_text
+from statefun.runtime.admin.module_texts import module_files
 from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.declared import all_sources
-from statefun.runtime.release.committed_progress import CommittedProgress
+from statefun.runtime.release.committed_progress import CommittedProgress, running_state
 from statefun.runtime.reporting.figures import Figures, FunctionFigures
 from statefun.runtime.stored.address_report import address_report
 from statefun.runtime.stored.committed_state import with_state
@@ -140,21 +140,49 @@ class AdminViews:
 
     def ingresses(self) -> list[Json]:
         """Return all ingresses, and how far they are read."""
-        progress = self.progress()
-        return [self._ingress(each, progress) for each in sorted(self._sources)]
+        return [self.ingress(each) for each in sorted(self._sources)]
 
     def ingress(self, name: str) -> Json:
         """Return an ingress, and how far it is read."""
-        return self._ingress(name, self.progress())
+        source = self._sources[name]
+        partitions = [each for each in self.figures.partitions if each.ingress == name]
+        return {
+            "name": name,
+            "type": "source",
+            "kind": _kind(source),
+            "state": running_state(self.paused, "ingress", name),
+            "records": sum(each.read - each.first for each in partitions)
+            + self.figures.connectors.get(name, 0),
+            "lag": sum(each.lag for each in partitions),
+            "topics": [route.topic for route in source.topics],
+            "targets": sorted({str(each) for route in source.topics for each in route.targets}),
+            "partitions": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "offset": each.read,
+                    "lag": each.lag,
+                }
+                for each in partitions
+            ],
+        }
 
     def egresses(self) -> list[Json]:
         """Return all egresses, and what they have published."""
-        progress = self.progress()
-        return [self._egress(each, progress) for each in sorted(self._sinks)]
+        return [self.egress(each) for each in sorted(self._sinks)]
 
     def egress(self, name: str) -> Json:
         """Return an egress, and what it has published."""
-        return self._egress(name, self.progress())
+        found = self.figures.egresses.get(name)
+        return {
+            "name": name,
+            "type": "sink",
+            "kind": getattr(self._sinks[name], "kind", "io.statefun.kafka.v1/egress"),
+            "state": running_state(self.paused, "egress", name),
+            "records": 0 if found is None else found.records,
+            "waiting_records": 0 if found is None else found.waiting_records,
+            "waiting_batches": 0 if found is None else found.waiting_batches,
+        }
 
     def batches(self) -> list[Json]:
         """Return micro-batches that have ended, one a second, and where their time went."""
@@ -203,12 +231,8 @@ class AdminViews:
         }
 
     def module(self) -> list[Json]:
-        """Return the module files; what may be a secret in them is left out."""
-        return [
-            {"file": path.name, "text": module_text(path)}
-            for path in self.definition.settings.modules
-            if path.is_file()
-        ]
+        """Return the module files, and what was found in them; what may be a secret in them is left out."""
+        return module_files(self.definition)
 
     def state(self, namespace: str, name: str, id_: str) -> Json | None:
         """Return everything that the newest committed micro-batch says about an address; None if that is nothing.
@@ -246,42 +270,6 @@ class AdminViews:
             "failures": dict(found.failures),
             "messages": dict(found.messages),
             "records": dict(found.records),
-        }
-
-    def _ingress(self, name: str, progress: CommittedProgress) -> Json:
-        source = self._sources[name]
-        partitions = [each for each in self.figures.partitions if each.ingress == name]
-        return {
-            "name": name,
-            "type": "source",
-            "kind": _kind(source),
-            "state": progress.state("ingress", name),
-            "records": sum(each.read - each.first for each in partitions)
-            + self.figures.connectors.get(name, 0),
-            "lag": sum(each.lag for each in partitions),
-            "topics": [route.topic for route in source.topics],
-            "targets": sorted({str(each) for route in source.topics for each in route.targets}),
-            "partitions": [
-                {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "offset": each.read,
-                    "lag": each.lag,
-                }
-                for each in partitions
-            ],
-        }
-
-    def _egress(self, name: str, progress: CommittedProgress) -> Json:
-        found = self.figures.egresses.get(name)
-        return {
-            "name": name,
-            "type": "sink",
-            "kind": getattr(self._sinks[name], "kind", "io.statefun.kafka.v1/egress"),
-            "state": progress.state("egress", name),
-            "records": 0 if found is None else found.records,
-            "waiting_records": 0 if found is None else found.waiting_records,
-            "waiting_batches": 0 if found is None else found.waiting_batches,
         }
 
 

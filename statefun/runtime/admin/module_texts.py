@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows module files without their secrets."""
+"""Shows module files, without their secrets, and what was found in them."""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from statefun.module.findings import warnings_of, warnings_of_use
+from statefun.module.user_program import UserProgram
+from statefun.runtime.definition import Definition
 from statefun.runtime.kafka.security import is_secret
 from statefun.sdk.shown_uris import shown_uri
 
@@ -22,43 +29,129 @@ _REFERENCE = re.compile(r"\$\{(?:file:)?[^{}:]+\}")
 _INSIDE = re.compile(r"(?i)((?:pass\w*|secret|token|key|sig\w*)\s*=\s*)[^\s;&,]+")
 """An assignment inside a text, such as one of ``sasl.jaas.config``."""
 _URI = re.compile(r"\w[\w+.-]*://\S+")
+_BLOCK_COMMENT = re.compile(r"\A([|>]\S*)[ \t]+#.*")
+"""The first line of a text in several lines, with a comment."""
+
+
+def module_files(definition: Definition) -> list[dict[str, Any]]:
+    """Return the files that declare an application's parts, with the warnings of ``statefun validate``.
+
+    A text has as many lines as its file. What may be a secret is left out, and so are the texts of programs.
+    """
+    functions = definition.functions
+    program = UserProgram([functions], (), Path(getattr(sys.modules["__main__"], "__file__", "")))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in (
+        *warnings_of(definition.module),
+        *warnings_of_use(definition.module, functions, program.text()),
+    ):
+        place = each.problem
+        shown = {"severity": each.severity, "line": place.line, "column": place.column}
+        found.setdefault(place.file, []).append({**shown, "text": place.text})
+    texts = {str(path): module_text(path) for path in definition.settings.modules if path.is_file()}
+    return [
+        {"file": Path(file).name, "text": texts.get(file, ""), "findings": found.get(file, [])}
+        for file in {**texts, **found}
+    ]
 
 
 def module_text(path: Path) -> str:
-    r"""Return the content of a module file as YAML, without comments and possible secrets.
+    r"""Return the content of a module file, line by line, without comments and possible secrets.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w") as file:
     ...     count = file.write("url: https://ada:1234@host/?code=5  # 1234\nsasl.password: ${PASSWORD:-1234}")
     ...     file.flush()
     ...     print(module_text(Path(file.name)))
-    url: https://host/?code=***
-    sasl.password: '***'
-    <BLANKLINE>
+    url: "https://host/?code=***"
+    sasl.password: "***"
     """
     try:
-        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
+        return _shown_text(path.read_text("utf-8")) or ""
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return ""  # it has changed since the application read it
-    return yaml.safe_dump_all(
-        [_without_secrets(each, "") for each in documents],
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
+
+
+def _shown_text(text: str) -> str | None:
+    """Return a document without comments and possible secrets; None if it is no mapping or list, but one text."""
+    replaced: dict[int, Any] = {}
+    documents = list(yaml.compose_all(text, yaml.SafeLoader))
+    if not any(isinstance(each, yaml.CollectionNode) for each in documents):
+        return None
+    for document in documents:
+        _hide(document, "", replaced, set())
+    return "".join(_pieces(text, replaced))
+
+
+def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, str]]) -> None:
+    """Find what must not be shown.
+
+    Args:
+        node: a part of the document.
+        name: the name of the entry that has it, or has a list with it.
+        replaced: gets what stands instead of a scalar, by the index after the scalar; tags and anchors are before it.
+        seen: the parts that were seen, as a document may contain itself.
+    """
+    if (id(node), name) in seen:
+        return
+    seen.add((id(node), name))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _hide(value, str(key.value), replaced, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _hide(each, name, replaced, seen)
+    elif isinstance(node, yaml.ScalarNode):
+        value = yaml.SafeLoader("").construct_object(node)
+        shown = _without_secrets(_shown_inside(value) if isinstance(value, str) else value, name)
+        if shown != value:
+            replaced[node.end_mark.index] = shown
+
+
+def _shown_inside(text: str) -> str:
+    """Return a text, such as one of a ConfigMap, without the secrets in it if it is a module file, too."""
+    try:
+        shown = _shown_text(text)
+    except yaml.YAMLError:
+        return text
+    return text if shown is None else shown
+
+
+def _pieces(text: str, replaced: Mapping[int, Any]) -> Iterator[str]:
+    """Yield a document in pieces: what is no token is a comment; lines keep their numbers."""
+    end = 0
+    for token in yaml.scan(text, yaml.SafeLoader):
+        start, after = token.start_mark.index, token.end_mark.index
+        if start == after:
+            continue
+        yield "".join(each for each in text[end:start] if each.isspace())
+        content = _BLOCK_COMMENT.sub(r"\1", text[start:after])
+        if isinstance(token, yaml.ScalarToken) and after in replaced:
+            yield _replacement(replaced[after], content)
+        else:
+            yield content
+        end = after
+
+
+def _replacement(value: Any, content: str) -> str:
+    """Return what is shown instead of a scalar: as many lines, and if it was a block of lines, a block."""
+    lines = content.split("\n")
+    if content.startswith("|") and isinstance(value, str):
+        first = next(each for each in lines[1:] if each.strip())
+        shown = textwrap.indent(value, " " * (len(first) - len(first.lstrip())))
+        shown = f"{lines[0]}\n{shown.rstrip()}"
+    else:
+        shown = json.dumps(value, ensure_ascii=False)
+    return shown + "\n" * (len(lines) - 1 - shown.count("\n"))
 
 
 def _without_secrets(value: Any, name: str) -> Any:
-    """Return a value without secrets.
+    """Return a scalar without secrets.
 
     Args:
-        value: the value.
+        value: the scalar.
         name: the name of the entry that has it, or has a list with it.
     """
-    if isinstance(value, dict):
-        return {key: _without_secrets(each, str(key)) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_without_secrets(each, name) for each in value]
     if value is None or isinstance(value, bool):
         return value
     if is_secret(name.lower()) or _SECRET_NAME.search(name):

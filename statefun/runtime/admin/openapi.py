@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from statefun.runtime.admin.admin_routes import ApiRoute
+from statefun.runtime.admin.api_route import ApiRoute
 
 _Schema = Mapping[str, Any]
 _TEXT, _NUMBER, _WHOLE, _FLAG = (
@@ -116,10 +116,26 @@ _SCHEMAS: Mapping[str, _Schema] = {
         )
     ),
     "Failures": _list(_object(kind=_TEXT, count=_WHOLE, what=_TEXT, text=_TEXT, last=_TEXT)),
+    "DeadLetters": _object(
+        topic=_TEXT,
+        replay_topic=_MAYBE_TEXT,
+        total=_WHOLE,
+        letters=_list(_object(id=_TEXT)),
+    ),
+    "DeadLetter": _object(
+        id=_TEXT, key=_MAYBE_TEXT, value=_MAYBE_TEXT, headers=_list(_list(_MAYBE_TEXT))
+    ),
+    "Replayed": _object(replayed=_WHOLE, problems=_list(_TEXT)),
     "Timers": _object(
         buckets=_WHOLE, due=_list(_object(time=_TEXT, in_event_time=_FLAG, buckets=_WHOLE))
     ),
-    "Module": _list(_object(file=_TEXT, text=_TEXT)),
+    "Module": _list(
+        _object(
+            file=_TEXT,
+            text=_TEXT,
+            findings=_list(_object(severity=_TEXT, line=_WHOLE, column=_WHOLE, text=_TEXT)),
+        )
+    ),
     "Loggers": {"type": "object", "additionalProperties": _object(level=_TEXT)},
     "Changed": _list(_TEXT),
     "Error": _object(error_code=_WHOLE, message=_TEXT),

@@ -37,13 +37,7 @@ class CommittedProgress:
 
     def state(self, kind: str = "", name: str = "") -> str:
         """Return whether a part, or the application, is running, paused or stopped, as a word."""
-        if not self.is_running:
-            return _STOPPED
-        if kind == "egress":  # it publishes, too, while the application is paused
-            is_paused = name in self.paused.egresses
-        else:
-            is_paused = self.paused.application or name in self.paused.ingresses
-        return _PAUSED if is_paused else _RUNNING
+        return running_state(self.paused, kind, name) if self.is_running else _STOPPED
 
     @classmethod
     def of(
@@ -93,6 +87,21 @@ class CommittedProgress:
         # A micro-batch that waits for an egress goes on with it; another start would have to wait, too.
         waits = self.unpublished >= BACKLOG
         return not waits and (self.planned_for or timedelta()) > patience
+
+
+def running_state(paused: Paused, kind: str = "", name: str = "") -> str:
+    """Return whether a part of a running application, or the application, is running or paused, as a word.
+
+    Args:
+        paused: what is paused.
+        kind: ``ingress`` or ``egress``; empty for the application.
+        name: the id of the part.
+    """
+    if kind == "egress":  # it publishes, too, while the application is paused
+        is_paused = name in paused.egresses
+    else:
+        is_paused = paused.application or name in paused.ingresses
+    return _PAUSED if is_paused else _RUNNING
 
 
 def _planned_for(checkpoint: Folder, batch: int) -> timedelta | None:

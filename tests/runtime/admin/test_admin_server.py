@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from admin_api import TOKEN, Served, served
+from admin_api import MODULE, TOKEN, Served, served
 from patience import SECONDS
 from prometheus_client.parser import text_string_to_metric_families
 
+from statefun.module.loader import load_module_files
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime import http_server
 from statefun.runtime.admin.admin_tokens import VARIABLE, Tokens
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.checkpoint.pauses import read_paused
 from statefun.runtime.checkpoint.sent_messages import SentMessages
@@ -63,6 +65,21 @@ def test_parts_are_paused_and_resumed(api: Served) -> None:
     assert api.ask("PUT", "/resume")[0] == 202
     assert api.ask("PUT", "/resume")[0] == 200
     assert api.ask("GET", "/ingresses/test/in")[1]["state"] == "PAUSED"
+
+
+def test_a_look_reads_the_checkpoint_once(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``statefun top`` asks for at each look: only the status needs files."""
+    readings = []
+    newest = CommitLog.newest
+
+    def counted(self: CommitLog) -> int:
+        readings.append(self)
+        return newest(self)
+
+    monkeypatch.setattr(CommitLog, "newest", counted)
+    for path in ("/status", "/functions", "/ingresses", "/egresses"):
+        assert api.ask("GET", path)[0] == 200
+    assert len(readings) == 1
 
 
 def test_unknown_names_are_answered_with_the_nearest(api: Served) -> None:
@@ -276,12 +293,32 @@ token: ${TOKEN:-hunter2}
 properties: {sasl.jaas.config: 'Login username="ada" password="hunter2";'}
 options: login;password=hunter2
 url: https://ada:hunter2@host/?sig=hunter2
+ssl.truststore.password: &anchor !!str "hunter2
+  hunter2"
+ssl.keystore.password: | # hunter2
+  hunter2
+plain: &plain hunter2
+sasl.oauthbearer.client.secret: *plain
+cycle: &cycle [1, *cycle]
+data:
+  module.yaml: | # hunter2
+    kind: x # hunter2
+
+    spec: {sasl.password: hunter2, a: 1}
+  other.yaml: "a: 1\\nsasl.password: hunter2"
+last: 1
 """
     )
     with served(tmp_path, module=file) as api:
         ((found),) = api.ask("GET", "/module")[1]
     assert found["file"] == "module.yaml"
-    assert yaml.safe_load(found["text"]) == {
+    lines = found["text"].split("\n")
+    assert lines.index("last: 1") == file.read_text().split("\n").index("last: 1")
+    cycle: list[object] = [1]
+    cycle.append(cycle)
+    shown = yaml.safe_load(found["text"])
+    assert repr(shown.pop("cycle")) == repr(cycle)
+    assert shown == {
         "a": 1,
         "sasl.password": "***",
         "ssl.key.password": "${KEY}",
@@ -290,8 +327,31 @@ url: https://ada:hunter2@host/?sig=hunter2
         "properties": {"sasl.jaas.config": "***"},
         "options": "login;password=***",
         "url": "https://host/?sig=***",
+        "ssl.truststore.password": "***",
+        "ssl.keystore.password": "***\n",
+        "plain": "***",
+        "sasl.oauthbearer.client.secret": "***",
+        "data": {
+            "module.yaml": 'kind: x  \n\nspec: {sasl.password: "***", a: 1}\n',
+            "other.yaml": 'a: 1\nsasl.password: "***"',
+        },
+        "last": 1,
     }
     assert "hunter2" not in found["text"]
+
+
+def test_warnings_are_at_the_lines_of_module_files(tmp_path: Path) -> None:
+    """They are those of ``statefun validate`` for an application that runs."""
+    file = tmp_path / "module.yaml"
+    file.write_text("# a comment" + MODULE.replace("id: test/out", "id: test/unused"))
+    with served(tmp_path, declared=load_module_files([file]), module=file) as api:
+        ((shown),) = api.ask("GET", "/module")[1]
+    (found,) = shown["findings"]
+    assert (found["severity"], found["text"]) == (
+        "warning",
+        "egress test/unused is mentioned nowhere in the program",
+    )
+    assert "kind: io.statefun.kafka.v1/egress" in shown["text"].split("\n")[found["line"] - 1]
 
 
 def test_metrics_are_read_by_prometheus(api: Served) -> None:

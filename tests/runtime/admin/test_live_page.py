@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from admin_api import TOKEN, Served, served
-from browser import Tab, axe, browser
+from admin_api import MODULE, TOKEN, Served, served
+from browser import GRAVE, Tab, axe, browser
 from harness import wait
 
+from statefun.module.loader import load_module_files
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.reporting.figures import EgressFigures, PartitionFigures
 from statefun.runtime.spark_internals.query_progress import BatchTimes
@@ -19,11 +20,6 @@ from statefun.runtime.spark_internals.query_progress import BatchTimes
 pytestmark = pytest.mark.takes(minutes=0.5)
 PICTURES = os.environ.get("STATEFUN_PICTURES", "")
 """The folder into which the tests write pictures of the page; empty: none."""
-_GRAVE = """(async () => {
-  const found = await axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]});
-  return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
-    .map((each) => `${each.id}: ${each.nodes.map((node) => node.html).join(" ")}`);
-})()"""
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +57,15 @@ def show(tab: Tab, api: Served, name: str, *, dark: bool = False) -> None:
     """Open the page, and wait until it shows the application; check that all people can use it."""
     tab.open(f"http://127.0.0.1:{api.port}/page/", dark=dark)
     wait(lambda: tab.value("document.body?.dataset.shown === 'true'"))
+    check_usable(tab, name)
+
+
+def check_usable(tab: Tab, name: str) -> None:
+    """Check that all people can use the page as it is now."""
     if PICTURES:
         tab.screenshot(Path(PICTURES) / f"{name}.png")
     tab.value(f"{axe()}; true")
-    assert tab.value(_GRAVE) == []
+    assert tab.value(GRAVE) == []
 
 
 def nodes(tab: Tab) -> list[str]:
@@ -123,6 +124,23 @@ def test_failures_are_red_and_grouped(tab: Tab, api: Served) -> None:
     assert text in tab.value("document.getElementById('failures').textContent")
     assert tab.value("document.title") == "statefun"
     assert tab.value("document.querySelectorAll('#graph .failing').length") == 1
+
+
+def test_warnings_are_below_their_lines(tab: Tab, tmp_path: Path) -> None:
+    """In the text of the module file."""
+    file = tmp_path / "module.yaml"
+    file.write_text(MODULE.replace("id: test/out", "id: test/unused"))
+    with served(tmp_path, declared=load_module_files([file]), module=file) as api:
+        api.figures.is_up = True
+        tab.open(f"http://127.0.0.1:{api.port}/page/")
+        wait(lambda: tab.value("document.querySelectorAll('#module summary').length") == 1)
+        assert tab.value("document.querySelector('#module summary').textContent") == (
+            "module.yaml: 1 warning"
+        )
+        tab.value("document.querySelector('#module summary').click()")
+        check_usable(tab, "module")
+        before = "document.querySelector('#module strong').previousElementSibling.textContent"
+        assert tab.value(before) == "kind: io.statefun.kafka.v1/egress\n"
 
 
 def test_ten_thousand_edges_do_not_freeze_it(tab: Tab, api: Served) -> None:

@@ -1,8 +1,9 @@
 // The live page: it asks the admin API again and again, and shows what it answers.
 import { draw, element, keyOf, perSecond } from "./graph.js";
+import { Letters } from "./letters.js";
+import { count, get, made } from "./parts.js";
 
 const SECONDS = 2, MOST_EDGES = 300, MOST_ROWS = 200;
-const get = (id) => document.getElementById(id);
 let token = sessionStorage.getItem("statefun-token") ?? "";
 let before = null, chosen = null, isPaused = false;
 
@@ -18,13 +19,6 @@ async function ask(path, method = "GET") {
   return content;
 }
 
-function made(name, text, attributes = {}) {
-  const found = document.createElement(name);
-  found.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
-  return found;
-}
-
 function fill(table, rows) {
   get(table).hidden = rows.length === 0;
   get(table).tBodies[0].replaceChildren(...rows.map((cells) => {
@@ -33,8 +27,6 @@ function fill(table, rows) {
     return row;
   }));
 }
-
-const count = (number) => number.toLocaleString();
 
 function showStatus(status) {
   const state = get("state");
@@ -218,6 +210,7 @@ async function look() {
     showFailures(failures);
     showTimers(timers);
     showFunctions(functions);
+    letters.look(status.counts.dead_letters);
     document.body.dataset.shown = "true";
     if (!get("module").childElementCount) showModule(await ask("module"));
   } catch (error) { report(error); }
@@ -225,12 +218,20 @@ async function look() {
 
 function showModule(files) {
   get("module").replaceChildren(...(files.length ? files.map((each) => {
-    const box = document.createElement("details");
-    box.append(made("summary", each.file), made("pre", each.text, { tabindex: "0", role: "region", "aria-label": each.file }));
+    const box = document.createElement("details"), number = each.findings.length;
+    const text = made("pre", "", { tabindex: "0", role: "region", "aria-label": each.file });
+    const warning = (found) => made("strong", `${found.severity}: ${found.text}\n`);
+    const lines = each.text ? each.text.trimEnd().split("\n") : [];
+    lines.forEach((line, index) => {
+      text.append(made("span", `${line}\n`), ...each.findings.filter((found) => found.line === index + 1).map(warning));
+    });
+    text.append(...each.findings.filter((found) => found.line > lines.length).map(warning));
+    box.append(made("summary", number === 0 ? each.file : `${each.file}: ${number === 1 ? "1 warning" : `${count(number)} warnings`}`), text);
     return box;
   }) : [made("p", "All parts are declared in Python.", { class: "note" })]));
 }
 
+const letters = new Letters(ask, report);
 get("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = get("token").value.trim();

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from statefun.inspect.dead_letter import DeadLetter
-from statefun.inspect.letter_texts import as_json, in_full, value_of, value_text
+from statefun.runtime.letters.dead_letter import DeadLetter
+from statefun.runtime.letters.letter_texts import as_json, in_full, value_of, value_text
 from statefun.sdk.primitives import StringType
 
 SENT = StringType.serializer().serialize("Ada")

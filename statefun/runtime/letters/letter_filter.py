@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
 import attrs
 
-from statefun.inspect.dead_letter import DeadLetter
 from statefun.module.yaml.durations import parse_duration
+from statefun.runtime.letters.dead_letter import DeadLetter
+
+_ID = re.compile(r"(\d{1,9})/(\d{1,18})", re.ASCII)
+"""The id of a letter: its partition and offset."""
 
 
 @attrs.frozen
@@ -32,6 +36,18 @@ class LetterFilter:
     def of(cls, ids: Iterable[str]) -> LetterFilter:
         """Return the filter for letters with one of these ids."""
         return cls(frozenset(ids))
+
+    def first_offsets(self) -> dict[int, int]:
+        """Return the smallest offset that an id names, by partition.
+
+        >>> LetterFilter.of(["0/17", "0/4", "2/5", "seventeen"]).first_offsets()
+        {0: 4, 2: 5}
+        """
+        places = (_ID.fullmatch(id_) for id_ in self.ids or ())
+        offsets: dict[int, int] = {}
+        for partition, offset in sorted((int(each[1]), int(each[2])) for each in places if each):
+            offsets.setdefault(partition, offset)
+        return offsets
 
     @property
     def is_empty(self) -> bool:

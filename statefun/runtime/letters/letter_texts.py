@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from statefun.inspect.dead_letter import DeadLetter
+from statefun.runtime.letters.dead_letter import DeadLetter
 from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.primitives import (

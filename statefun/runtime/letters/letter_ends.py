@@ -16,11 +16,16 @@ import attrs
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
-from statefun.inspect.dead_letter import DeadLetter
-from statefun.inspect.dead_letters import DROPPED_HEADER, REPLAYED_HEADER, TIMEOUT, DeadLetters
-from statefun.inspect.letter_filter import LetterFilter
-from statefun.inspect.replay_routes import Replay, ReplayRoutes
 from statefun.runtime.kafka.client import connect, reason_of
+from statefun.runtime.letters.dead_letter import DeadLetter
+from statefun.runtime.letters.dead_letters import (
+    DROPPED_HEADER,
+    REPLAYED_HEADER,
+    TIMEOUT,
+    DeadLetters,
+)
+from statefun.runtime.letters.letter_filter import LetterFilter
+from statefun.runtime.letters.replay_routes import Replay, ReplayRoutes
 from statefun.sdk.errors import ConfigurationError, KafkaError
 
 _LETTERS_PER_TRANSACTION = 1000

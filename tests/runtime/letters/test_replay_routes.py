@@ -4,9 +4,9 @@ from __future__ import annotations
 import pytest
 
 from statefun.engine.letters import TARGET_TYPE_HEADER
-from statefun.inspect.dead_letter import DeadLetter
-from statefun.inspect.replay_routes import ReplayRoutes
 from statefun.module.loader import parse_module
+from statefun.runtime.letters.dead_letter import DeadLetter
+from statefun.runtime.letters.replay_routes import ReplayRoutes
 from statefun.sdk.errors import ConfigurationError
 
 MODULE = """

@@ -7,7 +7,7 @@ the letter's id. A letter with a note is settled: the commands no longer list it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,15 +15,17 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.engine.letters import HEADER_PREFIX
-from statefun.inspect.dead_letter import DeadLetter, LetterHeaders, header_text
-from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.model import KafkaEgress, Module
 from statefun.runtime.kafka.client import (
     admin_for,
     cluster_metadata,
     partitions_of,
+    raising_kafka_errors,
     read_committed,
+    watermarks,
 )
+from statefun.runtime.letters.dead_letter import DeadLetter, LetterHeaders, header_text
+from statefun.runtime.letters.letter_filter import LetterFilter
 from statefun.sdk.errors import ConfigurationError
 
 REPLAYED_HEADER = f"{HEADER_PREFIX}replayed"
@@ -70,22 +72,29 @@ class DeadLetters:
             )
         return letters
 
-    def stream(self, filter_: LetterFilter = _NO_FILTER) -> Iterator[DeadLetter]:
+    def stream(
+        self, filter_: LetterFilter = _NO_FILTER, newest: int | None = None
+    ) -> Iterator[DeadLetter]:
         """Yield the letters that pass a filter and are neither replayed nor dropped yet.
 
         The letters of a partition are in order. The topic is read twice: first for the notes about replayed
-        and dropped letters, as the note about a letter comes after the letter.
+        and dropped letters, as the note about a letter comes after the letter, in the same partition.
+
+        Args:
+            filter_: selects the letters.
+            newest: how many of the newest offsets of each partition are read; None to read all.
 
         Raises:
             KafkaError: if the topic cannot be read.
         """
+        starts = self._starts(filter_, newest)
         settled_ids = {
             header_text(value)
-            for message in self._records_of_topic()
+            for message in self._records(starts)
             for name, value in message.headers() or ()
             if name in _NOTES
         }
-        for message in self._records_of_topic():
+        for message in self._records(starts):
             headers: LetterHeaders = list(message.headers() or [])
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
@@ -104,10 +113,29 @@ class DeadLetters:
         admin = admin_for(self.owner, address, self.egress.properties)
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
-    def _records_of_topic(self) -> Iterator[Any]:
-        """Yield all records that the dead-letter topic has now; records of open transactions are left out."""
-        address = self.egress.address
-        partitions = partitions_of(self.owner, self.topic, self.metadata(), address)
-        # The first offset may be larger than 0: a topic may delete old records.
-        starts = [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
-        return read_committed(self.owner, address, self.egress.properties, starts, TIMEOUT)
+    def _starts(self, filter_: LetterFilter, newest: int | None) -> list[TopicPartition]:
+        """Return the partitions that may have letters that pass a filter, each with the first offset to read."""
+        partitions = partitions_of(self.owner, self.topic, self.metadata(), self.egress.address)
+        if filter_.ids is None and newest is None:
+            # The first offset may be larger than 0: a topic may delete old records.
+            return [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
+        firsts = dict.fromkeys(partitions, 0) if filter_.ids is None else filter_.first_offsets()
+        admin = admin_for(self.owner, self.egress.address, self.egress.properties)
+        places = [(self.topic, number) for number in partitions if number in firsts]
+        with raising_kafka_errors(f"{self.owner}: topic {self.topic} at {self.egress.address}"):
+            ranges = watermarks(admin, places, TIMEOUT, committed=True)
+        return [
+            TopicPartition(
+                self.topic, number, max(firsts[number], low, 0 if newest is None else end - newest)
+            )
+            for (_, number), (low, end) in ranges.items()
+            if firsts[number] < end
+        ]
+
+    def _records(self, starts: Sequence[TopicPartition]) -> Iterator[Any]:
+        """Yield the records of partitions up to their present ends; those of open transactions are left out."""
+        if not starts:
+            return iter(())
+        return read_committed(
+            self.owner, self.egress.address, self.egress.properties, starts, TIMEOUT
+        )

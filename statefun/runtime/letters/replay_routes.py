@@ -8,9 +8,9 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from statefun.engine.origin import replay_headers
-from statefun.inspect.dead_letter import DeadLetter, LetterHeaders
 from statefun.module.model import KafkaEgress, Module
 from statefun.module.topic_routes import route_of
+from statefun.runtime.letters.dead_letter import DeadLetter, LetterHeaders
 from statefun.sdk.errors import ConfigurationError
 
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the admin API: requests, answers, and the routes that lead from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import attrs
+
+from statefun.runtime.http_server import RefusedError
+
+
+@attrs.frozen
+class ApiRequest:
+    """A request, after its path was found."""
+
+    names: Mapping[str, str]
+    """The parts of the path that a route leaves open, by their names."""
+    query: Mapping[str, str] = attrs.field(factory=dict)
+    content_type: str | None = None
+    body: bytes = b""
+
+    @property
+    def id(self) -> str:
+        """The typename in the path."""
+        return f"{self.names['namespace']}/{self.names['name']}"
+
+    def limit(self, default: int, most: int = 999_999) -> int:
+        """Return the largest number of things in the answer, as the query says.
+
+        Raises:
+            RefusedError: if it is no whole number from 1 to ``most``.
+        """
+        text = self.query.get("limit", str(default))
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+        if not (is_number and 0 < int(text) <= most):
+            problem = f"limit must be a whole number from 1 to {most:,}, and is {text!r}"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
+        return int(text)
+
+
+@attrs.frozen
+class ApiAnswer:
+    """An answer: a value for JSON, or a text with its type."""
+
+    content: Any = None
+    status: HTTPStatus = HTTPStatus.OK
+    type: str = "application/json"
+
+
+@attrs.frozen
+class ApiRoute:
+    """A request that the API answers."""
+
+    method: str
+    path: str
+    """The path; ``{name}`` stands for any text without a slash, in which ``%2F`` is one."""
+    name: str
+    """The name of the operation, for generated clients."""
+    meaning: str
+    schema: str
+    """The name of the schema of the answer's content."""
+    serve: Callable[[ApiRequest], ApiAnswer]
+    is_open: bool = False
+    """Whether a client needs no token."""
+    query: Sequence[str] = ()
+    statuses: Sequence[int] = ()
+    """Further statuses of answers, except those of all requests."""
+
+    def match(self, parts: Sequence[str]) -> Mapping[str, str] | None:
+        """Return the parts of a path that the route leaves open; None if the path is another one."""
+        own = self.path.removeprefix("/").split("/")
+        if len(own) != len(parts):
+            return None
+        names = {}
+        for expected, part in zip(own, parts, strict=True):
+            if expected.startswith("{"):
+                names[expected.strip("{}")] = part
+            elif expected != part:
+                return None
+        return names
