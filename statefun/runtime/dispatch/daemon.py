@@ -9,6 +9,7 @@ worker checks which Python function Spark evaluates in a task. If it is an :clas
 from __future__ import annotations
 
 import signal
+import sys
 from functools import cache, partial
 
 from statefun.engine.call_limits import shared_turn
@@ -21,8 +22,15 @@ from statefun.runtime.spark_internals.worker import (
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
 
-PRELOADED = ("statefun", "statefun.engine.dispatcher", "statefun.engine.call_loop")
+PRELOADED = ("statefun.engine.dispatcher", "statefun.engine.call_loop")
 """The modules that the daemon imports before it forks; none of them starts a thread."""
+PRELOADED_ON_LINUX = ("pandas", "statefun.runtime.dispatch.arrow_path")
+"""Further modules that the daemon imports where a fork keeps them usable; each worker would need half a second of CPU.
+
+pyarrow imports pandas, if it is installed, when it makes its first array of Python objects. Spark sets
+``OMP_NUM_THREADS``, so numpy starts no thread; jemalloc, a part of pyarrow, starts its thread again after a fork.
+Libraries of macOS cannot be used after a fork.
+"""
 
 
 @cache
@@ -57,6 +65,6 @@ def linger() -> None:
 
 
 if __name__ == "__main__":
-    preload(PRELOADED)
+    preload((*PRELOADED, *(PRELOADED_ON_LINUX if sys.platform == "linux" else ())))
     shared_turn()
     run_daemon(install, linger)

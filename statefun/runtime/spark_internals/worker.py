@@ -7,7 +7,7 @@ evaluate the task: a function, a profiler or None, a deserializer and a serializ
 task, ``read_udfs`` calls ``read_command``, which returns the function and its type. After each task, the daemon
 calls ``gc.collect``.
 
-Modules that start threads are imported after the fork, which would lose their threads.
+Modules that start threads on which they depend are imported after the fork, which would lose the threads.
 """
 
 from __future__ import annotations
@@ -46,16 +46,20 @@ Older objects, such as those of long calls, are examined less often, as their nu
 def preload(modules: Iterable[str]) -> None:
     """Import Spark's worker and further modules before the daemon forks, so that workers begin sooner.
 
-    The workers also share the memory of these modules. If a module cannot be imported, the first task fails
-    with the reason, which Spark reports better than the end of its daemon.
+    The workers also share the memory of these modules: no garbage collection of theirs examines, and thereby
+    copies, their objects. If a module cannot be imported, the first task fails with the reason, which Spark
+    reports better than the end of its daemon.
 
     Args:
-        modules: the names of the further modules; none of them may start a thread, which a fork would lose.
+        modules: the names of the further modules; none of them may depend on a thread that it starts, which
+            a fork would lose.
     """
     # Spark reads the daemon's port from its standard output.
     with suppress(Exception), redirect_stdout(sys.stderr):
         for name in (*_ARGUMENTS, *modules):
             importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: None) -> None:
