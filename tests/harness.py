@@ -170,11 +170,13 @@ class KafkaHarness:
 
 
 def wait(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until something is so, and look less often the longer it takes: a look may cost the broker much."""
     deadline = time.monotonic() + SECONDS
+    pause = 0.05
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.5)
 
 
 def run(

@@ -87,7 +87,7 @@ class Team:
         )
         while len(self.alerts()) < before + alerts:
             assert process.poll() is None, self.log.read_text()
-            time.sleep(0.2)
+            time.sleep(0.5)
         process.send_signal(signal.SIGKILL)
         process.wait()
 

@@ -60,7 +60,7 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
         process = submit(own_broker, "greeter", tmp_path, *options)
         while commits(tmp_path) < before + 2 or not greetings(kafka):
             assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
+            time.sleep(0.3)
         process.send_signal(number)
         process.wait()
         assert 0 < len(greetings(kafka)) < len(tail_numbers)

@@ -259,7 +259,7 @@ def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Prog
         process = program.start(out, debug=debug)
         while len(kafka.receive(out)) == before:
             assert process.poll() is None, program.log.read_text()
-            time.sleep(0.1)
+            time.sleep(0.3)
         os.kill(Driver(process, program.log).jvm(), signal.SIGKILL)
         process.wait(timeout=SECONDS)
         ends.append(program.errors())
@@ -286,7 +286,7 @@ def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) 
         process = program.start(out, {"spark.ui.enabled": "true", "spark.ui.port": "0"})
         while len(kafka.receive(out)) < before + 40:
             assert process.poll() is None, program.log.read_text()
-            time.sleep(0.1)
+            time.sleep(0.3)
         scraped.append(samples_of(program))
         if number is signal.SIGTERM:
             process.send_signal(number)
