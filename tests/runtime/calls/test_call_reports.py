@@ -227,7 +227,7 @@ def test_reports_that_cannot_be_sent_are_logged_together(
     def lines() -> list[str]:
         return [each for each in caplog.messages if "could not be sent" in each]
 
-    wait(lines)
+    wait(lambda: bool(lines()))
     (line,) = lines()
     assert line.startswith("1,000 reports about calls could not be sent to the driver: ")
 
