@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Final
 
 from statefun.sdk.address import Address
+from statefun.sdk.log_limits import LogLimit
 
 logger = logging.getLogger("statefun")
 
@@ -172,6 +173,8 @@ _alarms: Final[list[Alarm]] = []
 """The alarms that are switched on, outermost first; the signal handler rings the last one."""
 _holders: Final[list[int]] = []
 """The main thread's identifier while a :class:`HeldTimer` has installed the timer; otherwise empty."""
+_warnings = LogLimit(timedelta(seconds=10))
+"""Limits the warnings about each function: a slow service makes the calls of many addresses slow at once."""
 _Hook = Callable[["sys.UnraisableHookArgs"], Any]
 _hooks: list[_Hook] = []
 """The former values of ``sys.unraisablehook``, which alarms replace by a hook of their own."""
@@ -226,10 +229,16 @@ def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def _warn(target: Address, seconds: float) -> None:
+    left_out = _warnings.passed(target.typename)
+    if left_out is None:
+        return
     with suppress(RuntimeError):  # the handler of a signal may interrupt the same stream's output
         logger.warning(
-            "function %s at address %s has taken half of its timeout of %s, at which it is interrupted",
+            "function %s at address %s has taken half of its timeout of %s, at which it is interrupted%s",
             target.typename,
             target,
             timedelta(seconds=seconds),
+            f"; {left_out:,} such warnings about the function were left out before"
+            if left_out
+            else "",
         )

@@ -312,7 +312,7 @@ def function(  # noqa: PLR0913 - each is a property of a function
             longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
             cancelled; a plain function is interrupted by the signal ``SIGALRM`` while it runs
             Python code or sleeps, but not while code of another language runs. A warning is
-            logged when half of the timeout is over.
+            logged when half of the timeout is over, at most once in 10 seconds for each function and worker.
         detach_after: how long a micro-batch waits for a call of a coroutine function (default 1
             second). A call that takes longer goes on, while the micro-batch is committed without it;
             its effects come with a later micro-batch.

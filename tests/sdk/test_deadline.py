@@ -24,16 +24,24 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.sdk.deadline import standby
+from statefun.sdk import deadline
+from statefun.sdk.deadline import Alarm, standby
 from statefun.sdk.encoding import typed
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
+from statefun.sdk.log_limits import LogLimit
 
 TARGET = Address("t", "hangs", "Ada")
 SOON = timedelta(milliseconds=200)
 HANG = 2
 """The message on which functions hang."""
 WARNING = "function t/hangs at address t/hangs/Ada has taken half of its timeout of"
+
+
+@pytest.fixture(autouse=True)
+def warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the warnings of other tests not count for a test's limit."""
+    monkeypatch.setattr(deadline, "_warnings", LogLimit(timedelta(hours=1)))
 
 
 def _invoke(
@@ -224,6 +232,29 @@ def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
     assert [failed.cause for failed in result.failures] == ["TimeoutError"]
     assert result.state_mutations == {"count": typed(4, IntType)}
     assert [message.as_int() for message in result.messages] == [1, 3]
+
+
+def test_warnings_about_many_addresses_of_a_function_are_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow service does not write a line for each address that waits for it."""
+    now = 0.0
+    monkeypatch.setattr(deadline, "_warnings", LogLimit(timedelta(seconds=10), lambda: now))
+
+    with caplog.at_level(logging.WARNING, "statefun"):
+        for number in range(1000):
+            Alarm(SOON, Address("t", "hangs", f"id-{number}")).warn()
+        Alarm(SOON, Address("t", "other", "Ada")).warn()
+        now = 10.0
+        Alarm(SOON, TARGET).warn()
+
+    first, other, last = caplog.messages
+    assert first.startswith("function t/hangs at address t/hangs/id-0 has taken half")
+    assert other.startswith("function t/other at address t/other/Ada has taken half")
+    assert last == (
+        f"{WARNING} 0:00:00.200000, at which it is interrupted; 999 such warnings about the function "
+        "were left out before"
+    )
 
 
 def test_calls_that_are_quick_enough_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -184,20 +184,24 @@ class CallReports:
 
     def _send(self, line: _Line) -> None:
         """Send reports until the connection ends; calls whose reports are not sent are made again."""
+        unsent, cause = 0, ""
         while (report := line.reports.get()) is not None:
             try:
                 line.connection.send_bytes(report.content)
             except (OSError, ValueError) as error:
-                logger.warning(
-                    "a report about a call could not be sent to the driver: %s; the call is made again",
-                    error,
-                )
+                unsent, cause = unsent + 1, cause or str(error)
                 shut(line.connection)
             report.sent.set_result(None)
             with self._changed:
                 self._unsent -= 1
                 self._changed.notify_all()
         line.connection.close()
+        if unsent:
+            logger.warning(
+                "%s reports about calls could not be sent to the driver: %s; the calls are made again",
+                f"{unsent:,}",
+                cause,
+            )
 
 
 def _begin(run: Callable[[], None]) -> None:

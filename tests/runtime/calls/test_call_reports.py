@@ -213,6 +213,25 @@ def test_a_worker_notices_at_once_that_the_driver_is_gone(
     assert refused(reports)
 
 
+def test_reports_that_cannot_be_sent_are_logged_together(
+    server: CallServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker with many calls does not write a line for each of them."""
+    reports = opened(CallReports(server.address))
+    with reports._changed:  # noqa: SLF001 - the worker notices the end of the connection later
+        shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as a failure does
+        for number in range(1000):
+            reports.report(KEY, str(number), b"result")
+    reports.wait()
+
+    def lines() -> list[str]:
+        return [each for each in caplog.messages if "could not be sent" in each]
+
+    wait(lambda: bool(lines()))
+    (line,) = lines()
+    assert line.startswith("1,000 reports about calls could not be sent to the driver: ")
+
+
 def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegister) -> None:
     """Driver and workers may live on, and begin other runs."""
     before = threads()
