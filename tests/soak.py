@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -81,12 +81,19 @@ def broker(*, slow: bool) -> Iterator[tuple[EmbeddedKafka, str]]:
             yield kafka, kafka.bootstrap_servers
         return
     with closing(LossyProxy()) as proxy:
-        address = f"127.0.0.1:{proxy.port}"
         proxy.bytes_per_second, proxy.latency = BYTES_PER_SECOND, LATENCY
-        with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as kafka:
-            host, _, port = kafka.bootstrap_servers.partition(":")
-            proxy.target = (host, int(port))
-            yield kafka, address
+        with proxied_broker(proxy) as found:
+            yield found
+
+
+@contextmanager
+def proxied_broker(proxy: LossyProxy) -> Iterator[tuple[EmbeddedKafka, str]]:
+    """Run a broker that all its clients reach through a proxy; yield it and the proxy's address."""
+    address = f"127.0.0.1:{proxy.port}"
+    with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as kafka:
+        host, _, port = kafka.bootstrap_servers.partition(":")
+        proxy.target = (host, int(port))
+        yield kafka, address
 
 
 def quick_start() -> str:
@@ -143,9 +150,13 @@ def main() -> int:
     parser.add_argument("--hits", type=int, default=3, help="of each named point by all seeds")
     parser.add_argument("--of", type=int, default=10, help="so many seeds share the named points")
     arguments = parser.parse_args()
+    return soak_all(partial(soak_seed, arguments=arguments, java_options=quick_start()), arguments)
+
+
+def soak_all(soak: Callable[[int], Result], arguments: argparse.Namespace) -> int:
+    """Soak all seeds that a command line asks for, and print how it went; return the exit code."""
     total: Counter[str] = Counter()
     failed = []
-    soak = partial(soak_seed, arguments=arguments, java_options=quick_start())
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for result in pool.map(soak, range(arguments.seed, arguments.seed + arguments.seeds)):
             total += result.done
