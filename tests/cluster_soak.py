@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
-import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -30,12 +27,10 @@ from cluster_troubles import (
 )
 from object_store import object_store
 from proxy import LossyProxy
-from soak import Result, proxied_broker, soak_all
+from soak import Result, judged, proxied_broker, soak_all
 from soak_troubles import harass
 from standalone_cluster import standalone_cluster
 from store_proxy import store_proxy
-
-from statefun.dev.progress import ProgressLine
 
 
 @contextmanager
@@ -68,23 +63,15 @@ def cluster_soak(
 
 def soak_seed(seed: int, arguments: argparse.Namespace) -> Result:
     """Do to an application what the command line asks for."""
-    # After any failure, the files stay for inspection.
-    folder = Path(tempfile.mkdtemp(prefix=f"statefun-cluster-{seed}-"))
     endings, troubles = (
         (CLUSTER_ENDINGS, CLUSTER_TROUBLES) if arguments.local else (STORE_ENDINGS, STORE_TROUBLES)
     )
-    with (
-        ProgressLine(f"seed {seed}, in {folder}"),
-        cluster_soak(folder, seed, is_local=arguments.local) as soak,
-    ):
-        try:
-            harass(soak, arguments.kills, arguments.messages, endings, troubles)
-            wrong = soak.finish()
-        except Exception as error:  # noqa: BLE001 - other seeds go on
-            wrong = f"{type(error).__name__}: {error}"
-    if not wrong:
-        shutil.rmtree(folder)
-    return Result(seed, Counter(seeds=1, messages=soak.sent) + soak.done, wrong)
+    return judged(
+        "cluster",
+        seed,
+        partial(cluster_soak, seed=seed, is_local=arguments.local),
+        lambda soak: harass(soak, arguments.kills, arguments.messages, endings, troubles),
+    )
 
 
 def main() -> int:
