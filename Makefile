@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak cluster endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ fuzz: setup ## Feed a million malformed values to everything that reads from out
 
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
+
+cluster: setup ## Kill parts of a cluster of Spark, and cut off broker and object store; ARGS="--seeds=2 --messages=5000"
+	@$(VENV)/python tests/cluster_soak.py $(ARGS)
 
 endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
 	@PYTHONPATH=tests $(VENV)/python -m endurance $(ARGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy before a Kafka broker that lets answers to commits get lost, or is slow."""
+"""A proxy before a Kafka broker that lets answers to commits get lost, is slow, or cuts all connections."""
 
 from __future__ import annotations
 
@@ -31,11 +31,24 @@ class LossyProxy:
         """How many bytes of requests it passes on; 0 for as many as there are."""
         self.latency = timedelta()
         """How long each request takes besides."""
+        self._is_cut = False
+        self._clients: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Take no more connections."""
         self._server.close()
+
+    def cut(self) -> None:
+        """End all connections, and each further one, until :meth:`mend`."""
+        self._is_cut = True
+        for client in [*self._clients]:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Pass bytes on again."""
+        self._is_cut = False
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -44,7 +57,16 @@ class LossyProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client, socket.create_connection(self.target) as broker:
+        self._clients.add(client)
+        try:
+            with contextlib.suppress(OSError), client:
+                if not self._is_cut:
+                    self._pass_on(client)
+        finally:
+            self._clients.discard(client)
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with socket.create_connection(self.target) as broker:
             commits: set[int] = set()
             asking = threading.Thread(
                 target=self._pass_requests, args=(client, broker, commits), daemon=True

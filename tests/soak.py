@@ -17,12 +17,13 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 from class_archive import archived
@@ -34,6 +35,7 @@ from soak_troubles import harass, toggle_server
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import ProgressLine
 
+_Soak = TypeVar("_Soak", bound=Soak)
 LANES = 2
 BYTES_PER_SECOND = 300_000
 """Bytes per second of a slow broker's connection."""
@@ -81,12 +83,19 @@ def broker(*, slow: bool) -> Iterator[tuple[EmbeddedKafka, str]]:
             yield kafka, kafka.bootstrap_servers
         return
     with closing(LossyProxy()) as proxy:
-        address = f"127.0.0.1:{proxy.port}"
         proxy.bytes_per_second, proxy.latency = BYTES_PER_SECOND, LATENCY
-        with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as kafka:
-            host, _, port = kafka.bootstrap_servers.partition(":")
-            proxy.target = (host, int(port))
-            yield kafka, address
+        with proxied_broker(proxy) as found:
+            yield found
+
+
+@contextmanager
+def proxied_broker(proxy: LossyProxy) -> Iterator[tuple[EmbeddedKafka, str]]:
+    """Run a broker that all its clients reach through a proxy; yield it and the proxy's address."""
+    address = f"127.0.0.1:{proxy.port}"
+    with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as kafka:
+        host, _, port = kafka.bootstrap_servers.partition(":")
+        proxy.target = (host, int(port))
+        yield kafka, address
 
 
 def quick_start() -> str:
@@ -106,27 +115,50 @@ def quick_start() -> str:
     return archived("soak", run)
 
 
-def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Result:
-    """Do to an application what the command line asks for."""
+@contextmanager
+def local_soak(
+    folder: Path, seed: int, arguments: argparse.Namespace, java_options: str
+) -> Iterator[Soak]:
+    """Run a broker for an application of this machine during the block."""
     slow = has_lanes(seed % arguments.of)
-    points = shared_points(arguments.of, arguments.hits)[seed % arguments.of]
-    share = arguments.messages // (arguments.kills + len(points))
-    # After any failure, the files stay for inspection.
-    folder = Path(tempfile.mkdtemp(prefix=f"statefun-soak-{seed}-"))
     with broker(slow=slow) as (kafka, address):
         soak = Soak(kafka, address, folder, random.Random(seed), f"seed-{seed}-")
         soak.lanes, soak.java_options = LANES if slow else 1, java_options
-        with ProgressLine(f"seed {seed}, in {folder}"), closing(soak):
-            try:
-                soak.create_topics()
-                harass(soak, arguments.kills, share * arguments.kills)
-                for point in points:
-                    toggle_server(soak)
-                    soak.send(share)
-                    soak.crash_at(point)
-                wrong = soak.finish()
-            except Exception as error:  # noqa: BLE001 - other seeds go on
-                wrong = f"{type(error).__name__}: {error}"
+        with closing(soak):
+            soak.create_topics()
+            yield soak
+
+
+def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Result:
+    """Do to an application what the command line asks for."""
+    points = shared_points(arguments.of, arguments.hits)[seed % arguments.of]
+    share = arguments.messages // (arguments.kills + len(points))
+
+    def troubles(soak: Soak) -> None:
+        harass(soak, arguments.kills, share * arguments.kills)
+        for point in points:
+            toggle_server(soak)
+            soak.send(share)
+            soak.crash_at(point)
+
+    make = partial(local_soak, seed=seed, arguments=arguments, java_options=java_options)
+    return judged("soak", seed, make, troubles)
+
+
+def judged(
+    name: str,
+    seed: int,
+    make: Callable[[Path], AbstractContextManager[_Soak]],
+    troubles: Callable[[_Soak], None],
+) -> Result:
+    """Make an application in a temporary folder with such a name, trouble it, and judge it; after a failure, the files stay."""
+    folder = Path(tempfile.mkdtemp(prefix=f"statefun-{name}-{seed}-"))
+    with make(folder) as soak, ProgressLine(f"seed {seed}, in {folder}"):
+        try:
+            troubles(soak)
+            wrong = soak.finish()
+        except Exception as error:  # noqa: BLE001 - other seeds go on
+            wrong = f"{type(error).__name__}: {error}"
     if not wrong:
         shutil.rmtree(folder)
     return Result(seed, Counter(seeds=1, messages=soak.sent) + soak.done, wrong)
@@ -143,9 +175,13 @@ def main() -> int:
     parser.add_argument("--hits", type=int, default=3, help="of each named point by all seeds")
     parser.add_argument("--of", type=int, default=10, help="so many seeds share the named points")
     arguments = parser.parse_args()
+    return soak_all(partial(soak_seed, arguments=arguments, java_options=quick_start()), arguments)
+
+
+def soak_all(soak: Callable[[int], Result], arguments: argparse.Namespace) -> int:
+    """Soak all seeds that a command line asks for, and print how it went; return the exit code."""
     total: Counter[str] = Counter()
     failed = []
-    soak = partial(soak_seed, arguments=arguments, java_options=quick_start())
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for result in pool.map(soak, range(arguments.seed, arguments.seed + arguments.seeds)):
             total += result.done

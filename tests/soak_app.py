@@ -198,7 +198,7 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):
         run(
             module_file,
-            folder / "checkpoint",
+            options["checkpoint"],
             records_per_batch=options["records_per_batch"],
             egress_lanes=options["lanes"],
             state_partitions=2,

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -42,21 +43,15 @@ class Driver:
         return next(
             (
                 number
-                for number, process in _processes().items()
-                if process.parent == self.program.pid and _arguments(number)[0].endswith(b"java")
+                for number, process in processes().items()
+                if process.parent == self.program.pid and arguments(number)[0].endswith(b"java")
             ),
             0,
         )
 
     def workers(self) -> list[int]:
-        """Return the Python workers, without their daemon."""
-        jvm = self.jvm()
-        daemons = {
-            number: process.parent
-            for number, process in _processes().items()
-            if _DAEMON in _arguments(number)
-        }
-        return [number for number, parent in daemons.items() if jvm and daemons.get(parent) == jvm]
+        """Return the Python workers of a JVM that runs tasks itself."""
+        return python_workers([self.jvm()])
 
     def kill(self) -> None:
         """End the program and its JVM at once, frozen ones as well."""
@@ -71,7 +66,7 @@ class Driver:
             AssertionError: if it does not.
         """
         deadline = time.monotonic() + PATIENCE.total_seconds()
-        while any(each.group == self.program.pid for each in _processes().values()):
+        while any(each.group == self.program.pid for each in processes().values()):
             if time.monotonic() > deadline:
                 raise AssertionError(f"a JVM without a program goes on: {self.log()}")
             time.sleep(0.1)
@@ -95,23 +90,36 @@ def send(process: int, number: signal.Signals) -> bool:
     return True
 
 
-class _Process(NamedTuple):
+def python_workers(jvms: Collection[int]) -> list[int]:
+    """Return the Python workers of JVMs, without their daemons."""
+    daemons = {
+        number: process.parent
+        for number, process in processes().items()
+        if _DAEMON in arguments(number)
+    }
+    return [number for number, parent in daemons.items() if daemons.get(parent) in jvms]
+
+
+class Process(NamedTuple):
+    """The parent and the group of a process."""
+
     parent: int
     group: int
 
 
-def _processes() -> dict[int, _Process]:
+def processes() -> dict[int, Process]:
     """Return the processes of this machine, without those that have ended."""
-    processes = {}
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             status = (folder / "stat").read_text().rpartition(")")[2].split()
             if status[0] not in "ZX":
-                processes[int(folder.name)] = _Process(int(status[1]), int(status[2]))
-    return processes
+                found[int(folder.name)] = Process(int(status[1]), int(status[2]))
+    return found
 
 
-def _arguments(process: int) -> list[bytes]:
+def arguments(process: int) -> list[bytes]:
+    """Return the command line of a process; one empty argument if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     return [b""]

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -65,11 +66,36 @@ class Soak:
     """By the egresses' semantics, the ends of their topics each time when a snapshot replaced the checkpoint."""
     elsewhere: Elsewhere = attrs.field(init=False)
     """The server of the ledgers, which does not run yet."""
+    expected: ClassVar[Sequence[str]] = ("in use by Spark's JVM", "has committed batch")
+    """Texts of errors of checkpoints with which drivers may end: about the remains of another driver."""
+    pause: ClassVar[float] = 0.02
+    """The seconds between two looks at the checkpoint."""
 
     @property
-    def checkpoint(self) -> Path:
-        """The folder of the checkpoint."""
-        return self.folder / "checkpoint"
+    def checkpoint(self) -> Folder:
+        """The checkpoint."""
+        return Folder.at(self.folder / "checkpoint")
+
+    @property
+    def location(self) -> str:
+        """Where the application finds the checkpoint."""
+        return self.checkpoint.location
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables with which Spark starts."""
+        # Tasks that publish mostly wait, and the micro-batch is not to wait for them.
+        cores = CORES if self.lanes == 1 else CORES + self.lanes * len(SEMANTICS)
+        return {
+            "PYSPARK_SUBMIT_ARGS": f"--master local[{cores},8] --driver-memory 1g "
+            "--conf spark.ui.enabled=false pyspark-shell",
+            "SPARK_SUBMIT_OPTS": self.java_options,
+            # Behind Spark's own jars: from there, Java can archive them as well.
+            "SPARK_DIST_CLASSPATH": ":".join(map(str, spark_kafka_connector())),
+        }
+
+    def workers(self, driver: Driver) -> list[int]:
+        """Return the Python workers of a driver's application."""
+        return driver.workers()
 
     def __attrs_post_init__(self) -> None:
         self.elsewhere = Elsewhere(self.prefix, self.folder / "elsewhere.log")
@@ -106,7 +132,7 @@ class Soak:
     def waiting(self) -> int:
         """Return how many bytes of entries wait for the server of the ledgers."""
         try:
-            content = read_framed(Folder.at(str(self.checkpoint)), WAITING)
+            content = read_framed(self.checkpoint, WAITING)
         except FileNotFoundError:
             return 0
         return int(json.loads(content)["after"])
@@ -125,6 +151,7 @@ class Soak:
         """
         options = {
             "folder": str(self.folder),
+            "checkpoint": self.location,
             "address": self.address,
             "prefix": self.prefix,
             "port": self.elsewhere.port,
@@ -133,17 +160,11 @@ class Soak:
             "number": number,
             "records_per_batch": records,
         }
-        # Tasks that publish mostly wait, and the micro-batch is not to wait for them.
-        cores = CORES if self.lanes == 1 else CORES + self.lanes * len(SEMANTICS)
         environment = {
             **os.environ,
-            "PYSPARK_SUBMIT_ARGS": f"--master local[{cores},8] --driver-memory 1g "
-            "--conf spark.ui.enabled=false pyspark-shell",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": self.java_options,
-            # Behind Spark's own jars: from there, Java can archive them as well.
-            "SPARK_DIST_CLASSPATH": ":".join(map(str, spark_kafka_connector())),
+            **self.environment(),
         }
         self.folder.mkdir(exist_ok=True)
         log_file = self.folder / f"driver-{len(self.drivers)}.log"
@@ -162,12 +183,12 @@ class Soak:
 
     def snapshot(self, name: str) -> None:
         """Copy the checkpoint, whatever the application does meanwhile; a further time, copy what is new."""
-        self._statefun("snapshot", self.checkpoint, self.folder / name)
+        self._statefun("snapshot", self.location, self.folder / name)
 
     def lose_checkpoint(self, snapshot: str) -> None:
         """Go on with a snapshot in the place of the checkpoint; the application does not run."""
-        shutil.rmtree(self.checkpoint)
-        self._statefun("restore", self.folder / snapshot, self.checkpoint, "--records-may-repeat")
+        shutil.rmtree(self.location)
+        self._statefun("restore", self.folder / snapshot, self.location, "--records-may-repeat")
         for semantic, restores in self.restores.items():
             restores.append(self._ends(f"{self.prefix}{semantic}"))
 
@@ -181,17 +202,23 @@ class Soak:
         self.check_group_offsets()
         self.done[point] += 1
 
-    def finish(self) -> str:
+    def finish(self, driver: Driver | None = None) -> str:
         """Let the application finish its work, and compare its output with its state.
+
+        Args:
+            driver: the one that runs; if None, one is started.
 
         Returns:
             A text for each difference; empty if all is well.
         """
-        driver = self.start(records=10_000)
+        driver = driver or self.start(records=10_000)
         self.elsewhere.start()
         topic = f"{self.prefix}exactly-once"
         exact = Output(self.address, topic, self.restores["exactly-once"])
-        self.wait_for(driver, lambda: exact.read() >= self.sent)
+        try:
+            self.wait_for(driver, lambda: exact.read() >= self.sent)
+        except AssertionError as error:
+            raise AssertionError(f"{exact.read()} of {self.sent} records came; {error}") from None
         names = [*(f"f{number}" for number in range(FUNCTIONS)), *ORDERED]
         self._produce([(name, "audit") for name in names])
         audits = Output(self.address, f"{self.prefix}audits")
@@ -225,12 +252,11 @@ class Soak:
                 commits, since = self.commits(), time.monotonic()
             if time.monotonic() - since > PATIENCE.total_seconds():
                 raise AssertionError(f"nothing happened for {PATIENCE}: {driver.log()}")
-            time.sleep(0.02)
+            time.sleep(self.pause)
 
     def commits(self) -> int:
         """Return the newest batch that is committed; -1 if none is."""
-        numbers = [path.name for path in (self.checkpoint / "commits").glob("[0-9]*")]
-        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+        return CommitLog(self.checkpoint).newest()
 
     def check_group_offsets(self) -> None:
         """Check that the consumer group is nowhere ahead of the last committed batch."""
@@ -246,7 +272,7 @@ class Soak:
         asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         # In this order: the remains of a driver may still commit batches.
         committed = _answer(partial(consumer.committed, asked))
-        log = CommitLog(Folder.at(str(self.checkpoint)))
+        log = CommitLog(self.checkpoint)
         batch = log.newest()
         ends = (log.end_offsets(batch)[0] if batch >= 0 else None) or {}
         read = ends.get(topic, {})

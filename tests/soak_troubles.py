@@ -22,12 +22,10 @@ Ending = Callable[[Soak, Driver], Driver | None]
 """Either may return the next driver, if it has started that one."""
 _Choice = TypeVar("_Choice")
 _ENGINE = "[SF900]"
-_CHECKPOINT = "[SF600]"
-_REASONS = (_ENGINE, _CHECKPOINT, "[SF500]")
+CHECKPOINT = "[SF600]"
+_REASONS = (_ENGINE, CHECKPOINT, "[SF500]")
 """Reasons for which drivers may end by themselves: workers, broker, or an earlier driver."""
 _FROZEN_JVM = "in use by Spark's JVM"
-_LEFT = (_FROZEN_JVM, "has committed batch")
-"""Texts of errors about the remains of another driver."""
 _MAX_STARTS = 10
 _SOON = timedelta(minutes=1)
 """A program whose JVM is gone has nothing to wait for."""
@@ -37,30 +35,37 @@ _IDLE = timedelta(seconds=10)
 """After which there may be nothing to be committed."""
 
 
-def harass(soak: Soak, lives: int, messages: int, endings: Sequence[Ending] | None = None) -> None:
+def harass(
+    soak: Soak,
+    lives: int,
+    messages: int,
+    endings: Sequence[Ending] | None = None,
+    troubles: Sequence[Trouble] | None = None,
+) -> None:
     """Let drivers of an application live and end so often, each kind of trouble coming in turn.
 
     Args:
         soak: the application.
         lives: how many drivers; as many as there are endings, or more, to meet each of these.
         messages: how many are sent meanwhile.
-        endings: all there are, if not given.
+        endings: all there are on one machine, if not given.
+        troubles: as the endings; all of them come, even if there are more of them than lives.
     """
-    ends, troubles = _deck(soak, endings or ENDINGS, lives), _deck(soak, TROUBLES, lives)
+    ends, dealt = _deck(soak, endings or ENDINGS, lives), _deck(soak, troubles or TROUBLES, lives)
     heir: Driver | None = None
     for life in range(lives):
         soak.send(messages // lives)
-        driver = _living(soak, heir)
+        driver = living(soak, heir)
         soak.elsewhere.start()  # entries that wait since an earlier driver come back
-        for trouble in troubles[life::lives]:
+        for trouble in dealt[life::lives]:
             _let_work(soak, driver)
             _kill_worker(soak, driver)
             if not driver.is_running:
-                driver = _living(soak)
+                driver = living(soak)
             driver = trouble(soak, driver) or driver
         _let_work(soak, driver)
         if not driver.is_running:
-            driver = _living(soak)
+            driver = living(soak)
         heir = ends[life](soak, driver)
         if soak.has_chunks():
             soak.done["drivers that ended while chunks waited"] += 1
@@ -78,7 +83,7 @@ def _deck(soak: Soak, kinds: Sequence[_Choice], lives: int) -> list[_Choice]:
     return deck
 
 
-def _living(soak: Soak, heir: Driver | None = None) -> Driver:
+def living(soak: Soak, heir: Driver | None = None) -> Driver:
     """Return a driver that has committed a batch, after as many starts as that takes.
 
     Args:
@@ -111,13 +116,13 @@ def _note_end(soak: Soak, driver: Driver) -> None:
     words = driver.last_words()
     if not words.startswith(_REASONS):
         raise AssertionError(f"ended with {driver.program.returncode}: {driver.log()}")
-    if words.startswith(_CHECKPOINT) and not any(left in words for left in _LEFT):
+    if words.startswith(CHECKPOINT) and not any(text in words for text in soak.expected):
         raise AssertionError(f"refused a checkpoint that nothing is wrong with: {driver.log()}")
     soak.done[f"drivers that ended with {words.partition(' ')[0]}"] += 1
 
 
 def _kill_worker(soak: Soak, driver: Driver) -> None:
-    workers = driver.workers()
+    workers = soak.workers(driver)
     if workers and send(soak.random.choice(workers), signal.SIGKILL):
         soak.done["workers killed"] += 1
 
@@ -129,7 +134,8 @@ def _freeze_broker(soak: Soak, _driver: Driver) -> None:
     soak.done["brokers frozen"] += 1
 
 
-def _kill_broker(soak: Soak, _driver: Driver) -> None:
+def kill_broker(soak: Soak, _driver: Driver) -> None:
+    """End the broker at once, and start it again."""
     soak.kafka.kill()
     soak.kafka.start()
     soak.done["brokers killed"] += 1
@@ -167,7 +173,7 @@ def _take_server_away(soak: Soak, driver: Driver) -> Driver:
     while not soak.has_chunks():
         soak.wait_for(driver, soak.has_chunks)
         if not driver.is_running:
-            driver = _living(soak)
+            driver = living(soak)
     soak.done["servers away until chunks waited"] += 1
     return driver
 
@@ -182,11 +188,11 @@ def _lose_disk(soak: Soak, driver: Driver) -> Driver:
     driver.kill()
     driver.wait_for_all()
     soak.lose_checkpoint(f"snapshot-{number}")
-    successor = _living(soak)
+    successor = living(soak)
     while soak.group_ahead():  # until it has committed its offsets for the first time
         soak.wait_for(successor, lambda: not soak.group_ahead())
         if not successor.is_running:
-            successor = _living(soak)
+            successor = living(soak)
     soak.done["disks lost, and snapshots restored"] += 1
     return successor
 
@@ -210,12 +216,12 @@ def kill_program(soak: Soak, driver: Driver) -> None:
     soak.done["programs killed alone"] += 1
 
 
-def _kill_jvm(soak: Soak, driver: Driver) -> None:
+def kill_jvm(soak: Soak, driver: Driver) -> None:
     """Leave a program, which ends by itself with an error of statefun."""
     jvm = driver.jvm()
     if not jvm or not send(jvm, signal.SIGKILL):
         raise AssertionError(f"there is no JVM to be killed: {driver.log()}")
-    _wait_for_end(driver, _SOON)
+    wait_for_end(driver, _SOON)
     if not driver.last_words().startswith(_ENGINE):
         raise AssertionError(f"without its JVM ended with something else: {driver.log()}")
     soak.done["JVMs killed alone"] += 1
@@ -250,13 +256,13 @@ def _orphan(driver: Driver) -> int:
 
 
 def _check_refused(soak: Soak, driver: Driver, reason: str) -> None:
-    _wait_for_end(driver, PATIENCE)
+    wait_for_end(driver, PATIENCE)
     words = driver.last_words()
-    if not words.startswith(_CHECKPOINT) or reason not in words:
+    if not words.startswith(CHECKPOINT) or reason not in words:
         raise AssertionError(f"not refused because it is {reason!r}: {driver.log()}")
 
 
-def _wait_for_end(driver: Driver, patience: timedelta) -> None:
+def wait_for_end(driver: Driver, patience: timedelta) -> None:
     """Wait for a program that is about to end by itself.
 
     Raises:
@@ -270,7 +276,7 @@ def _wait_for_end(driver: Driver, patience: timedelta) -> None:
 
 TROUBLES: tuple[Trouble, ...] = (
     _freeze_broker,
-    _kill_broker,
+    kill_broker,
     _freeze_program,
     _freeze_jvm,
     _start_rival,
@@ -281,7 +287,7 @@ TROUBLES: tuple[Trouble, ...] = (
 ENDINGS: tuple[Ending, ...] = (
     kill_all,
     kill_program,
-    _kill_jvm,
+    kill_jvm,
     _leave_frozen_jvm,
     _leave_jvm_frozen,
 )

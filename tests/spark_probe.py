@@ -163,8 +163,8 @@ def jars_on_class_path(session: SparkSession) -> list[Any]:
     before = has_class(KAFKA_SOURCE)
     add_jars(session, [jar])
     loader = jvm().java.lang.Thread.currentThread().getContextClassLoader()
-    found = loader.getResource("probe.txt") is not None
-    return [before, found, has_class("java.lang.String"), "quoted" in str(_jars(session))]
+    found = [each.getResource("probe.txt") is not None for each in (loader, loader.getParent())]
+    return [before, *found, has_class("java.lang.String"), "quoted" in str(_jars(session))]
 
 
 def _jars(session: SparkSession) -> str:

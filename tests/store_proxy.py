@@ -96,6 +96,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class has it
         """Log nothing."""
 
+    def handle(self) -> None:
+        """Handle requests until the client ends the connection, in whatever way."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = self._request()

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run, wait
+from object_store import ObjectStore
+from store_proxy import Fault, Request, store_proxy
 
 from statefun import (
     Address,
@@ -101,6 +104,31 @@ def test_a_rescaling_that_was_killed_is_finished(
     published = sorted(record.value.split()[0] for record in kafka.receive(out))
     assert published == ["ada=1", "ada=2", "bob=1", "bob=2"]
     assert log.state_partitions(log.newest()) == 3
+
+
+def test_a_store_that_refuses_states_is_one_sentence(
+    kafka: KafkaHarness, store_server: ObjectStore, tmp_path: Path
+) -> None:
+    """The error of a task, which Hadoop's classes describe, names the file and what the store has answered."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]})
+    kafka.send(users, [("ada", b"a")])
+    folder = f"{tmp_path.parent.name}/{tmp_path.name}"
+
+    def refused(request: Request) -> Fault | None:
+        is_state = request.method == "PUT" and ".changelog" in request.path
+        return Fault(403, "AccessDenied") if is_state else None
+
+    with store_proxy(store_server.port) as proxy:
+        proxy.fault = refused
+        with pytest.raises(CheckpointError) as ended:
+            run(module, counting(out), store_server.location(folder, port=proxy.port))
+
+    text = str(ended.value)
+    assert text.startswith("[SF600] Spark could not read or write checkpoint s3a://")
+    assert f"AccessDeniedException: {folder}/state/" in text
+    assert "Status Code: 403" in text
+    assert "\n" not in text
 
 
 def test_a_second_driver_is_refused(kafka: KafkaHarness, store: Folder) -> None:

@@ -2,7 +2,7 @@
 """The class path of a running Spark, and the jars that PySpark comes with.
 
 Based on ``SessionResourceLoader.addJar`` (``SessionState.scala``) and ``SharedState.jarClassLoader`` of Spark
-4.2.0, which implement the statement ADD JAR.
+4.2.0, which implement the statement ADD JAR, and on ``SparkSubmit.runMain``, which makes the class loader around them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -36,16 +37,29 @@ def has_class(name: str) -> bool:
 def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
     """Put jars on the class path of the driver and of all executors.
 
-    This does not use the statement ADD JAR, which does not accept blanks and quotes in a path.
+    This does not use the statement ADD JAR: it does not accept blanks and quotes in a path, and the threads of the driver that
+    read the errors of tasks do not find its classes. They lose an error that has such a class, together with its text.
     """
     packages = jvm()
     inner = session._jsparkSession  # noqa: SLF001 - the statement has no form without its limits
-    loader = inner.sharedState().jarClassLoader()
+    own = inner.sharedState().jarClassLoader()
+    shared = _outermost(own)
     for jar in jars:
         uri = packages.java.io.File(str(jar)).toURI()
         inner.sparkContext().addJar(uri.toString())
-        loader.addURL(uri.toURL())
-    packages.java.lang.Thread.currentThread().setContextClassLoader(loader)
+        shared.addURL(uri.toURL())
+    packages.java.lang.Thread.currentThread().setContextClassLoader(own)
+
+
+def _outermost(loader: Any) -> Any:
+    """Return the class loader that takes jars, finds classes for ``loader``, and is around all others of this kind.
+
+    It is the one of spark-submit, which all threads of the driver have or are below.
+    """
+    takes_jars = jvm().java.lang.Class.forName("org.apache.spark.util.MutableURLClassLoader")
+    while takes_jars.isInstance(loader.getParent()):
+        loader = loader.getParent()
+    return loader
 
 
 def spark_jars_folder() -> Path:
@@ -62,7 +76,7 @@ def spark_jars_folder() -> Path:
         if any((home / "jars").glob("ivy-*.jar")):
             return home / "jars"
     raise PlatformError(
-        f"no folder jars with Spark's jar of Ivy is in any of {', '.join(map(str, homes))}; "
+        f"none of the folders {', '.join(map(str, homes))} has a folder jars with Spark's jar of Ivy; "
         "install pyspark again with 'pip install --force-reinstall pyspark', "
         "or correct the environment variable SPARK_HOME",
     )

@@ -19,7 +19,7 @@ _CONCURRENT = re.compile(
 )
 _STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|Read-only file system|ERROR_WRITING_TO_DISK"
-    r"|(?:java\.nio\.file\.AccessDeniedException|org\.apache\.hadoop\.fs\.s3a\.\w+Exception): [^\n]{1,200}"
+    r"|(?:java\.nio\.file\.AccessDeniedException|org\.apache\.hadoop\.fs\.s3a\.\w+Exception): [^\n]{1,1000}"
 )
 _LOST_WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|ExecutorLostFailure"

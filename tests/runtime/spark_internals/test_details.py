@@ -152,10 +152,10 @@ def test_closures(probe: Probe) -> None:
     assert probe["closure"] == 42
 
 
-@origin("SharedState.jarClassLoader, SparkContext.addJar")
+@origin("SharedState.jarClassLoader, SparkSubmit.runMain, SparkContext.addJar")
 def test_jars(probe: Probe) -> None:
-    """A jar is put on the class path of driver and executors."""
-    assert probe["jars_on_class_path"] == [False, True, True, True]
+    """A jar is put on the class path of executors and of all threads of the driver, not only of its session's."""
+    assert probe["jars_on_class_path"] == [False, True, True, True, True]
 
 
 @origin("the package pyspark: jars/")
