@@ -108,7 +108,7 @@ class TaskTimes:
             text = f"ingress {route.ingress}: the record has no event time: {shown}"
             columns.untimed[row] = RecordError(text)
             return
-        if is_replayed:
+        if is_replayed or time is None:
             return
         if time > self._begun + route.max_future:
             self._future += 1
@@ -169,14 +169,18 @@ class TaskTimes:
             counts.event_times.CopyFrom(found)
 
 
-def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int:
+def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int | None:
     """Return the event time of a record: its timestamp, or the time in a field of its value.
+
+    A record without a value (a tombstone) has no field, and so no event time.
 
     Raises:
         ValueError: if the field is missing, or is no time.
     """
     if not route.settings.field:
         return checked_timestamp(timestamp)
+    if value is None:
+        return None
     return time_in(value, route.settings.field, default_types.find(route.value_type))
 
 

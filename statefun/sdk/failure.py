@@ -84,12 +84,14 @@ def late_policy(value: object) -> OnFailure:
     """Return a policy for late messages that a user has given.
 
     Raises:
-        DefinitionError: if the value is not a failure policy, or one that tries again.
+        DefinitionError: if the value is neither an :class:`OnFailure` nor one of its words.
     """
-    policy = failure_policy(value)
-    if policy is None or isinstance(policy, Retry):
-        raise DefinitionError(f"the policy for late messages must not be {value!r}")
-    return policy
+    try:
+        return OnFailure(value)
+    except ValueError:
+        raise DefinitionError(
+            f"the policy for late messages must be skip, dead-letter or fail, not {value!r}"
+        ) from None
 
 
 def _word(value: object) -> OnFailure:

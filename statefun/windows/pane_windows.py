@@ -126,11 +126,12 @@ class PaneWindows(SeparateWindows):
         for each in due:
             (panes if each.is_pane else others).append(each)
         super()._close_due(call, values, now, others)
+        # A grace that was longer has not kept the last window of a pane from closing.
         windows = {
             window
             for pane in panes
             for window in self._windows(pane.start)
-            if pane.due <= window[1] + self._grace <= now
+            if min(pane.due, self._closes(pane)) <= window[1] + self._grace <= now
         }
         if self.close is not None:
             for start, end in _by_end(windows):

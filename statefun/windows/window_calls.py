@@ -101,7 +101,7 @@ class WindowCalls(ABC):
     def _is_late(
         self, call: WindowContext, closed: Sequence[tuple[int, int]], value: Any, *, is_lost: bool
     ) -> None:
-        """Call the handler for late messages, or raise an error for one that no window counts."""
+        """Call the handler for late messages, or raise an error for a message that no window has counted."""
         for start, end in closed:
             move_to(call, start, end, end + self._grace)
             if self.late is not None:

@@ -163,7 +163,7 @@ def _calls(
         raise DefinitionError("a function with windows must not be a coroutine function")
     if handler.state is None or not issubclass(handler.state, Window):
         raise DefinitionError(
-            "a function with windows takes a context, a value, and a third parameter that is annotated with a Window"
+            "a handler of windows must have a third parameter that is annotated with a Window"
         )
     can_merge = callable(getattr(handler.state, "merge", None))
     if isinstance(kind, Session | Sliding) and not can_merge:

@@ -276,6 +276,24 @@ def test_late_records_are_skipped_and_counted() -> None:
     )
 
 
+def test_late_records_need_a_dead_letter_topic() -> None:
+    """Otherwise the application does not start."""
+    ingress = KafkaIngress.for_id("com.example/in").with_kafka_address("kafka:9092")
+    ingress.with_consumer_group_id("g").with_event_time()
+    for class_ in ("Order", "Payment"):
+        ingress.with_topic(
+            class_,
+            targets=[TYPENAME],
+            value_type=f"test.interval-joins/{class_}",
+            valueFormat={"type": "json"},
+        )
+
+    with pytest.raises(
+        BindingError, match=f"function {TYPENAME}, late messages: .*no egress has a deadLetterTopic"
+    ):
+        InProcessApplication(functions=functions_of(0, 5, 0), components=[ingress.build()])
+
+
 def test_joins_need_event_time() -> None:
     """Otherwise the application does not start; a message without event time fails."""
     text = "paid has windows or joins streams, but no ingress declares eventTime"
@@ -314,7 +332,13 @@ def pair(ctx: Context, left: Order, right: Payment) -> None:
         (pair, {"after": -SECOND}, "after of a join must be a timedelta that is not negative"),
         (pair, {"before": 5}, "before of a join must be a timedelta that is not negative"),
         (pair, {"grace": timedelta(microseconds=1)}, "grace of a join must be whole milliseconds"),
-        (pair, {"late": "sometimes"}, "'sometimes' is not a failure policy"),
+        (pair, {"after": "soon"}, "after of a join must be a timedelta that is not negative"),
+        (
+            pair,
+            {"late": "sometimes"},
+            "late messages must be skip, dead-letter or fail, not 'sometimes'",
+        ),
+        (pair, {"late": None}, "late messages must be skip, dead-letter or fail, not None"),
     ],
 )
 def test_an_ill_formed_join_is_refused(fun: Any, options: dict[str, Any], text: str) -> None:

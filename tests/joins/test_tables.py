@@ -152,6 +152,36 @@ def test_tombstones_are_rejected_by_default() -> None:
     assert "a tombstone), and its topic does not say tombstones: deliver" in letter.message
 
 
+def test_a_tombstone_has_no_field_with_a_time() -> None:
+    """It deletes its row all the same, and does not move the watermark."""
+    functions = StatefulFunctions()
+    Table("com.example/customers", Customer, functions=functions)
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_topic(
+            "customers",
+            targets=["com.example/customers"],
+            value_type="test.tables/Customer",
+            valueFormat={"type": "json"},
+            tombstones="deliver",
+        )
+        .with_event_time(field="at", out_of_order=timedelta(0))
+        .build()
+    )
+    app = InProcessApplication(functions=functions, components=[ingress])
+    app.produce("customers", "a", json.dumps({"name": "Ada", "at": "2026-01-01T00:00:00Z"}))
+    app.drain()
+    before = app.watermark
+    app.produce("customers", "a", None)
+    app.drain()
+
+    assert before is not None
+    assert app.watermark == before
+    assert app.addresses() == set()
+
+
 def test_a_function_must_take_tombstones() -> None:
     """Otherwise the application does not start."""
     functions = functions_of_customers()

@@ -121,6 +121,39 @@ def test_the_state_is_bounded_by_panes() -> None:
     assert [each.id for each in app.addresses()] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        (
+            Hopping(20 * SECOND, every=10 * SECOND, grace=60 * SECOND),
+            Hopping(20 * SECOND, every=10 * SECOND),
+        ),
+        (Hopping(60 * SECOND, every=20 * SECOND), Hopping(60 * SECOND, every=15 * SECOND)),
+        (Hopping(60 * SECOND, every=20 * SECOND), Hopping(20 * SECOND, every=5 * SECOND)),
+        (Sliding(60 * SECOND), Sliding(10 * SECOND, grace=90 * SECOND)),
+    ],
+)
+def test_records_of_a_former_kind_are_counted(former: Any, present: Any) -> None:
+    """After a change of sizes or a shorter grace, a pane is still in a window that closes."""
+    closed = Closed()
+    functions = functions_of(former, closed)
+    app = application(functions)
+    app.produce("in", "a", "1", timestamp=START + 41 * SECOND)
+    app.drain()
+    function = functions.find(TYPENAME)
+    assert function is not None
+    calls: Any = function.fun
+    other: Any = functions_of(present, closed).for_typename(TYPENAME).fun
+    for name in ("_grace", "_windows", "_pane_of", "_last_end"):  # as a changed program has them
+        setattr(calls, name, getattr(other, name))
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    app.drain()
+
+    assert closed
+    assert {(id_, total) for id_, _, _, total, _ in closed} == {("a", 1)}
+    assert [each.id for each in app.addresses()] == ["b"]
+
+
 def test_updates_of_windows_with_panes() -> None:
     """After each message, each open window of it is shown, merged from its panes."""
     shown = Closed()

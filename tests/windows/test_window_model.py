@@ -252,21 +252,34 @@ def test_results_are_those_of_the_model(kind: Any, steps: list[Step], seed: int)
     seed=st.integers(0, 1000),
 )
 def test_windows_with_and_without_panes_are_equal(kind: Any, steps: list[Step], seed: int) -> None:
-    """Hopping windows whose class can merge have the results of others, also with late records and crashes."""
-    with_panes = run(kind, steps, seed, is_late_allowed=True)
-    without = run(kind, steps, seed, is_late_allowed=True, class_=Separate)
+    """Hopping windows whose class can merge have the results of others, also with crashes.
+
+    The watermark that a record meets depends on the number of wake-ups, so which ones are late may differ.
+    """
+    with_panes = run(kind, steps, seed, is_late_allowed=False)
+    without = run(kind, steps, seed, is_late_allowed=False, class_=Separate)
 
     assert [sorted(map(json.dumps, each)) for each in with_panes] == [
         sorted(map(json.dumps, each)) for each in without
     ]
 
 
-@given(kind=st.sampled_from(KINDS), steps=steps, seed=st.integers(0, 1000))
-def test_no_record_is_lost_or_counted_twice(kind: Any, steps: list[Step], seed: int) -> None:
+@given(
+    kind=st.sampled_from(KINDS),
+    class_=st.sampled_from([Texts, Separate]),
+    steps=steps,
+    seed=st.integers(0, 1000),
+)
+def test_no_record_is_lost_or_counted_twice(
+    kind: Any, class_: type[Window], steps: list[Step], seed: int
+) -> None:
     """Each record is counted or late in each of its windows, and the same run again has the same results."""
-    times, closed, late = run(kind, steps, seed, is_late_allowed=True)
+    if not isinstance(kind, Hopping):
+        class_ = Texts
+    times, closed, late = run(kind, steps, seed, is_late_allowed=True, class_=class_)
 
-    assert (times, closed, late) == run(kind, steps, seed, is_late_allowed=True)
+    again = run(kind, steps, seed, is_late_allowed=True, class_=class_)
+    assert (times, closed, late) == again
     if isinstance(kind, Session):
         counted = Counter(number for *_, numbers in closed for number in numbers)
         assert counted + Counter(number for *_, number in late) == Counter(range(len(steps)))

@@ -19,6 +19,7 @@ from statefun import (
     KafkaEgressMessage,
     KafkaIngress,
     LongType,
+    Retry,
     State,
     StatefulFunctions,
     simple_type,
@@ -28,7 +29,16 @@ from statefun.sdk.encoding import encoded
 from statefun.sdk.values import Values
 from statefun.testing import InProcessApplication, TestContext
 from statefun.testing.tested import loaded
-from statefun.windows import Hopping, Session, Tumbling, Window, WindowContext, windowed
+from statefun.windows import (
+    Counted,
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowContext,
+    windowed,
+)
 from statefun.windows.window_state import WindowValues
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -381,6 +391,18 @@ def test_windows_of_a_former_size_close_as_they_are() -> None:
     assert published(app) == [["Ada", 0, 60, 1], ["Ada", 0, 120, 2]]
 
 
+@pytest.mark.parametrize("late", ["sometimes", None, Retry(2, MINUTE)])
+def test_an_ill_formed_policy_for_late_messages_is_refused(late: Any) -> None:
+    """A late message does not become earlier when it is tried again."""
+
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        """Count nothing."""
+
+    text = "the policy for late messages must be skip, dead-letter or fail, not "
+    with pytest.raises(DefinitionError, match=rf"add \(.*test_windows.*{text}"):
+        windowed(TYPENAME, Tumbling(MINUTE), late=late, functions=StatefulFunctions())(add)
+
+
 def test_windows_need_event_time() -> None:
     """Otherwise the application does not start."""
     with pytest.raises(
@@ -540,6 +562,11 @@ def test_an_ill_formed_handler_is_refused(name: str) -> None:
         lambda: Hopping(MINUTE, every=2 * MINUTE),
         lambda: Hopping(MINUTE, every=timedelta(milliseconds=1)),
         lambda: Session(-MINUTE),
+        lambda: Session(timedelta(0)),
+        lambda: Sliding(-MINUTE),
+        lambda: Hopping(MINUTE, every=timedelta(0)),
+        lambda: Tumbling(60),  # type: ignore[arg-type] # on purpose
+        lambda: Counted(5, timeout=timedelta(0)),
     ],
 )
 def test_an_ill_formed_kind_is_refused(make: Callable[[], Any]) -> None:
