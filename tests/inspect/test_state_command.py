@@ -124,6 +124,7 @@ def test_show_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
                 "typename": "io.statefun.types/int",
                 "bytes": 5,
                 "due": None,
+                "in_event_time": False,
                 "token": None,
                 "attempts": 0,
                 "value": 1000,

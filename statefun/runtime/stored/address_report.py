@@ -59,6 +59,8 @@ class PendingMessage:
     decoded: Decoded
     due: int = 0
     """When a delayed message is due, in milliseconds since the epoch; 0 for a message that is not delayed."""
+    in_event_time: bool = False
+    """Whether a delayed message is due when the watermark has come to that time, and not when the clock has."""
     token: str = ""
     """The token by which the message can be cancelled; may be empty."""
     attempts: int = 0
@@ -89,7 +91,7 @@ class AddressReport:
     waiting_until: int
     """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
     timers: Sequence[PendingMessage]
-    """The delayed messages to the address, by due time."""
+    """The delayed messages to the address, by due time: those of the clock, and then those of event time."""
     undelivered: Sequence[PendingMessage]
     """The messages that other addresses have sent and that the next micro-batches deliver, in order; then those of
     ``statefun send``, which have no caller."""
@@ -148,7 +150,7 @@ def address_report(
         stored.waiting_until,
         sorted(
             (messages.of_entry(entry, token) for entry, token in delayed if entry.target == key),
-            key=lambda message: message.due,
+            key=lambda message: (message.in_event_time, message.due),
         ),
         [
             message
@@ -174,7 +176,8 @@ class _Messages:
 
     def of_entry(self, entry: Entry, token: str) -> PendingMessage:
         """Return the report's message for a delayed message in a bucket."""
-        return self._message(entry.typename, entry.value, entry.caller, due=entry.due, token=token)
+        facts = {"due": entry.due, "in_event_time": entry.in_event_time, "token": token}
+        return self._message(entry.typename, entry.value, entry.caller, **facts)
 
     def of_row(self, row: Row) -> Iterator[PendingMessage]:
         """Yield the report's message for a message in the outbox; nothing for one of the engine's own messages."""
