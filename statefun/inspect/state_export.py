@@ -41,7 +41,7 @@ from statefun.runtime.loading.new_checkpoint import (
     complete_checkpoint,
     empty_checkpoint,
 )
-from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark.session import open_session, use_checkpoint
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
@@ -110,6 +110,7 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
         )
     with empty_checkpoint(checkpoint):
         session = open_session(debug=False, state_partitions=state_partitions, kafka=False)
+        use_checkpoint(session, checkpoint)
         begin_checkpoint(session, checkpoint)
         buckets = PendingBuckets()
         buckets.add({*_buckets(file)})
