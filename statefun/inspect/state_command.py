@@ -151,7 +151,7 @@ def _read(
         return state.batch, addresses_by_type(state)
 
     def report(state: CommittedState) -> tuple[AddressReport, str]:
-        """Return what is known about the address, and the error text if that is nothing."""
+        """Return the report about the address, and the error text if the checkpoint knows nothing about it."""
         address = parsed_address(options.address, known())
         newest = options.at_batch is None or options.at_batch == CommitLog(checkpoint).newest()
         found = address_report(state, address, known(), is_newest=newest)
@@ -227,7 +227,7 @@ def _check_type(typename: str | None, known: KnownValues) -> None:
     """Check that a function without state is known.
 
     Raises:
-        ConfigurationError: if it is not.
+        ConfigurationError: if the function is unknown.
     """
     if typename is not None and known.present_name(typename) not in known.typenames:
         raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")
