@@ -160,10 +160,12 @@ class _Target:
         if content is None:
             known.check(address.typename)
             if not request.is_new:
-                raise ConfigurationError(
-                    f"{unknown_address(state, address, known)}; to give a new address its first state, add --new, or "
-                    "new: true in a file"
+                way_out = (
+                    " (to give a new address its first state, add --new, or new: true in a file)"
+                    if request.values
+                    else ""
                 )
+                raise ConfigurationError(f"{unknown_address(state, address, known)}{way_out}")
         values = AddressState.FromString(content or b"").values
         return cls(address, {value.name: value for value in values}, known, now)
 

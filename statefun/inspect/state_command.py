@@ -13,6 +13,7 @@ from statefun.engine.clock import SystemClock
 from statefun.inspect import repair_actions, state_transfer_command
 from statefun.inspect.checkpoint_options import (
     add_checkpoint_or_program,
+    batch_number,
     checkpoint_of,
     positive_number,
     usable,
@@ -99,7 +100,7 @@ def add_arguments(state: CommandParser) -> None:
     for action in (ls, show, count, sql):
         action.add_argument(
             "--at-batch",
-            type=int,
+            type=batch_number,
             metavar="N",
             help="the state after this micro-batch (default: the newest committed one)",
         )
@@ -200,7 +201,7 @@ def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespa
             ]
         )
     rest = found.total - len(found.addresses)
-    listed = f", of which {len(found.addresses):,} are listed" if rest else ""
+    listed = f", of which the first {len(found.addresses):,} are listed" if rest else ""
     print(f"{counted(found.total, 'address', 'es')} with state in batch {found.batch}{listed}")
 
 

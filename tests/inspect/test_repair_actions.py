@@ -67,7 +67,7 @@ def refused(capsys: pytest.CaptureFixture[str], checkpoint: Path, *arguments: st
         (["set", ADA, "total", "x", "--encoding", "hex"], "the value is not hex"),
         (
             ["set", "test.fns/account/Adda", "total", "5"],
-            "did you mean Ada?; to give a new address",
+            "did you mean Ada? (to give a new address its first state, add --new",
         ),
         (["set", "test.fns/acount/Ada", "total", "5"], "did you mean test.fns/account?"),
         (["set", "Ada", "total", "5"], "an address must be <namespace>/<name>/<id>"),
@@ -87,6 +87,15 @@ def test_changes_that_are_not_valid_are_refused(
     """Before anything is written, in one sentence; with and without a dry run."""
     assert reason in refused(capsys, stored, *arguments)
     assert reason in refused(capsys, stored, *arguments, "--dry-run")
+
+
+def test_nothing_is_deleted_at_an_unknown_address(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option for new addresses would not help."""
+    error = refused(capsys, stored, "delete", "test.fns/account/Adda", "total")
+
+    assert error.endswith("has nothing about test.fns/account/Adda in batch 2; did you mean Ada?")
 
 
 @pytest.mark.parametrize(

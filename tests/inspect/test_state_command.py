@@ -199,6 +199,10 @@ def test_a_program_of_another_application_is_refused(
         ),
         (("show", "account"), "an address must be <namespace>/<name>/<id>"),
         (
+            ("show", "test.fns/account"),
+            "not 'test.fns/account', which is a function: add the id of one of its addresses",
+        ),
+        (
             ("ls", "test.fns/acount"),
             "is no function test.fns/acount; did you mean test.fns/account?",
         ),
