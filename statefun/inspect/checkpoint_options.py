@@ -71,7 +71,7 @@ def positive_number(text: str) -> int:
     return _number(text, 1)
 
 
-def batch_number(text: str) -> int:
+def micro_batch_number(text: str) -> int:
     """Return an argument that must be the number of a micro-batch.
 
     Raises:

@@ -13,8 +13,8 @@ from statefun.engine.clock import SystemClock
 from statefun.inspect import repair_actions, state_transfer_command
 from statefun.inspect.checkpoint_options import (
     add_checkpoint_or_program,
-    batch_number,
     checkpoint_of,
+    micro_batch_number,
     positive_number,
     usable,
 )
@@ -100,7 +100,7 @@ def add_arguments(state: CommandParser) -> None:
     for action in (ls, show, count, sql):
         action.add_argument(
             "--at-batch",
-            type=batch_number,
+            type=micro_batch_number,
             metavar="N",
             help="the state after this micro-batch (default: the newest committed one)",
         )

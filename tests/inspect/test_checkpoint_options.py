@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statefun.inspect.checkpoint_options import batch_number, positive_number, usable
+from statefun.inspect.checkpoint_options import micro_batch_number, positive_number, usable
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.sdk.errors import CheckpointError
@@ -32,8 +32,8 @@ def test_errors_of_files_are_one_sentence(tmp_path: Path, error: Exception, text
 @pytest.mark.parametrize(
     ("parse", "text", "least"),
     [
-        (batch_number, "-1", 0),
-        (batch_number, "newest", 0),
+        (micro_batch_number, "-1", 0),
+        (micro_batch_number, "newest", 0),
         (positive_number, "0", 1),
         (positive_number, "1.5", 1),
     ],
