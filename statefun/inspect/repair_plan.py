@@ -97,7 +97,7 @@ def _request(item: Any, place: str) -> Request:
     if not isinstance(deleted, list) or not all(isinstance(name, str) for name in deleted):
         raise ConfigurationError(f"delete of {place} must be a list of names of values, or all")
     if not (values or deleted or deletes_all):
-        raise ConfigurationError(f"{place} must have set or delete")
+        raise ConfigurationError(f"{place} must have the key set, or the key delete")
     read = {name: _raw(value) for name, value in values.items()}
     return Request(item["address"], read, deleted, deletes_all, bool(item.get("new", False)))
 

@@ -225,7 +225,9 @@ def _facts(file: Path) -> dict[str, Any]:
     try:
         facts = json.loads((pq.read_schema(file).metadata or {})[_FACTS])
     except FileNotFoundError:
-        raise ConfigurationError(f"there is no file {file}") from None
+        raise ConfigurationError(
+            f"there is no file {file}: give the name of one that 'statefun state export' has written"
+        ) from None
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
         raise ConfigurationError(
             f"{file} was not written by 'statefun state export', or is damaged ({error})"

@@ -106,7 +106,7 @@ def test_nothing_is_deleted_at_an_unknown_address(
         ("[", "file f.yaml is not YAML: line 1, column 2 (expected the node content"),
         ("- {set: {pin: *hunter2}}", "file f.yaml is not YAML: line 1, column 15"),
         ("- 5", "change 1 in file f.yaml must have the key address"),
-        ("- {address: a/b/c}", "must have set or delete"),
+        ("- {address: a/b/c}", "must have the key set, or the key delete"),
         ("- {address: a/b/c, sett: {a: 1}}", "has the unknown key sett; did you mean set?"),
         ("- {address: a/b/c, set: [a]}", "must have names of values as its keys"),
         ("- {address: a/b/c, delete: {a: 1}}", "must be a list of names of values, or all"),

@@ -68,7 +68,7 @@ class Beginning:
 
     @property
     def feedback(self) -> dict[str, Any]:
-        """The offset of the feedback source, encoded."""
+        """The encoded offset at which the feedback source begins."""
         event = None if self.event is None else EventProgress.decode(self.event)
         return FeedbackOffset(tick=self.tick, event=event, opened=self.opened).encode()
 
