@@ -26,7 +26,7 @@ def outside_findings(
 
     Args:
         module: the declarations of the application's module files.
-        functions: its functions; None if no program was given.
+        functions: the application's functions; None if no program was given.
         location: the folder of a checkpoint, or its URI; None if there is none to compare with.
         connects: whether clusters and other servers are asked.
 
