@@ -245,8 +245,8 @@ def _all_scheduled(state: CommittedState, target: bytes) -> list[tuple[Entry, st
     """Return all delayed messages to an address in the state, each with its token; the whole state is read."""
     return [
         pair
-        for key, content in state
-        if _TIMERS in key and target in content
+        for _, content in state.containing(_TIMERS)
+        if target in content
         for value in AddressState.FromString(content).values
         for pair in _delayed(value.typename, value.value, target)
     ]

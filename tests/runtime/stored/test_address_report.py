@@ -47,8 +47,9 @@ class Model(CommittedState):
         """Return the state of an address."""
         return self.states.get(key)
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(self.states.items())
+    def containing(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the states of addresses whose keys contain ``part``."""
+        return (pair for pair in self.states.items() if part in pair[0])
 
 
 def stored_report(address: Address, batch: int | None = None) -> AddressReport:
