@@ -82,6 +82,8 @@ class KafkaHarness:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                # The broker would wait for half a second before it shows the end of a partition.
+                "fetch.wait.max.ms": 10,
             }
         )
         partitions = consumer.list_topics(topic).topics[topic].partitions
@@ -89,24 +91,25 @@ class KafkaHarness:
         received: list[Received] = []
         ended = 0
         while ended < len(partitions):
-            for message in consumer.consume(10_000, timeout=0.2):
-                if message.error() is not None:
-                    ended += 1
-                    continue
-                key = message.key()
-                received.append(
-                    Received(
-                        topic,
-                        message.partition() or 0,
-                        message.offset() or 0,
-                        None if key is None else bytes(key).decode(errors="backslashreplace"),
-                        bytes(message.value() or b"").decode(errors="backslashreplace"),
-                        {
-                            name: bytes(value or b"").decode()
-                            for name, value in cast("list[Any]", message.headers() or [])
-                        },
-                    )
+            message = consumer.poll(SECONDS)
+            assert message is not None, f"the broker has not answered for {SECONDS} s"
+            if message.error() is not None:
+                ended += 1
+                continue
+            key = message.key()
+            received.append(
+                Received(
+                    topic,
+                    message.partition() or 0,
+                    message.offset() or 0,
+                    None if key is None else bytes(key).decode(errors="backslashreplace"),
+                    bytes(message.value() or b"").decode(errors="backslashreplace"),
+                    {
+                        name: bytes(value or b"").decode()
+                        for name, value in cast("list[Any]", message.headers() or [])
+                    },
                 )
+            )
         consumer.close()
         return sorted(received, key=lambda record: (record.partition, record.offset))
 

@@ -122,6 +122,8 @@ def read_committed(
         "group.id": "statefun",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        # An empty answer shows the end of a partition; by default a broker waits for half a second before it sends one.
+        "fetch.wait.max.ms": 10,
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
     }
