@@ -45,7 +45,7 @@ from statefun.runtime.spark_internals.jvm import (
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.spark_internals.read_limits import limit_sources
-from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
+from statefun.runtime.spark_internals.state_reader import READS_IDS, in_session, read_states
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 FAILS = "fails"
@@ -268,7 +268,8 @@ def states(session: SparkSession) -> list[Any]:
     """Read the state of the query."""
     if not READS_IDS:
         return []
-    rows = read_states(session, str(FOLDER / CHECKPOINT), "target", "state").collect()
+    states = read_states(session.newSession(), str(FOLDER / CHECKPOINT), "target", "state")
+    rows = in_session(states, session).collect()
     return [[bytes(row.target).decode(), list(bytes(row.state))] for row in rows]
 
 

@@ -223,6 +223,11 @@ def token_of(typename: str, value: bytes) -> str:
     return CancellableMessage.FromString(value).token if typename == _CANCELLABLE else ""
 
 
+def names_tokens(content: bytes) -> bool:
+    """Return whether the serialized state of a bucket may name addresses of tokens, which :func:`released_tokens` yields."""
+    return _RELEASE.encode() in content
+
+
 def released_tokens(typename: str, value: bytes) -> Iterator[bytes]:
     """Yield the keys of the addresses of tokens whose cancellable messages a bucket will release.
 

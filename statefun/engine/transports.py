@@ -117,7 +117,7 @@ class TransportCalls:
             group: the address of the messages.
             messages: the messages, each a serialized ``Retry``.
             postponed: why and for how long they have to wait.
-            effects: collects messages to chunks, and the wake-up.
+            effects: collects the messages to the chunks that keep them, and the wake-up of the address.
         """
         group.values.is_held_back = True
         until = 0
@@ -141,7 +141,7 @@ class TransportCalls:
             group: the address of the messages.
             messages: the new messages, each a serialized ``Retry``.
             until: when the function may be called again, in milliseconds since the epoch.
-            effects: collects messages to chunks, and the wake-up.
+            effects: collects the messages to the chunks that keep them, and the wake-up of the address.
         """
         messages = [*messages, *self._immediate.give_up(group)]
         if group.values.chunks:

@@ -66,12 +66,27 @@ def positive_number(text: str) -> int:
     """Return an argument that must be a whole number, at least 1.
 
     Raises:
-        ValueError: if it is no whole number.
-        ArgumentTypeError: if it is less than 1.
+        ArgumentTypeError: if it is none.
     """
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
+    return _number(text, 1)
+
+
+def micro_batch_number(text: str) -> int:
+    """Return an argument that must be the number of a micro-batch.
+
+    Raises:
+        ArgumentTypeError: if it is none.
+    """
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least {least}, not {text!r}")
     return number
 
 

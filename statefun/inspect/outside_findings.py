@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All findings about what is outside of an application: clusters, other servers, and a checkpoint."""
+"""All findings about clusters, other servers and a checkpoint, from outside of an application."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PATIENCE = timedelta(seconds=15)
 def outside_findings(
     module: Module, functions: StatefulFunctions | None, location: str | None, *, connects: bool
 ) -> list[Finding]:
-    """Return what is found outside of an application.
+    """Return the findings about clusters, other servers and the checkpoint.
 
     Args:
-        module: what the application's module files declare.
-        functions: its functions; None if no program was given.
+        module: the declarations of the application's module files.
+        functions: the application's functions; None if no program was given.
         location: the folder of a checkpoint, or its URI; None if there is none to compare with.
         connects: whether clusters and other servers are asked.
 

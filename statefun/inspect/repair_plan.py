@@ -97,7 +97,7 @@ def _request(item: Any, place: str) -> Request:
     if not isinstance(deleted, list) or not all(isinstance(name, str) for name in deleted):
         raise ConfigurationError(f"delete of {place} must be a list of names of values, or all")
     if not (values or deleted or deletes_all):
-        raise ConfigurationError(f"{place} must have set or delete")
+        raise ConfigurationError(f"{place} must have the key set, or the key delete")
     read = {name: _raw(value) for name, value in values.items()}
     return Request(item["address"], read, deleted, deletes_all, bool(item.get("new", False)))
 
@@ -160,10 +160,12 @@ class _Target:
         if content is None:
             known.check(address.typename)
             if not request.is_new:
-                raise ConfigurationError(
-                    f"{unknown_address(state, address, known)}; to give a new address its first state, add --new, or "
-                    "new: true in a file"
+                way_out = (
+                    " (to give a new address its first state, add --new, or new: true in a file)"
+                    if request.values
+                    else ""
                 )
+                raise ConfigurationError(f"{unknown_address(state, address, known)}{way_out}")
         values = AddressState.FromString(content or b"").values
         return cls(address, {value.name: value for value in values}, known, now)
 

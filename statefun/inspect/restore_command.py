@@ -8,7 +8,7 @@ import argparse
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.inspect.copying import copying
-from statefun.inspect.snapshots import restore_snapshot
+from statefun.inspect.snapshots import is_noted, restore_snapshot
 from statefun.runtime.checkpoint.folder import Folder
 
 
@@ -34,11 +34,10 @@ def run_command(options: argparse.Namespace) -> None:
     Raises:
         StatefunError: if the command fails.
     """
-    checkpoint, may_repeat = Folder.at(options.checkpoint), options.records_may_repeat
+    snapshot, checkpoint = Folder.at(options.snapshot), Folder.at(options.checkpoint)
+    may_repeat = options.records_may_repeat
     with copying() as progress:
-        facts = restore_snapshot(
-            Folder.at(options.snapshot), checkpoint, progress, may_repeat=may_repeat
-        )
+        facts = restore_snapshot(snapshot, checkpoint, progress, may_repeat=may_repeat)
     if options.json:
         print_json(
             {
@@ -54,5 +53,10 @@ def run_command(options: argparse.Namespace) -> None:
     if may_repeat:
         print(
             "records that exactly-once egresses have published since then may be published again; make sure that "
-            "no application runs with the former checkpoint"
+            "no application runs with the former checkpoint, or with another one that was restored from the snapshot"
         )
+        if not is_noted(snapshot, checkpoint):
+            print(
+                f"{snapshot.shown} cannot be written, so a later checkpoint from it will not end the transactions of this "
+                "one: if this one is lost as well, readers of committed records may wait until they time out"
+            )

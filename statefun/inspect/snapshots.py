@@ -15,7 +15,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
@@ -23,7 +23,7 @@ import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.former_queries import add_former_query
+from statefun.runtime.checkpoint.former_queries import add_former_query, former_queries
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -163,7 +163,10 @@ def restore_snapshot(
     _copy(snapshot, checkpoint, {offsets: sizes.pop(offsets)}, lambda *_: None)
     _copy(snapshot, checkpoint, sizes, progress)
     if may_repeat:
-        _begin_anew(checkpoint)
+        query_id = _begin_anew(checkpoint)
+        # A checkpoint that is restored later ends the transactions of this one; a backup may be read-only.
+        with suppress(OSError):
+            add_former_query(snapshot, query_id)
     checkpoint.write(INGRESSES, snapshot.read(INGRESSES))
     return facts
 
@@ -282,8 +285,13 @@ def _copy_database(source: Path, target: Path) -> None:
         database.backup(copy)
 
 
-def _begin_anew(checkpoint: Folder) -> None:
-    """Give the query of a checkpoint another id, so that its egresses begin with new markers."""
+def is_noted(snapshot: Folder, checkpoint: Folder) -> bool:
+    """Return whether a snapshot knows that a checkpoint, whose records may repeat, was restored from it."""
+    return CommitLog(checkpoint).query_id() in former_queries(snapshot)
+
+
+def _begin_anew(checkpoint: Folder) -> str:
+    """Give the query of a checkpoint another id, so that its egresses begin with new markers; return the id."""
     metadata = json.loads(checkpoint.read(METADATA))
     query_id = str(uuid.uuid4())
     add_former_query(checkpoint, str(metadata["id"]))
@@ -294,6 +302,7 @@ def _begin_anew(checkpoint: Folder) -> None:
         if manifest is not None:
             manifest.query_id = query_id
             outbox.stage(manifest)
+    return query_id
 
 
 def _check_target(checkpoint: Folder, target: Folder, query_id: str) -> None:

@@ -14,6 +14,7 @@ from statefun.inspect import repair_actions, state_transfer_command
 from statefun.inspect.checkpoint_options import (
     add_checkpoint_or_program,
     checkpoint_of,
+    micro_batch_number,
     positive_number,
     usable,
 )
@@ -99,7 +100,7 @@ def add_arguments(state: CommandParser) -> None:
     for action in (ls, show, count, sql):
         action.add_argument(
             "--at-batch",
-            type=int,
+            type=micro_batch_number,
             metavar="N",
             help="the state after this micro-batch (default: the newest committed one)",
         )
@@ -151,7 +152,7 @@ def _read(
         return state.batch, addresses_by_type(state)
 
     def report(state: CommittedState) -> tuple[AddressReport, str]:
-        """Return what is known about the address, and the error text if that is nothing."""
+        """Return the report about the address, and the error text if the checkpoint knows nothing about it."""
         address = parsed_address(options.address, known())
         newest = options.at_batch is None or options.at_batch == CommitLog(checkpoint).newest()
         found = address_report(state, address, known(), is_newest=newest)
@@ -200,7 +201,7 @@ def _print_listing(found: Listing, known: KnownValues, options: argparse.Namespa
             ]
         )
     rest = found.total - len(found.addresses)
-    listed = f", of which {len(found.addresses):,} are listed" if rest else ""
+    listed = f", of which the first {len(found.addresses):,} are listed" if rest else ""
     print(f"{counted(found.total, 'address', 'es')} with state in batch {found.batch}{listed}")
 
 
@@ -227,7 +228,7 @@ def _check_type(typename: str | None, known: KnownValues) -> None:
     """Check that a function without state is known.
 
     Raises:
-        ConfigurationError: if it is not.
+        ConfigurationError: if the function is unknown.
     """
     if typename is not None and known.present_name(typename) not in known.typenames:
         raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")

@@ -41,7 +41,7 @@ from statefun.runtime.loading.new_checkpoint import (
     complete_checkpoint,
     empty_checkpoint,
 )
-from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark.session import open_session, use_checkpoint
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
@@ -110,6 +110,7 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
         )
     with empty_checkpoint(checkpoint):
         session = open_session(debug=False, state_partitions=state_partitions, kafka=False)
+        use_checkpoint(session, checkpoint)
         begin_checkpoint(session, checkpoint)
         buckets = PendingBuckets()
         buckets.add({*_buckets(file)})
@@ -224,7 +225,9 @@ def _facts(file: Path) -> dict[str, Any]:
     try:
         facts = json.loads((pq.read_schema(file).metadata or {})[_FACTS])
     except FileNotFoundError:
-        raise ConfigurationError(f"there is no file {file}") from None
+        raise ConfigurationError(
+            f"there is no file {file}: give the name of one that 'statefun state export' has written"
+        ) from None
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
         raise ConfigurationError(
             f"{file} was not written by 'statefun state export', or is damaged ({error})"

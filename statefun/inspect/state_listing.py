@@ -101,14 +101,19 @@ def parsed_address(text: str, known: KnownValues) -> Address:
     Raises:
         ConfigurationError: if the text is no address.
     """
-    for typename in sorted((*known.typenames, *known.former_names()), key=len, reverse=True):
+    typenames = (*known.typenames, *known.former_names())
+    for typename in sorted(typenames, key=len, reverse=True):
         if text.startswith(f"{typename}/"):
             return Address(known.stored_name(typename), text.removeprefix(f"{typename}/"))
     parts = text.split("/", 2)
     if len(parts) < 3 or not all(parts[:2]):  # noqa: PLR2004 - as the error says
+        hint = (
+            ", which is a function: add the id of one of its addresses"
+            if text in typenames
+            else known.hint(text)
+        )
         raise ConfigurationError(
-            f"an address must be <namespace>/<name>/<id>, such as com.example/card/c1, not {text!r}"
-            f"{known.hint(text)}"
+            f"an address must be <namespace>/<name>/<id>, such as com.example/card/c1, not {text!r}{hint}"
         )
     return Address(f"{parts[0]}/{parts[1]}", parts[2])
 

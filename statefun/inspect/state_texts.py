@@ -84,13 +84,17 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
     if report.timers:
         rows = [("due (UTC)", "from", "type", "bytes", "token", "value")]
         rows += [
-            (moment(each.due), *_head(each), printable(each.token) or "-", shown(each.decoded))
+            (_due(each), *_head(each), printable(each.token) or "-", shown(each.decoded))
             for each in report.timers
         ]
         yield counted(len(report.timers), "pending timer"), rows
     if report.undelivered:
         count = counted(len(report.undelivered), "message")
         yield f"{count} on the way", _messages(report.undelivered, "statefun send")
+
+
+def _due(timer: PendingMessage) -> str:
+    return f"{moment(timer.due)}{' event time' if timer.in_event_time else ''}"
 
 
 def _messages(

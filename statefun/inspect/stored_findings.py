@@ -24,6 +24,10 @@ from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_values import StoredValues
 from statefun.runtime.preflight.unregistered import described_state, unregistered
 from statefun.runtime.preflight.waiting_messages import waiting_messages
+from statefun.runtime.release.undeclared_egresses import (
+    undeclared_egress,
+    undeclared_egresses,
+)
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.stored.stored_state import stored_state
 from statefun.sdk.errors import CheckpointError
@@ -52,6 +56,9 @@ def checkpoint_findings(
         for text in described_changes(checkpoint, ordered):
             yield _finding(text, is_error=False)
         yield from _removed_partitions(ordered, committed_ends(checkpoint, ordered))
+        declared = {str(each.id) for each in module.all_egresses}
+        for egress in undeclared_egresses(checkpoint, declared):
+            yield _finding(str(undeclared_egress(egress)))
     except CheckpointError as error:
         yield _finding(str(error))
         return

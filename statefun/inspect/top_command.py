@@ -82,7 +82,7 @@ def run_command(options: argparse.Namespace) -> None:
 
 @attrs.frozen
 class _Look:
-    """What an application answers at one moment."""
+    """The answers of an application's admin API at one moment."""
 
     at: float
     """The monotonic time of this machine, in seconds."""
@@ -100,7 +100,7 @@ class _Look:
         """Return the answers, with the rates of functions and egresses since an earlier look.
 
         Args:
-            before: the earlier look; what a restart of the application has set to zero since then counts from zero.
+            before: the earlier look; a counter that a restart has set to zero counts from zero.
         """
         seconds = self.at - before.at
         return {

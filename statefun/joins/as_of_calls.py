@@ -11,7 +11,7 @@ from statefun.sdk.context import Context
 
 
 class AsOfCalls(IntervalCalls):
-    """The handlers of a function that is called with each left record and the newest right one of its time.
+    """The handlers of a function that is called with each left record and the newest right record that is not later.
 
     A left record waits until the watermark has passed its time, so that all earlier right records have come.
     """

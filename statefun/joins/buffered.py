@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of an address that wait for others: each is a value of the address, and a list of them another one.
+"""The records of an address that wait for their partners: a value for each record, and one for the list of them.
 
 The list is sorted by event time and has entries of one size, so that the partners of a record are found without looking
 at all others.

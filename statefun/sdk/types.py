@@ -181,7 +181,7 @@ def _decoding_older(
 
 
 class SimpleType(Type[T]):
-    """A type made of two functions.
+    """A type made of two functions, one that serializes values, and one that deserializes them.
 
     >>> point = SimpleType.simple_immutable_type_from(
     ...     "com.example/Point", serialize_fn=lambda p: bytes(p), deserialize_fn=tuple

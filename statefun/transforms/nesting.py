@@ -44,7 +44,7 @@ class HoistField(PartTransform):
         return struct(None, [Field(self.field, schema)])
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Return the object with the key or value as the only field."""
+        """Return an object whose only field is the key or value of the record."""
         del record
         schema, value = data
         if schema is None:

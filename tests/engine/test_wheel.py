@@ -19,6 +19,7 @@ from statefun.engine.policies import Policies
 from statefun.engine.renamed import PresentNames
 from statefun.engine.row import Row
 from statefun.engine.wheel import (
+    EVENT_TICKS,
     LATEST,
     PendingBuckets,
     bucket_before,
@@ -103,7 +104,7 @@ def test_timers_at_the_end_of_time_have_a_date(due: int) -> None:
 
     [bucket] = effects.buckets
     assert date_of(due_tick(bucket)).year == 9999
-    assert date_of(due // time_of(1)) == date_of(due_tick(bucket))
+    assert date_of(min(due // time_of(1), EVENT_TICKS - 1)) == date_of(due_tick(bucket))
 
 
 def test_a_last_attempt_may_wait_until_the_end_of_time() -> None:

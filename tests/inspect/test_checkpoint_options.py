@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from statefun.inspect.checkpoint_options import usable
+from statefun.inspect.checkpoint_options import micro_batch_number, positive_number, usable
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.sdk.errors import CheckpointError
@@ -25,3 +27,21 @@ def test_errors_of_files_are_one_sentence(tmp_path: Path, error: Exception, text
         raise error
 
     assert str(caught.value) == text.format(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "least"),
+    [
+        (micro_batch_number, "-1", 0),
+        (micro_batch_number, "newest", 0),
+        (positive_number, "0", 1),
+        (positive_number, "1.5", 1),
+    ],
+)
+def test_numbers_are_whole(parse: Callable[[str], int], text: str, least: int) -> None:
+    """The error has the smallest number and what was given."""
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        parse(text)
+
+    assert str(caught.value) == f"must be a whole number, at least {least}, not {text!r}"
+    assert parse(f"{least}") == least

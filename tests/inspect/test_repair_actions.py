@@ -67,7 +67,7 @@ def refused(capsys: pytest.CaptureFixture[str], checkpoint: Path, *arguments: st
         (["set", ADA, "total", "x", "--encoding", "hex"], "the value is not hex"),
         (
             ["set", "test.fns/account/Adda", "total", "5"],
-            "did you mean Ada?; to give a new address",
+            "did you mean Ada? (to give a new address its first state, add --new",
         ),
         (["set", "test.fns/acount/Ada", "total", "5"], "did you mean test.fns/account?"),
         (["set", "Ada", "total", "5"], "an address must be <namespace>/<name>/<id>"),
@@ -89,6 +89,15 @@ def test_changes_that_are_not_valid_are_refused(
     assert reason in refused(capsys, stored, *arguments, "--dry-run")
 
 
+def test_nothing_is_deleted_at_an_unknown_address(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option for new addresses would not help."""
+    error = refused(capsys, stored, "delete", "test.fns/account/Adda", "total")
+
+    assert error.endswith("has nothing about test.fns/account/Adda in batch 2; did you mean Ada?")
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -97,7 +106,7 @@ def test_changes_that_are_not_valid_are_refused(
         ("[", "file f.yaml is not YAML: line 1, column 2 (expected the node content"),
         ("- {set: {pin: *hunter2}}", "file f.yaml is not YAML: line 1, column 15"),
         ("- 5", "change 1 in file f.yaml must have the key address"),
-        ("- {address: a/b/c}", "must have set or delete"),
+        ("- {address: a/b/c}", "must have the key set, or the key delete"),
         ("- {address: a/b/c, sett: {a: 1}}", "has the unknown key sett; did you mean set?"),
         ("- {address: a/b/c, set: [a]}", "must have names of values as its keys"),
         ("- {address: a/b/c, delete: {a: 1}}", "must be a list of names of values, or all"),

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -225,6 +227,56 @@ def test_half_of_a_copy_is_refused(stored: Folder, tmp_path: Path) -> None:
         restore_snapshot(target, Folder.at(tmp_path / "copy"))
     with pytest.raises(CheckpointError, match="was not made by statefun, or its file"):
         IngressOrder.read(Folder.at(tmp_path / "copy"))
+
+
+def test_a_restored_checkpoint_knows_all_earlier_ones_of_its_snapshot(
+    stored: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each may have left transactions open, which the next one ends."""
+    snapshot = Folder.at(tmp_path / "snapshot")
+    take_snapshot(stored, snapshot)
+    copies = [Folder.at(tmp_path / f"copy-{number}") for number in range(2)]
+    restore = ["restore", "--records-may-repeat", snapshot.location]
+    ids = ["query"]
+    for copy in copies:
+        assert main([*restore, copy.location]) == 0
+        assert former_queries(copy) == [*ids[1:], ids[0]]
+        ids.append(CommitLog(copy).query_id())
+    assert "cannot be written" not in capsys.readouterr().out
+
+    assert len({*ids}) == 3
+
+
+def test_a_snapshot_on_a_read_only_disk_can_be_restored(
+    stored: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it cannot note is printed."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o777)
+        take_snapshot(stored, Folder.at(place / "snapshot"))
+        for path in [place / "snapshot", *(place / "snapshot").rglob("*/")]:
+            path.chmod(0o555)
+        with other_user():
+            code = main(
+                ["restore", "--records-may-repeat", str(place / "snapshot"), str(place / "copy")]
+            )
+
+        assert (code, former_queries(Folder.at(place / "copy"))) == (0, ["query"])
+        assert f"{place / 'snapshot'} cannot be written" in capsys.readouterr().out
+
+
+@contextmanager
+def other_user() -> Iterator[None]:
+    """During the block, be somebody else than root, for whom rights count."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_other_files_are_not_overwritten(stored: Folder, tmp_path: Path) -> None:

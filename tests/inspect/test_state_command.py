@@ -124,6 +124,7 @@ def test_show_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
                 "typename": "io.statefun.types/int",
                 "bytes": 5,
                 "due": None,
+                "in_event_time": False,
                 "token": None,
                 "attempts": 0,
                 "value": 1000,
@@ -197,6 +198,10 @@ def test_a_program_of_another_application_is_refused(
             "no function test.fns/acount; did you mean test.fns/account?",
         ),
         (("show", "account"), "an address must be <namespace>/<name>/<id>"),
+        (
+            ("show", "test.fns/account"),
+            "not 'test.fns/account', which is a function: add the id of one of its addresses",
+        ),
         (
             ("ls", "test.fns/acount"),
             "is no function test.fns/acount; did you mean test.fns/account?",

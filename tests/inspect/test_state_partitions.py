@@ -319,7 +319,7 @@ def test_what_cannot_be_rescaled_is_one_sentence(
         f"there is no checkpoint at {tmp_path / 'none'}",
         f"checkpoint {fresh} is still empty: no batch is committed yet",
         f"checkpoint {used} is in use by process",
-        "argument --state-partitions: must be at least 1",
+        "argument --state-partitions: must be a whole number, at least 1, not '0'",
         f"the state in {used} is divided into 2 partitions already",
     ]
     for line, part in zip(said, expected, strict=True):

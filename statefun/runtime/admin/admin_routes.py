@@ -230,10 +230,10 @@ def _set_level(request: ApiRequest) -> ApiAnswer:
 
 
 def _known(name: str, kind: str, names: Sequence[str] | frozenset[str]) -> str:
-    """Return a name that is known.
+    """Return a name if the application has it.
 
     Raises:
-        RefusedError: if it is not; the text has the nearest name.
+        RefusedError: if the application does not have it; the text has the nearest name.
     """
     if name not in names:
         hint = nearest(name, sorted(names), "known")

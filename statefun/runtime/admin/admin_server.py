@@ -69,8 +69,8 @@ class AdminApi:
     Args:
         definition: the application.
         control: the orders to it.
-        figures: what it has done.
-        tokens: the tokens that clients need; none are needed if there are none.
+        figures: the counts of the application.
+        tokens: the accepted tokens; clients need none if this is empty.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class AdminApi:
             RefusedError: if the request is refused.
         """
         if self.has_stopped:
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "the application has stopped")
+            raise RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the application has stopped: start it again"
+            )
         if parts[0] == PAGE:
             return _page_file(handler.command, parts[1:])
         if not parts[0] and "text/html" in handler.headers.get("Accept", ""):
@@ -249,7 +251,7 @@ def _page_file(method: str, parts: Sequence[str]) -> ApiAnswer:
 
 
 def _audit(handler: RequestHandler, client: str, status: HTTPStatus) -> None:
-    """Log a request that changes the application, or was to change it: who, when and what."""
+    """Log a request that has changed the application, or has tried to: who, when and what."""
     if handler.command in {"GET", "HEAD"}:
         return
     audit_log.setLevel(logging.INFO)  # also for an application that is quiet

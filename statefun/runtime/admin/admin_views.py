@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the admin API shows of a running application, as JSON; nothing here touches a micro-batch."""
+"""The facts about a running application that the admin API shows, as JSON; nothing here touches a micro-batch."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AdminViews:
 
     Args:
         definition: the application.
-        control: what of it is paused.
-        figures: what it has done.
+        control: has the paused parts.
+        figures: the counts of the application.
     """
 
     def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
@@ -54,7 +54,7 @@ class AdminViews:
 
     @property
     def paused(self) -> Paused:
-        """What is paused at present."""
+        """The parts that are paused at present."""
         return self._control.pauses.paused
 
     @property
@@ -71,7 +71,7 @@ class AdminViews:
             )
 
     def progress(self) -> CommittedProgress:
-        """Return how far the application is, as its checkpoint shows it."""
+        """Return how far the application has committed and published, as its checkpoint shows it."""
         return CommittedProgress.of(
             self.definition.settings.checkpoint,
             self.parts,
@@ -95,7 +95,7 @@ class AdminViews:
         return ""
 
     def status(self) -> Json:
-        """Return how far the application is, its rates, and what waits."""
+        """Return how far the application has read and published, its rates, and the numbers of waiting records and messages."""
         figures, summary, progress = self.figures, self.figures.summary, self.progress()
         read, published = figures.rates()
         now = datetime.now(timezone.utc).timestamp()
@@ -128,13 +128,13 @@ class AdminViews:
         }
 
     def functions(self) -> list[Json]:
-        """Return all functions, and what they have done."""
+        """Return all functions, with their counts."""
         names = self.function_names()
         with self.figures.lock:
             return [self._function(name) for name in names]
 
     def function(self, name: str) -> Json:
-        """Return a function, and what it has done."""
+        """Return a function, with its counts."""
         with self.figures.lock:
             return self._function(name)
 
@@ -168,11 +168,11 @@ class AdminViews:
         }
 
     def egresses(self) -> list[Json]:
-        """Return all egresses, and what they have published."""
+        """Return all egresses, with the counts of published records."""
         return [self.egress(each) for each in sorted(self._sinks)]
 
     def egress(self, name: str) -> Json:
-        """Return an egress, and what it has published."""
+        """Return an egress, with the count of published records."""
         found = self.figures.egresses.get(name)
         return {
             "name": name,
@@ -231,14 +231,14 @@ class AdminViews:
         }
 
     def module(self) -> list[Json]:
-        """Return the module files, and what was found in them; what may be a secret in them is left out."""
+        """Return the module files without parts that may be secret, and the findings in them."""
         return module_files(self.definition)
 
     def state(self, namespace: str, name: str, id_: str) -> Json | None:
-        """Return everything that the newest committed micro-batch says about an address; None if that is nothing.
+        """Return the report about an address after the newest committed micro-batch; None if the checkpoint knows nothing about it.
 
         Raises:
-            StatefunError: if the function is not known, or the state cannot be read.
+            StatefunError: if the function is unknown, or the state cannot be read.
         """
         checkpoint = self.definition.settings.checkpoint
         known = KnownValues.of(checkpoint, self.definition.functions)

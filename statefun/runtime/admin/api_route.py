@@ -70,7 +70,7 @@ class ApiRoute:
     """Further statuses of answers, except those of all requests."""
 
     def match(self, parts: Sequence[str]) -> Mapping[str, str] | None:
-        """Return the parts of a path that the route leaves open; None if the path is another one."""
+        """Return the variable parts of a path that fits the route; None if the path does not fit."""
         own = self.path.removeprefix("/").split("/")
         if len(own) != len(parts):
             return None

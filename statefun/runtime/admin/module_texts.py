@@ -62,7 +62,7 @@ def module_text(path: Path) -> str:
     >>> with tempfile.NamedTemporaryFile("w") as file:
     ...     count = file.write("url: https://ada:1234@host/?code=5  # 1234\nsasl.password: ${PASSWORD:-1234}")
     ...     file.flush()
-    ...     print(module_text(Path(file.name)))
+    ...     print(module_text(Path(file.name)))  # doctest: +NORMALIZE_WHITESPACE
     url: "https://host/?code=***"
     sasl.password: "***"
     """

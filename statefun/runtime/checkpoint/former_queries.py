@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``former.json``: the ids that the query of a restored checkpoint had before.
 
+In a snapshot, it has the ids of the checkpoints that were restored from the snapshot.
+
 Names of Kafka transactions have the id of the query. The lost application may have ended in the midst of a transaction,
 which would hide all later records from readers of committed records until it times out. A start ends the transactions
 of the former queries, and then deletes the file.
@@ -31,7 +33,7 @@ def former_queries(checkpoint: Folder) -> list[str]:
 
 
 def add_former_query(checkpoint: Folder, query_id: str) -> None:
-    """Add the id that the query had until now to the file."""
+    """Add an id to the file of a checkpoint or snapshot."""
     ids = [*former_queries(checkpoint), query_id]
     write_framed(checkpoint, _FILE, json.dumps(ids).encode())
 

@@ -34,7 +34,7 @@ from statefun.runtime.loading.new_checkpoint import (
     complete_checkpoint,
     empty_checkpoint,
 )
-from statefun.runtime.spark.session import query_session
+from statefun.runtime.spark.session import query_session, use_checkpoint
 from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.runtime.spark_internals.error_texts import first_words
@@ -104,6 +104,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
     for module in own_modules(functions):
         pickle_by_value(sys.modules[module])
     session = query_session(spark, state_partitions)
+    use_checkpoint(session, folder)
     with empty_checkpoint(folder):
         try:
             rows = _written_rows(session, folder, zip(encoders, states.values(), strict=True))

@@ -37,7 +37,6 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.rows.envelope import ROW_SCHEMA
-from statefun.runtime.spark.session import use_checkpoint
 from statefun.runtime.spark_internals.driver_source import StillSource, planned_tasks
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
@@ -69,7 +68,7 @@ class Beginning:
 
     @property
     def feedback(self) -> dict[str, Any]:
-        """The offset of the feedback source, encoded."""
+        """The encoded offset at which the feedback source begins."""
         event = None if self.event is None else EventProgress.decode(self.event)
         return FeedbackOffset(tick=self.tick, event=event, opened=self.opened).encode()
 
@@ -105,10 +104,10 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
     """Commit a micro-batch 0 without rows in a new checkpoint.
 
     Args:
-        session: a session for an application's query, which decides about the number of state partitions.
+        session: a session for an application's query, which writes checkpoints in the way that the storage needs, and
+            decides about the number of state partitions.
         checkpoint: the checkpoint, which has only the files of its lock.
     """
-    use_checkpoint(session, checkpoint)
     tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)
     program = Program.of(StatefulFunctions(), Module())
     operator = Operator(

@@ -32,8 +32,9 @@ from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.retention import BACKLOG, Retention
+from statefun.runtime.release.undeclared_egresses import undeclared_egress
 from statefun.runtime.settings import Settings
-from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
+from statefun.sdk.errors import EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
 
@@ -325,10 +326,7 @@ class Publisher:
                     batch,
                 )
         for egress in egresses - self._threads.keys():
-            raise CheckpointError(
-                f"the outbox has records for egress {egress}, which module.yaml no longer "
-                "declares; declare the egress until its records are published"
-            )
+            raise undeclared_egress(egress)
         with self._changed:
             self._released.append(_Released(batch, staged, egresses.copy()))
             self._uncommitted.popleft()

@@ -7,19 +7,19 @@ Based on ``StatePartitionReader.scala``, ``StateDataSource.scala`` and ``FlatMap
 
 - The session's setting for the checkpoint format, and not the checkpoint, decides how the reader finds files. With
   format 1, the default, it takes the file name ``12_<id>.zip`` for a number, and fails with ``NumberFormatException``.
-  The setting counts when the reader is made.
+  The setting counts when the reader is made; those of the session in which it was made count when it reads.
 - Executors ask the coordinator of stores, which the first use of ``session.streams`` makes in the driver. Without it the
   reader fails with ``Cannot find endpoint: .../StateStoreCoordinator``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 
+from statefun.runtime.spark_internals.jvm import jvm
 from statefun.runtime.spark_internals.versions import RELEASE
 
 READS_IDS = RELEASE >= (4, 1)
@@ -33,30 +33,24 @@ def read_states(
     """Return a DataFrame with the grouping key and the state of each group, as of a committed micro-batch.
 
     Args:
-        session: a session; its settings do not matter.
+        session: a session for this reader alone, which sets what the reader needs.
         checkpoint: the location of the checkpoint.
         key: the name of the grouping column.
         state: the name of the state's only column.
         batch: the number of the micro-batch; None for the newest committed one.
     """
     _ = session.streams
+    session.conf.set(_FORMAT, "2")
     reader = session.read.format("statestore")
     if batch is not None:
         reader = reader.option("batchId", str(batch))
-    with _format_2(session):
-        store = reader.load(checkpoint)
+    store = reader.load(checkpoint)
     return store.select(F.col(f"key.{key}"), F.col(f"value.groupState.{state}"))
 
 
-@contextmanager
-def _format_2(session: SparkSession) -> Iterator[None]:
-    """Set the format of the checkpoints that a session reads to 2 in the ``with`` block."""
-    before = session.conf.get(_FORMAT, None)
-    session.conf.set(_FORMAT, "2")
-    try:
-        yield
-    finally:
-        if before is None:
-            session.conf.unset(_FORMAT)
-        else:
-            session.conf.set(_FORMAT, before)
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """Return a DataFrame of another session as one of ``session``; states are read with the other session's settings."""
+    plan = frame._jdf.queryExecution().logical()  # noqa: SLF001 - it has no public name
+    datasets: Any = jvm()
+    moved = datasets.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)  # noqa: SLF001 - as above
+    return DataFrame(moved, session)

@@ -12,7 +12,13 @@ from google.protobuf.message import DecodeError
 from statefun.engine.address_keys import SEPARATOR, address_key, address_of
 from statefun.engine.buckets import RELEASED
 from statefun.engine.chunks import KEPT, chunk_key, is_own
-from statefun.engine.delays import delayed_messages, is_wake_up, released_tokens, token_of
+from statefun.engine.delays import (
+    delayed_messages,
+    is_wake_up,
+    names_tokens,
+    released_tokens,
+    token_of,
+)
 from statefun.engine.row import Row
 from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, event_tick_of, tick_of
 from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
@@ -59,6 +65,8 @@ class PendingMessage:
     decoded: Decoded
     due: int = 0
     """When a delayed message is due, in milliseconds since the epoch; 0 for a message that is not delayed."""
+    in_event_time: bool = False
+    """Whether a delayed message is due when the watermark has come to that time, and not when the clock has."""
     token: str = ""
     """The token by which the message can be cancelled; may be empty."""
     attempts: int = 0
@@ -89,7 +97,7 @@ class AddressReport:
     waiting_until: int
     """When the waiting messages may be handled, in milliseconds since the epoch; 0 for now."""
     timers: Sequence[PendingMessage]
-    """The delayed messages to the address, by due time."""
+    """The delayed messages to the address, by due time: those of the clock, and then those of event time."""
     undelivered: Sequence[PendingMessage]
     """The messages that other addresses have sent and that the next micro-batches deliver, in order; then those of
     ``statefun send``, which have no caller."""
@@ -130,8 +138,8 @@ def address_report(
     )
     rows = list(undelivered_rows(state.checkpoint, state.batch)) if is_newest else []
     sent = list(sent_rows(state.checkpoint, state.batch)) if is_newest else []
-    delayed = [pair for row in rows for pair in _delayed(row.typename, row.value)]
-    delayed += _scheduled(state) if is_newest else _all_scheduled(state)
+    delayed = [pair for row in rows for pair in _delayed(row.typename, row.value, key)]
+    delayed += _scheduled(state, key) if is_newest else _all_scheduled(state, key)
     messages = _Messages(known)
     return AddressReport(
         known.present(address),
@@ -147,8 +155,8 @@ def address_report(
         [messages.of_retry(each) for each in (*stored.waiting, *_kept(state, chunk_keys))],
         stored.waiting_until,
         sorted(
-            (messages.of_entry(entry, token) for entry, token in delayed if entry.target == key),
-            key=lambda message: message.due,
+            (messages.of_entry(entry, token) for entry, token in delayed),
+            key=lambda message: (message.in_event_time, message.due),
         ),
         [
             message
@@ -174,7 +182,8 @@ class _Messages:
 
     def of_entry(self, entry: Entry, token: str) -> PendingMessage:
         """Return the report's message for a delayed message in a bucket."""
-        return self._message(entry.typename, entry.value, entry.caller, due=entry.due, token=token)
+        facts = {"due": entry.due, "in_event_time": entry.in_event_time, "token": token}
+        return self._message(entry.typename, entry.value, entry.caller, **facts)
 
     def of_row(self, row: Row) -> Iterator[PendingMessage]:
         """Yield the report's message for a message in the outbox; nothing for one of the engine's own messages."""
@@ -214,35 +223,38 @@ def _kept(state: CommittedState, keys: Iterable[bytes]) -> Iterator[bytes]:
                 yield from Waiting.FromString(value.value).messages
 
 
-def _scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
-    """Return the delayed messages in the buckets that the log of timers names, each with its token."""
+def _scheduled(state: CommittedState, target: bytes) -> list[tuple[Entry, str]]:
+    """Return the delayed messages to an address in the buckets that the log of timers names, each with its token."""
     pending = TimerLog(state.checkpoint).load()
     buckets = pending.due(tick_of(LATEST) + 1) + pending.due(event_tick_of(LATEST) + 1)
     found: list[tuple[Entry, str]] = []
     tokens: set[bytes] = set()
     for bucket in buckets:
-        for value in AddressState.FromString(state.get(bucket_key(bucket)) or b"").values:
-            found += _delayed(value.typename, value.value)
-            tokens.update(released_tokens(value.typename, value.value))
+        content = state.get(bucket_key(bucket)) or b""
+        if target in content or names_tokens(content):  # most buckets need not be parsed
+            for value in AddressState.FromString(content).values:
+                found += _delayed(value.typename, value.value, target)
+                tokens.update(released_tokens(value.typename, value.value))
     for key in sorted(tokens):
         for value in AddressState.FromString(state.get(key) or b"").values:
-            found += _delayed(value.typename, value.value)
+            found += _delayed(value.typename, value.value, target)
     return found
 
 
-def _all_scheduled(state: CommittedState) -> list[tuple[Entry, str]]:
-    """Return all delayed messages in the state, each with its token; the whole state is read."""
+def _all_scheduled(state: CommittedState, target: bytes) -> list[tuple[Entry, str]]:
+    """Return all delayed messages to an address in the state, each with its token; the whole state is read."""
     return [
         pair
-        for key, content in state
-        if _TIMERS in key
+        for _, content in state.containing(_TIMERS)
+        if target in content
         for value in AddressState.FromString(content).values
-        for pair in _delayed(value.typename, value.value)
+        for pair in _delayed(value.typename, value.value, target)
     ]
 
 
-def _delayed(typename: str, value: bytes) -> Iterator[tuple[Entry, str]]:
-    """Yield the users' delayed messages in a value, each with its token, which is empty if it has none."""
+def _delayed(typename: str, value: bytes, target: bytes) -> Iterator[tuple[Entry, str]]:
+    """Yield the delayed messages to an address in a value, each with its token, which is empty if it has none."""
     token = token_of(typename, value)
     for entry in delayed_messages(typename, value):
-        yield entry, token
+        if entry.target == target:
+            yield entry, token

@@ -128,7 +128,7 @@ def column_of_message(descriptor: Descriptor, within: tuple[str, ...] = ()) -> C
 def _of_field(
     field: FieldDescriptor, within: tuple[str, ...]
 ) -> tuple[Column, Callable[[Any], Any]]:
-    """Return the column of a field, and the function that returns the field of a message."""
+    """Return the column of a field of a Protobuf message, and a function that reads the field of a message."""
     name = field.name
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:

@@ -53,9 +53,17 @@ class CommittedState:
         Raises:
             CheckpointError: if a file is damaged.
         """
+        return self.containing(b"")
+
+    def containing(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the key and the state of each address whose key contains ``part``, in any order.
+
+        Raises:
+            CheckpointError: if a file is damaged.
+        """
         # All are opened first: later the application may have deleted files.
         for partition in [self._partition(number) for number in range(len(self._ids))]:
-            yield from partition
+            yield from partition.containing(part)
 
     def _partition(self, number: int) -> PartitionState:
         if number not in self._partitions:

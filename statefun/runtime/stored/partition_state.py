@@ -83,8 +83,8 @@ class PartitionState:
             raise self._damaged(TABLES, error) from error
         return self._state(TABLES, value)
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the key of each address and its state, in any order.
+    def containing(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the key of each address whose key contains ``part``, and its state, in any order.
 
         The changes after the snapshot are in memory meanwhile.
 
@@ -94,21 +94,26 @@ class PartitionState:
         changed: dict[bytes, bytes | None] = {}
         for name, content in reversed(self._newest_first):
             changed.update(self._changes(name, self._decoded(name, content)))
-        for row, value in self._snapshot_rows():
-            if row not in changed:
-                yield self._key(row), self._state(TABLES, value) or b""
+        for row, value in self._snapshot_rows(part):
+            if row not in changed and part in (key := self._key(row)):
+                yield key, self._state(TABLES, value) or b""
         for row, new in changed.items():
-            if new is not None:
-                yield self._key(row), self._state("a changelog", new) or b""
+            if new is not None and part in (key := self._key(row)):
+                yield key, self._state("a changelog", new) or b""
 
-    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of the snapshot; the library's own loop would end silently at a damaged block."""
+    def _snapshot_rows(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of the snapshot that contain ``part`` in their keys, or in the lengths before them.
+
+        The library's own loop would end silently at a damaged block.
+        """
         if self._snapshot is None:
             return
         rows = self._snapshot.iter()
         rows.seek_to_first()
         while rows.valid():
-            yield rows.key(), rows.value()
+            row = rows.key()
+            if part in row:  # most values need not be copied
+                yield row, rows.value()
             rows.next()
         try:
             rows.status()

@@ -56,6 +56,7 @@ def _message_json(message: PendingMessage) -> dict[str, Any]:
         "typename": message.typename,
         "bytes": message.size,
         "due": _iso(message.due),
+        "in_event_time": message.in_event_time,
         "token": message.token or None,
         "attempts": message.attempts,
         **_decoded_json(message.decoded),

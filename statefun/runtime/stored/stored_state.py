@@ -22,9 +22,10 @@ from statefun.engine.wheel import TIMERS_NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.spark_location import spark_location
+from statefun.runtime.spark.store_access import use_object_store
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
-from statefun.runtime.spark_internals.state_reader import READS_IDS, read_states
+from statefun.runtime.spark_internals.state_reader import READS_IDS, in_session, read_states
 from statefun.runtime.stored.committed_state import with_state
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
@@ -43,7 +44,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
             yield StoredState(_own_rows(session, checkpoint, None))
             return
         with spark_location(checkpoint) as location:
-            yield StoredState(read_states(session, location, "target", "state"))
+            yield StoredState(_sparks_rows(session, checkpoint, location, None))
     except (PySparkException, JvmError) as error:
         raise _unreadable(checkpoint, error) from error
 
@@ -60,9 +61,19 @@ def state_rows(session: SparkSession, checkpoint: Folder, batch: int) -> DataFra
     atexit.register(folder.close)  # the state is read when rows are asked for
     try:
         location = folder.enter_context(spark_location(checkpoint))
-        return read_states(session, location, "target", "state", batch)
+        return _sparks_rows(session, checkpoint, location, batch)
     except (PySparkException, JvmError) as error:
         raise _unreadable(checkpoint, error) from error
+
+
+def _sparks_rows(
+    session: SparkSession, checkpoint: Folder, location: str, batch: int | None
+) -> DataFrame:
+    """Return the rows of :func:`state_rows` as Spark reads them; the settings of ``session`` stay as they are."""
+    reading = session.newSession()
+    if checkpoint.is_object_store:
+        use_object_store(reading, checkpoint, "")
+    return in_session(read_states(reading, location, "target", "state", batch), session)
 
 
 def _own_rows(session: SparkSession, checkpoint: Folder, batch: int | None) -> DataFrame:

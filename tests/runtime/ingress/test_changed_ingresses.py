@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from harness import KafkaHarness, run
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
@@ -35,11 +36,18 @@ def module(
         ingresses: the names of ingresses, each with its topics.
         start: the startup position.
         folder: if an ingress has no topics, it reads the files in this folder.
+
+    The ingress ``replays`` is that of the replay topic of the egress.
     """
+    declared = dict(ingresses)
+    again = "".join(
+        f", deadLetterTopic: {topic}-dead, replayTopic: {topic}"
+        for topic in declared.pop("replays", ())
+    )
     documents = [
-        f"kind: io.statefun.kafka.v1/egress\nspec: {{id: test/out, address: '{kafka.address}'}}\n"
+        f"kind: io.statefun.kafka.v1/egress\nspec: {{id: test/out, address: '{kafka.address}'{again}}}\n"
     ]
-    for name, topics in ingresses:
+    for name, topics in declared.items():
         routes = ", ".join(
             f"{{topic: {topic}, valueType: test/text, targets: [t.fns/echo]}}" for topic in topics
         )
@@ -95,6 +103,14 @@ def sent(kafka: KafkaHarness, topic: str, *texts: str) -> None:
     kafka.send(topic, [(text, text) for text in texts])
 
 
+def replayed(kafka: KafkaHarness, topic: str, text: str) -> None:
+    """Write a record to a replay topic, as ``statefun dlq replay --to-target`` does."""
+    headers = [("statefun-target-type", b"t.fns/echo"), ("statefun-type", b"test/text")]
+    producer = Producer({"bootstrap.servers": kafka.address})
+    producer.produce(topic, text.encode(), text.encode(), headers=[*headers])
+    assert producer.flush(30) == 0
+
+
 def received(kafka: KafkaHarness, topic: str) -> list[str]:
     """Return the texts that were written, sorted."""
     return sorted(record.value for record in kafka.receive(topic))
@@ -105,9 +121,10 @@ def test_random_edits_lose_and_repeat_nothing(
 ) -> None:
     """Whatever is declared in which order, and wherever a run has crashed, each record counts once."""
     chance = random.Random(EDITS)
-    names, out, folder = ["a", "b", "c", "files"], kafka.topic("out"), tmp_path / "in"
+    names, out, folder = ["a", "b", "c", "replays", "files"], kafka.topic("out"), tmp_path / "in"
     folder.mkdir()
     topics = {name: [kafka.topic(name)] for name in names[:-1]} | {"files": []}
+    kafka.topic("replays-dead")
     texts: list[str] = []
 
     def declaring(declared: Sequence[str]) -> str:
@@ -115,13 +132,18 @@ def test_random_edits_lose_and_repeat_nothing(
 
     run(declaring(["a"]), echo(out), checkpoint)
     for edit in range(EDITS):
-        for name in chance.sample(names, 3):
+        fed = chance.sample(names, 3)
+        for name in fed:
             texts.append(f"{name}{edit:03}")
             if name == "files":
                 (folder / texts[-1]).write_text(f"{texts[-1]}\n")
+            elif name == "replays":
+                replayed(kafka, topics[name][0], texts[-1])
             else:
                 sent(kafka, topics[name][0], texts[-1])
         declared = chance.sample(names, chance.randint(1, len(names)))
+        if not {*fed} & {*declared}:
+            declared.append(fed[0])  # so that there is a record on which a run may crash
         functions = broken() if edit % 2 else echo(out)
         with pytest.raises(FunctionError) if edit % 2 else nullcontext():
             run(declaring(declared), functions, checkpoint)

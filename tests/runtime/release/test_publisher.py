@@ -29,6 +29,7 @@ from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
+from statefun.runtime.release.undeclared_egresses import undeclared_egresses
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
@@ -90,6 +91,35 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
+
+
+def test_records_of_an_egress_that_is_not_declared_are_kept(tmp_path: Path) -> None:
+    """The application ends, and validate says so before; egresses without unpublished records do not matter."""
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint = settings.checkpoint
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    for batch, egress in enumerate(["a/published", "a/out", "a/uncommitted"]):
+        segment = Segment(egress={egress: EffectStream(records=1)})
+        outbox.stage(Manifest(batch=batch, lanes=1, segments=[segment]))
+    outbox.mark_published(0)
+    offsets = b'v1\n{}\n{"batch":-1,"tick":-1}'
+    for batch in range(2):
+        checkpoint.child("offsets").write(str(batch), offsets)
+        checkpoint.child("commits").write(str(batch), b"v1\n{}")
+    text = "the outbox has records for egress a/out, which module.yaml no longer declares"
+
+    assert undeclared_egresses(checkpoint, ["a/other"]) == ["a/out"]
+    assert undeclared_egresses(checkpoint, ["a/out"]) == []
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            with pytest.raises(CheckpointError, match=text):
+                publisher.drain(log.newest(), threading.Event())
+        finally:
+            publisher.stop()
+
+    assert outbox.staged(1) is not None
 
 
 def test_a_driver_that_has_lost_its_checkpoint_publishes_nothing(tmp_path: Path) -> None:

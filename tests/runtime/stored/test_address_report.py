@@ -8,15 +8,26 @@ from collections.abc import Iterator, Mapping
 import pytest
 from stored_checkpoint import CHECKPOINTS, DELAY, MADE, functions
 
-from statefun import Address, CheckpointError, ConfigurationError, IntType, StatefulFunctions
+from statefun import (
+    Address,
+    CheckpointError,
+    ConfigurationError,
+    IntType,
+    StatefulFunctions,
+    StringType,
+)
 from statefun.engine.address_keys import address_key
+from statefun.engine.buckets import DELAYED
 from statefun.engine.chunks import KEPT, chunk_key
-from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
+from statefun.engine.wheel import bucket_for, bucket_key
+from statefun.inspect.state_texts import sections
+from statefun.protocol.runtime_pb2 import AddressState, Bucket, DelayedMessage, Retry, Waiting
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.state_json import report_json
 
 STORED = Folder.at(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
 ACCOUNT = Address("test.fns/account", "Ada")
@@ -36,8 +47,9 @@ class Model(CommittedState):
         """Return the state of an address."""
         return self.states.get(key)
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(self.states.items())
+    def containing(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the states of addresses whose keys contain ``part``."""
+        return (pair for pair in self.states.items() if part in pair[0])
 
 
 def stored_report(address: Address, batch: int | None = None) -> AddressReport:
@@ -71,6 +83,28 @@ def test_values_and_timers_are_decoded(batch: int | None) -> None:
         (DUE, "token", 100, ACCOUNT),
     ]
     assert [report.waiting, report.undelivered, report.call] == [[], [], None]
+
+
+def test_timers_of_event_time_are_named() -> None:
+    """They come after those of the clock, whatever their times are, and JSON says so as well."""
+    value = StringType.serializer().serialize("x")
+    clock = DelayedMessage(due=9000, target=KEY, typename=StringType.typename, value=value)
+    event = DelayedMessage()
+    event.CopyFrom(clock)
+    event.due, event.in_event_time = 1000, True
+    content = Bucket(messages=[event, clock]).SerializeToString()
+    bucket = AddressState.Value(name="1", typename=DELAYED, value=content)
+    model = Model({bucket_key(bucket_for(9000, KEY)): AddressState(values=[bucket])})
+
+    report = address_report(model, ACCOUNT, NOTHING_KNOWN, is_newest=False)
+
+    ((_heading, rows),) = sections(report, 0)
+    assert [row[0] for row in rows] == [
+        "due (UTC)",
+        "1970-01-01 00:00:09",
+        "1970-01-01 00:00:01 event time",
+    ]
+    assert [each["in_event_time"] for each in report_json(report)["timers"]] == [False, True]
 
 
 def test_undelivered_messages_are_found() -> None:
