@@ -37,9 +37,7 @@ def test_the_runtime_survives_what_a_scheduler_thinks_of(first: int) -> None:
 
 def found_out(name: str) -> int | None:
     """Return a seed that finds a sabotage, and finds nothing without the sabotage."""
-    # The known one finds it until the runtime takes other steps.
-    seeds: list[int] = [SABOTAGES[name].seed, *range(_MOST_SEEDS)]
-    for seed in seeds:
+    for seed in (*SABOTAGES[name].seeds, *range(_MOST_SEEDS)):
         with sabotaged(name):
             found = simulate(seed)
         if found and not simulate(seed):
