@@ -37,7 +37,8 @@ def test_the_runtime_survives_what_a_scheduler_thinks_of(first: int) -> None:
 
 def found_out(name: str) -> int | None:
     """Return a seed that finds a sabotage, and finds nothing without the sabotage."""
-    for seed in (*SABOTAGES[name].seeds, *range(_MOST_SEEDS)):
+    seeds: tuple[int, ...] = (*SABOTAGES[name].seeds, *range(_MOST_SEEDS))
+    for seed in seeds:
         with sabotaged(name):
             found = simulate(seed)
         if found and not simulate(seed):
