@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -18,12 +19,25 @@ from patience import SECONDS
 
 _POLL_SECONDS = 0.02
 
+# Below the range from which systems pick ports for outgoing connections, and apart from the ports of
+# the embedded broker: a port that is free now must still be free when its server starts.
+_PORTS = range(10_000, 20_000)
+_PORTS_OF_A_PROCESS = 1_000
+_given: set[int] = set()
+
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, which no other process of the tests is given."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _PORTS.start + worker * _PORTS_OF_A_PROCESS % len(_PORTS)
+    own = [port for port in range(first, first + _PORTS_OF_A_PROCESS) if port not in _given]
+    for port in random.SystemRandom().sample(own, len(own)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
+    raise AssertionError(f"no port from {first} on is free")
 
 
 def connected(port: int, server: subprocess.Popen[str]) -> HTTPConnection:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from harness import KafkaHarness
+from local_servers import free_port
 
 from statefun import PlatformError
 from statefun.cli import main
@@ -147,9 +147,7 @@ class Broker:
 
 def test_a_broker_keeps_its_records_until_a_fresh_start(tmp_path: Path) -> None:
     """A start with --fresh deletes the records; those of a running broker cannot be deleted."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     address = f"127.0.0.1:{port}"
     records = []
 

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -29,6 +28,7 @@ from confluent_kafka.admin._scram import (
 from harness import KafkaHarness, run
 from hypothesis import given
 from hypothesis import strategies as st
+from local_servers import free_port
 from object_store import BUCKET, ObjectStore
 from patience import SECONDS
 
@@ -222,7 +222,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         capture_output=True,
     ).stdout
     certificate.write_bytes(pem)
-    port, secure, controller = free_ports(3)
+    port, secure, controller = (free_port() for _ in range(3))
     listeners = f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}"
     config = {
         "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
@@ -244,15 +244,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for future in admin.alter_user_scram_credentials([upsertion]).values():
             future.result(10)
         yield Secured(broker, f"127.0.0.1:{secure}", certificate)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 APP = """
@@ -324,7 +315,7 @@ def test_records_travel_encrypted_and_nobody_sees_a_secret(
     (tmp_path / "module.yaml").write_text(module)
     (tmp_path / "app.py").write_text(APP.replace("secured-out", topics["out"]))
     kafka.send(topics["in"], [("Ada", "hello")])
-    (port,) = free_ports(1)
+    port = free_port()
     log = tmp_path / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
