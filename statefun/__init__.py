@@ -46,6 +46,7 @@ from statefun.sdk.errors import (
     ValueDecodeError,
 )
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+from statefun.sdk.function_logger import FunctionLogger
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.kinesis_message import KinesisEgressMessage, kinesis_egress_message
 from statefun.sdk.limits import RateLimit
@@ -110,6 +111,7 @@ __all__ = [
     "FailurePolicy",
     "FloatType",
     "FunctionError",
+    "FunctionLogger",
     "IngressRecord",
     "IntType",
     "InvocationError",

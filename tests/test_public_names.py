@@ -29,6 +29,7 @@ NAMES = [
     "FailurePolicy",
     "FloatType",
     "FunctionError",
+    "FunctionLogger",
     "IngressRecord",
     "IntType",
     "InvocationError",

@@ -257,5 +257,7 @@ class Query:
             self._definition.clock,
             arrow=dispatches_arrow(session, settings.dispatch),
             calls=self._calls,
-            log_levels=LogLevels.of_program(leave_out=("statefun", *SPARKS_LOGGERS)),
+            log_levels=LogLevels.of_program(
+                leave_out=("statefun", *SPARKS_LOGGERS), as_json=settings.log_format == "json"
+            ),
         )

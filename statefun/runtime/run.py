@@ -30,6 +30,7 @@ from statefun.runtime.terminal.status_line import LogHandler, StatusLine
 from statefun.sdk.errors import ConfigurationError, DefinitionError, EngineError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.log_lines import JsonLines
 
 logger = logging.getLogger("statefun")
 
@@ -56,6 +57,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     shutdown_grace: timedelta | None = None,
     admin: str | int | None = None,
     admin_tokens: str | Path | None = None,
+    log_format: str | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
@@ -104,6 +106,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
             (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
             environment variable ``STATEFUN_ADMIN_TOKEN``.
+        log_format: ``text`` (default), or ``json``: the program and its workers log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
@@ -147,6 +150,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         shutdown_grace=shutdown_grace,
         admin=admin,
         admin_tokens=admin_tokens,
+        log_format=log_format,
         quiet=quiet,
         debug=debug,
     )
@@ -205,15 +209,24 @@ def _show(
 ) -> None:
     """Print the text of a statefun error, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
     if isinstance(error, StatefunError):
-        for text in filter(None, (_new_lines(error), f"statefun: {error}")):
-            print(text, file=sys.stderr)  # noqa: T201 - the program's last words
+        _print_end(logging.ERROR, str(error), _new_lines(error))
     elif isinstance(error, KeyboardInterrupt):
-        print(  # noqa: T201 - the program's last words
-            "statefun: stopped; start again to continue from the last committed batch",
-            file=sys.stderr,
+        _print_end(
+            logging.WARNING, "stopped; start again to continue from the last committed batch", ""
         )
     else:
         other_hook(kind, error, trace)
+
+
+def _print_end(level: int, text: str, details: str) -> None:
+    """Print the program's last words after their details; log both in one line if the log has lines of JSON."""
+    if any(
+        isinstance(each.formatter, JsonLines) for each in logging.getLogger("statefun").handlers
+    ):
+        logger.log(level, "%s", "\n".join(filter(None, (text, details))))
+        return
+    for line in filter(None, (details, f"statefun: {text}")):
+        print(line, file=sys.stderr)  # noqa: T201 - the program's last words
 
 
 def _end(
@@ -252,8 +265,11 @@ def _show_log(settings: Settings) -> StatusLine | None:
         if root.handlers or logging.getLogger().handlers:
             return None
         handlers = [LogHandler(StatusLine(sys.stderr))]
-        handlers[0].setFormatter(logging.Formatter("statefun: %(message)s"))
         root.addHandler(handlers[0])
+    is_json = settings.log_format == "json"
+    formatter = JsonLines() if is_json else logging.Formatter("statefun: %(message)s")
+    handlers[0].setFormatter(formatter)
     level = logging.WARNING if settings.quiet else logging.INFO
     root.setLevel(logging.DEBUG if settings.debug else level)
-    return None if settings.quiet or settings.debug or not shows_terminal() else handlers[0].line
+    has_status_line = not (settings.quiet or settings.debug or is_json) and shows_terminal()
+    return handlers[0].line if has_status_line else None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, overload
@@ -20,6 +21,7 @@ from statefun.sdk.errors import (
     StatefunError,
     caused,
 )
+from statefun.sdk.function_logger import FunctionLogger
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
@@ -97,6 +99,16 @@ class Context:
         ...         print(ctx.record.topic, ctx.record.partition, ctx.record.offset)
         """
         return None if self._message is None else self._message.record
+
+    @property
+    def logger(self) -> FunctionLogger:
+        """The logger of this call: its lines name the address, and have fields.
+
+        >>> def charge(ctx, message):
+        ...     ctx.logger.info("charged", amount=3, currency="EUR")
+        """
+        address = self.address
+        return FunctionLogger(address, self._trace, logging.getLogger(str(address.typename)))
 
     @property
     def event_time(self) -> datetime | None:

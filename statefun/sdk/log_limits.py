@@ -10,31 +10,51 @@ from datetime import timedelta
 
 
 class LogLimit:
-    """Lets one log line of each kind pass in an interval.
+    """Lets a number of log lines of each kind pass in an interval.
 
-    The first line of a kind passes at once. The next one that passes has the count of those left out between
-    the two. Signal handlers may use a limit, too, as its lock admits the same thread again.
+    An interval of a kind begins with a line that passes. The first line after the interval has the count of those
+    left out. Signal handlers may use a limit, too, as its lock admits the same thread again.
 
     Args:
-        interval: the shortest time between two lines of one kind.
+        interval: the length of an interval.
+        lines: how many lines of one kind pass in an interval.
         clock: gives the time in seconds, monotonic.
     """
 
-    def __init__(self, interval: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        interval: timedelta,
+        lines: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._interval = interval.total_seconds()
+        self._lines = lines
         self._clock = clock
-        self._next: dict[str, float] = {}
-        """The earliest time of the next line, by kind."""
+        self._ends: dict[str, float] = {}
+        """The end of the interval that began last, by kind."""
+        self._passed: dict[str, int] = {}
+        """The number of lines that have passed in this interval, by kind."""
         self._left_out: dict[str, int] = {}
-        """The number of lines left out since the last one that has passed, by kind."""
+        """The number of lines left out in this interval, by kind."""
         self._lock = threading.RLock()
 
     def passed(self, kind: str) -> int | None:
         """Return how many lines of a kind were left out before this one; None if this one is left out."""
         with self._lock:
             now = self._clock()
-            if now < self._next.get(kind, now):
-                self._left_out[kind] = self._left_out.get(kind, 0) + 1
-                return None
-            self._next[kind] = now + self._interval
-            return self._left_out.pop(kind, 0)
+            if now >= self._ends.get(kind, now):
+                self._ends[kind] = now + self._interval
+                self._passed[kind] = 1
+                return self._left_out.pop(kind, 0)
+            if self._passed[kind] < self._lines:
+                self._passed[kind] += 1
+                return 0
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return None
+
+    def take_left_out(self) -> list[tuple[str, int]]:
+        """Return the kinds whose interval has ended with lines left out, and their counts, which begin anew."""
+        with self._lock:
+            now = self._clock()
+            kinds = [kind for kind in self._left_out if now >= self._ends[kind]]
+            return [(kind, self._left_out.pop(kind)) for kind in kinds]

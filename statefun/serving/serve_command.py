@@ -14,9 +14,11 @@ from statefun.console.command_parser import CommandParser
 from statefun.module.user_program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
+from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
 from statefun.sdk.request_reply import check_served
 from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
 
+_OWN_LOGGERS = {"statefun", "uvicorn"}
 _PORT = 8000
 _GRACE_SECONDS = 30
 """How many seconds running requests may still take after Ctrl-C or SIGTERM."""
@@ -34,6 +36,12 @@ def add_arguments(serve: CommandParser) -> None:
         type=int,
         default=MAX_REQUEST_BYTES,
         help=f"the size of the largest request that is accepted (default {MAX_REQUEST_BYTES:,})",
+    )
+    serve.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="log lines of text, or of JSON (default: text)",
     )
     serve.add_argument("--access-log", action="store_true", help="log every request")
 
@@ -60,7 +68,10 @@ def run_command(options: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         raise PlatformError("serving needs uvicorn; run: pip install 'statefun[serve]'") from error
     sock = _listening(options.host, options.port)
-    logging.basicConfig(format="statefun: %(message)s", level=logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if options.log_format == "json" else _TextLines())
+    handler.addFilter(FunctionLogLimit())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     names = ", ".join(sorted(str(function.typename) for function in functions))
     print(f"serving {names}", flush=True)
     print(
@@ -81,6 +92,16 @@ def run_command(options: argparse.Namespace) -> None:
     )
     with sock:
         uvicorn.Server(config).run(sockets=[sock])
+
+
+class _TextLines(TextLines):
+    """Formats the server's own records without their level and logger."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a log record."""
+        if record.name.partition(".")[0] in _OWN_LOGGERS:
+            return f"statefun: {logging.Formatter.format(self, record)}"
+        return super().format(record)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -181,6 +182,19 @@ def test_a_missing_module_file_is_reported(program: Program) -> None:
     )
 
 
+def test_the_error_that_ends_a_program_is_json_on_demand(program: Program) -> None:
+    """The details of the error follow its text."""
+    (program.folder / "module.yaml").write_text("kind: nothing\n")
+
+    assert program.start(log_format="json").wait() == 78
+    (line,) = program.errors()
+    ended = json.loads(line)
+    assert (ended["level"], ended["logger"]) == ("ERROR", "statefun")
+    text, *details = ended["message"].splitlines()
+    assert text.startswith("[SF101] 2 problems in the module files")
+    assert details
+
+
 def test_debug_shows_where_an_error_comes_from(program: Program) -> None:
     """With the debug setting, the error comes with its traceback, and with the same exit code."""
     status = program.start(debug="true").wait()
@@ -216,7 +230,7 @@ def test_a_failing_function_is_shown_by_the_users_own_lines(
 
 
 def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Program) -> None:
-    """A lock at the top level of a program works, and so do print and logging."""
+    """A lock at the top level of a program works, and so do print, logging and ``ctx.logger``, here in JSON."""
     app = program.folder / "app.py"
     text = app.read_text().replace(
         "\n\n@statefun.function",
@@ -226,7 +240,8 @@ def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Pro
     text = text.replace(
         "    time.sleep(0.02)",
         "    with lock:\n        print('printed', ctx.address.id)\n"
-        "        logging.info('logged %s', ctx.address.id)",
+        "        logging.info('logged %s', ctx.address.id)\n"
+        "        ctx.logger.info('counted', name=ctx.address.id)",
     )
     app.write_text(
         text.replace("import os", "import logging, os", 1).replace(
@@ -237,14 +252,19 @@ def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Pro
     (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))
     kafka.send(users, [("Ada", "x"), ("Bob", "x")])
 
-    status = program.start(out, available_now="true").wait()
+    status = program.start(out, available_now="true", log_format="json").wait()
 
     assert status == 0, program.errors()
     assert sorted(record.value for record in kafka.receive(out)) == ["Ada 1", "Bob 1"]
     # Workers print and log in whole lines; a log record names the address and the micro-batch.
-    own = {line for line in program.errors() if "printed" in line or "logged" in line}
-    assert own >= {"printed Ada", "printed Bob"}
-    assert "INFO test.fns/count/Ada (batch 0) root: logged Ada" in own
+    lines = program.errors()
+    assert {line for line in lines if not line.startswith("{")} == {"printed Ada", "printed Bob"}
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    of_ada = {each["message"]: each for each in logged if each.get("id") == "Ada"}
+    assert of_ada["logged Ada"]["batch"] == 0
+    assert of_ada["logged Ada"]["logger"] == "root"
+    assert of_ada["counted"]["fields"] == {"name": "Ada"}
+    assert {each["logger"] for each in logged} == {"statefun", "root", "test.fns/count"}
 
 
 def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Program) -> None:

@@ -186,6 +186,7 @@ def test_functions_see_what_they_need() -> None:
         "caller",
         "cancel_delayed_message",
         "event_time",
+        "logger",
         "record",
         "send",
         "send_after",

@@ -239,7 +239,7 @@ def test_warnings_about_many_addresses_of_a_function_are_counted(
 ) -> None:
     """A slow service does not write a line for each address that waits for it."""
     now = 0.0
-    monkeypatch.setattr(deadline, "_warnings", LogLimit(timedelta(seconds=10), lambda: now))
+    monkeypatch.setattr(deadline, "_warnings", LogLimit(timedelta(seconds=10), clock=lambda: now))
 
     with caplog.at_level(logging.WARNING, "statefun"):
         for number in range(1000):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log records and printed lines of functions, in Python workers.
 
-Workers log at the levels that the user's code has set in the driver, and each record names the address and
-the micro-batch. All workers write to the same standard error: each line is written in one piece, so that
+Workers log at the levels that the user's code has set in the driver, in the format of the run, and each
+record names the address and the micro-batch. All workers write to the same standard error: each line is written in one piece, so that
 lines of several workers do not mix.
 """
 
@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from statefun.sdk.current import current_address
+from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
 
-_FORMAT = "%(levelname)s %(place)s%(name)s: %(message)s"
+_logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -29,12 +29,16 @@ class LogLevels:
 
     If no levels are given, :meth:`apply` does not change how the process logs."""
 
+    as_json: bool = False
+    """Whether workers log lines of JSON."""
+
     @classmethod
-    def of_program(cls, leave_out: Collection[str]) -> LogLevels:
+    def of_program(cls, leave_out: Collection[str], *, as_json: bool = False) -> LogLevels:
         """Return the levels that are set on the loggers of this process.
 
         Args:
             leave_out: the first parts of the names of loggers whose levels are left out.
+            as_json: whether workers log lines of JSON.
         """
         root = logging.getLogger()
         levels = {"root": root.level}
@@ -43,7 +47,7 @@ class LogLevels:
                 if name.partition(".")[0] in leave_out:
                     continue
                 levels[name] = logger.level
-        return cls(levels)
+        return cls(levels, as_json)
 
     def apply(self, batch: int) -> None:
         """Make this worker log at these levels; each log record then names the micro-batch ``batch``.
@@ -58,9 +62,9 @@ class LogLevels:
             _print_whole_lines()
             if root.handlers:
                 return
-            handler = _Handler()
+            handler = _Handler(as_json=self.as_json)
             root.addHandler(handler)
-        handler.batch = batch
+        handler.begin(batch)
         for name, level in self.by_logger.items():
             logging.getLogger(None if name == "root" else name).setLevel(level)
 
@@ -68,16 +72,18 @@ class LogLevels:
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class in Python 3.10
     """Prints log records with the address and micro-batch in which they were logged."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         super().__init__()
-        self.batch = 0
-        self.setFormatter(logging.Formatter(_FORMAT))
+        self._lines = JsonLines() if as_json else TextLines()
+        self._limit = FunctionLogLimit()
+        self.setFormatter(self._lines)
+        self.addFilter(self._limit)
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a log record, with the address and the micro-batch."""
-        address = current_address.get()
-        record.place = "" if address is None else f"{address} (batch {self.batch}) "
-        return super().format(record)
+    def begin(self, batch: int) -> None:
+        """Log from now on in a micro-batch; log how many lines were left out of places that log no more."""
+        for place, count in self._limit.take_left_out():
+            _logger.warning("%s lines of ctx.logger at %s were left out", f"{count:,}", place)
+        self._lines.batch = batch
 
 
 def _print_whole_lines() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -27,12 +28,14 @@ def log(ctx, message):
     logging.info("hidden")
     logging.getLogger("shown").debug("text")
     logging.warning("of %s", ctx.address.id)
+    ctx.logger.warning("failed", code=3)
 
-LogLevels({"root": logging.WARNING, "shown": logging.DEBUG}).apply(7)
+as_json = sys.argv[1] == "json"
+LogLevels({"root": logging.WARNING, "shown": logging.DEBUG}, as_json).apply(7)
 message = Invocation(None, TypedValue("a/b", b""), None)
 batch = InvocationBatch(Address("test.fns/log", "Ada"), {}, [message])
 invoke(functions.for_typename("test.fns/log"), batch)
-LogLevels({"root": logging.WARNING}).apply(8)
+LogLevels({"root": logging.WARNING}, as_json).apply(8)
 logging.warning("outside")
 """
 PRINTING = """\
@@ -44,21 +47,35 @@ for number in range(300):
 """
 
 
-def test_records_name_the_address_and_the_micro_batch() -> None:
-    """Levels are those of the program; outside of calls there is no address."""
+def lines_of_worker(log_format: str) -> list[str]:
+    """Return what a worker logs."""
     worker = subprocess.run(
-        [sys.executable, "-c", WORKER],
+        [sys.executable, "-c", WORKER, log_format],
         capture_output=True,
         text=True,
         check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
+    return worker.stderr.splitlines()
 
-    assert worker.stderr.splitlines() == [
+
+def test_records_name_the_address_and_the_micro_batch() -> None:
+    """Levels are those of the program; outside of calls there is no address."""
+    assert lines_of_worker("text") == [
         "DEBUG test.fns/log/Ada (batch 7) shown: text",
         "WARNING test.fns/log/Ada (batch 7) root: of Ada",
+        "WARNING test.fns/log/Ada (batch 7): failed code=3",
         "WARNING root: outside",
     ]
+
+
+def test_workers_log_json_on_demand() -> None:
+    """Each line is an object."""
+    *_, of_ada, failed, outside = map(json.loads, lines_of_worker("json"))
+
+    assert [of_ada[key] for key in ("message", "id", "batch")] == ["of Ada", "Ada", 7]
+    assert failed["fields"] == {"code": 3}
+    assert "id" not in outside
 
 
 def test_lines_of_several_workers_do_not_mix() -> None:

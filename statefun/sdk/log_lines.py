@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats log records of functions and of the runtime: as lines of text, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+from statefun.sdk.address import Address
+from statefun.sdk.current import current_address
+from statefun.sdk.function_logger import LOGGED_CALL, LoggedCall
+from statefun.sdk.log_limits import LogLimit
+from statefun.sdk.printable import printable
+
+_LEFT_OUT = "statefun_left_out"
+"""The name of the attribute of a log record that has the number of lines left out before it."""
+_LINES, _INTERVAL = 100, timedelta(seconds=10)
+
+
+class TextLines(logging.Formatter):
+    """Formats a record as text that names the address, and has the fields after the message.
+
+    The attribute ``batch`` is the number of the micro-batch that calls functions at present; None outside of one.
+    """
+
+    batch: int | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a log record."""
+        call, address = _call_of(record)
+        batch = "" if self.batch is None else f" (batch {self.batch})"
+        place = "" if address is None else f" {printable(str(address))}{batch}"
+        name = "" if call else f" {record.name}"
+        fields = "" if call is None else _fields_as_text(call.fields)
+        left_out = getattr(record, _LEFT_OUT, 0)
+        more = f" ({left_out} lines from here were left out before)" if left_out else ""
+        text = f"{record.levelname}{place}{name}: {record.getMessage()}{fields}{more}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as a line of JSON.
+
+    Its members are ``time`` (ISO 8601, UTC), ``level``, ``logger`` and ``message``, and where there are any,
+    ``function``, ``id``, ``batch``, ``trace_id``, ``fields``, ``exception`` and ``left_out``.
+    """
+
+    batch: int | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the JSON of a log record."""
+        call, address = _call_of(record)
+        time = datetime.fromtimestamp(record.created, timezone.utc)
+        members: dict[str, object] = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if address is not None:
+            members |= {"function": str(address.typename), "id": address.id}
+            if self.batch is not None:
+                members["batch"] = self.batch
+        if call is not None:
+            if call.trace_id is not None:
+                members["trace_id"] = call.trace_id
+            if call.fields:
+                members["fields"] = _fields_for_json(call.fields)
+        if record.exc_info:
+            members["exception"] = self.formatException(record.exc_info)
+        left_out = getattr(record, _LEFT_OUT, 0)
+        if left_out:
+            members["left_out"] = left_out
+        return json.dumps(members)
+
+
+class FunctionLogLimit(logging.Filter):
+    """Leaves out lines of ``ctx.logger`` if one place in the code logs more than 100 in 10 seconds.
+
+    The next line from the place has the number of lines that were left out.
+    """
+
+    def __init__(self, limit: LogLimit | None = None) -> None:
+        super().__init__()
+        self._limit = limit or LogLimit(_INTERVAL, _LINES)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is shown."""
+        if not hasattr(record, LOGGED_CALL):
+            return True
+        left_out = self._limit.passed(f"{record.pathname}:{record.lineno}")
+        if left_out:
+            setattr(record, _LEFT_OUT, left_out)
+        return left_out is not None
+
+    def take_left_out(self) -> list[tuple[str, int]]:
+        """Return the places that have stopped to log while lines were left out, with the number of these lines."""
+        return self._limit.take_left_out()
+
+
+def _call_of(record: logging.LogRecord) -> tuple[LoggedCall | None, Address | None]:
+    call: LoggedCall | None = getattr(record, LOGGED_CALL, None)
+    return call, current_address.get() if call is None else call.address
+
+
+def _fields_as_text(fields: Mapping[str, object]) -> str:
+    return "".join(f" {printable(name)}={_value_as_text(value)}" for name, value in fields.items())
+
+
+def _value_as_text(value: object) -> str:
+    """Return a value as one word: text with other characters than letters and digits is quoted."""
+    if isinstance(value, str) and not value.isalnum():
+        return json.dumps(value, ensure_ascii=False) if value.isprintable() else repr(value)
+    return printable(str(value))
+
+
+def _fields_for_json(fields: Mapping[str, object]) -> object:
+    """Return fields as JSON can hold them; where it cannot, the values are replaced by their ``repr``."""
+    try:
+        return json.loads(json.dumps(fields, default=repr, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):
+        return {name: repr(value) for name, value in fields.items()}
