@@ -63,8 +63,8 @@ _COMMANDS: Mapping[str, _Command] = {
     ),
     "dev": _Command(
         "statefun.dev.commands",
-        "run a Kafka broker on this machine, manage topics, write and read records",
-        ["statefun dev kafka --topic users", "statefun dev send users ada Ada"],
+        "run an application and a Kafka broker on this machine, manage topics, write and read records",
+        ["statefun dev run", "statefun dev kafka --topic users", "statefun dev send users ada Ada"],
     ),
     "outbox": _Command(
         "statefun.inspect.outbox_command",

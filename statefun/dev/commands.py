@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun dev``: runs a Kafka broker on this machine, manages topics, writes and reads records."""
+"""``statefun dev``: runs an application and a broker on this machine, manages topics, writes and reads records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from statefun.console.command_parser import CommandParser
+from statefun.console.command_parser import Actions, CommandParser
 from statefun.console.json_output import print_json
 from statefun.dev.dev_topics import (
     cluster_topics,
@@ -28,6 +28,8 @@ from statefun.sdk.errors import PlatformError
 from statefun.sdk.printable import json_content, printable
 
 _PORT = 9092
+_PAGE = 8083
+_PROGRAM = Path("app.py")
 _ADDRESS = "KAFKA_ADDRESS"
 """The environment variable with the address of a broker, which module files of the docs use, too."""
 _DATA = Path(".statefun/kafka")
@@ -37,6 +39,7 @@ _LOOK = timedelta(milliseconds=500)
 def add_arguments(dev: CommandParser) -> None:
     """Add the actions of ``statefun dev`` to its parser."""
     actions = dev.actions()
+    _add_run(actions)
     kafka = actions.add(
         "kafka",
         "run a Kafka broker on this machine until Ctrl-C",
@@ -108,6 +111,44 @@ def add_arguments(dev: CommandParser) -> None:
         action.add_json()
 
 
+def _add_run(actions: Actions) -> None:
+    run = actions.add(
+        "run",
+        "run an application on this machine, and start it again when its files change; print the records",
+        "statefun dev run",
+        "statefun dev run app.py --conf spark.statefun.records-per-batch=100",
+    )
+    run.add_argument(
+        "program", type=Path, nargs="?", default=_PROGRAM, help=f"the program (default: {_PROGRAM})"
+    )
+    run.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, such as spark.statefun.trigger=1s; may be repeated",
+    )
+    run.add_argument(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        help="where Spark runs (default: on all cores of this machine)",
+    )
+    run.add_argument(
+        "--port",
+        type=int,
+        default=_PORT,
+        help=f"the port of the broker, which is started if none listens there (default {_PORT}); the environment "
+        f"variable {_ADDRESS} names another broker",
+    )
+    run.add_argument(
+        "--admin", default=str(_PAGE), help=f"the port of the live page (default {_PAGE})"
+    )
+    run.add_argument(
+        "--data", type=Path, default=_DATA, help=f"the folder for the records (default {_DATA})"
+    )
+
+
 def run_command(options: argparse.Namespace) -> None:
     """Run ``statefun dev``.
 
@@ -118,6 +159,11 @@ def run_command(options: argparse.Namespace) -> None:
         StatefunError: if the command fails.
     """
     match options.action:
+        case "run":
+            # Other actions start sooner without PySpark.
+            from statefun.dev.run_action import run_action  # noqa: PLC0415 - as above
+
+            run_action(options)
         case "kafka":
             _serve(options)
         case "topic":

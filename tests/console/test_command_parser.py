@@ -15,7 +15,7 @@ WITHOUT_JSON = {
     # They have actions, which have it.
     *("dev", "dev topic", "outbox", "ingress", "dlq", "state"),
     # They print JSON anyway, a script, or nothing but what servers and programs log.
-    *("schema", "completion", "serve", "dev kafka", "run"),
+    *("schema", "completion", "serve", "dev kafka", "dev run", "run"),
     # It prints nothing.
     "dev send",
 }
