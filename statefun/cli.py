@@ -126,6 +126,11 @@ _COMMANDS: Mapping[str, _Command] = {
         "show the rates of a running application's functions, partitions and egresses, anew every two seconds",
         ["statefun top", "statefun top 8083 --once"],
     ),
+    "profile": _Command(
+        "statefun.inspect.profile_command",
+        "write a flame graph of the functions of a running application",
+        ["statefun profile .statefun/app --duration 10s"],
+    ),
     "pause": _Command(
         "statefun.inspect.pause_command",
         "let an ingress, an egress or an application wait",

@@ -27,7 +27,8 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError
 logger = logging.getLogger("statefun")
 
 _NAME = "driver.lock"
-_JVM_NAME = "jvm.lock"
+JVM_LOCK = "jvm.lock"
+"""The file on which the JVM of a local checkpoint's driver has a lock."""
 _UNLOCKED = "unlocked"
 """The name of a file that exists while a run uses the checkpoint without a lock; a killed run leaves it."""
 # A program whose JVM was killed needs a moment to notice it and end; so does a JVM whose program ended.
@@ -102,7 +103,7 @@ def checkpoint_lock(
                 f"checkpoint {folder} is in use by {holder()}; stop that process, or give this application "
                 "another checkpoint"
             )
-        with _opened(folder / _JVM_NAME) as jvm_file:
+        with _opened(folder / JVM_LOCK) as jvm_file:
             # The same kind of lock as Java's. This process releases it at once: its own JVM takes it later.
             take = partial(_try, fcntl.lockf, jvm_file)
             if not _take_with_message(
@@ -138,7 +139,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     # Commands lock checkpoints without a JVM, and importing Spark takes long.
     from statefun.runtime.spark_internals.jvm import JvmError  # noqa: PLC0415 - as above
 
-    file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
+    file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{JVM_LOCK}", "rw")
     try:
         if not _take(lambda: file.getChannel().tryLock() is not None, patience):
             raise _in_use_by_jvm(checkpoint)
@@ -183,7 +184,7 @@ def shows_runs(checkpoint: Folder) -> bool:
 def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {checkpoint.shown} is in use by Spark's JVM of an earlier driver, "
-        f"whose program has ended; stop that JVM (fuser {checkpoint.shown}/{_JVM_NAME} names "
+        f"whose program has ended; stop that JVM (fuser {checkpoint.shown}/{JVM_LOCK} names "
         "the process)"
     )
 
