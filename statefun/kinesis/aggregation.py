@@ -59,7 +59,7 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
 
 
 def _aggregate(data: bytes) -> AggregatedRecord | None:
-    """Return the Protobuf message in the data of an aggregated record; None if it is not aggregated."""
+    """Return the Protobuf message in a record's data; None if the record is not aggregated."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC) + _DIGEST:
         return None
     message = data[len(_MAGIC) : -_DIGEST]

@@ -259,7 +259,7 @@ class ShardReader:
         return parameters | {"ShardIteratorType": "TRIM_HORIZON"}
 
     def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
-        """Add the records of an answer, up to the run's bound; return whether all of them were added.
+        """Add the records of an answer, up to the position at which a bounded run ends; return whether all of them were added.
 
         Args:
             records: the records of the answer.

@@ -317,7 +317,7 @@ class KafkaEgressBuilder(ComponentBuilder):
         return self
 
     def with_option(self, key: str, value: Any) -> KafkaEgressBuilder:
-        """Set any other key of an egress in a module file, such as ``deadLetterTopic``."""
+        """Set a key that has no method here, by its name in module files, such as ``deadLetterTopic``."""
         return self._with(**{key: value})
 
     def build(self) -> KafkaEgress:

@@ -164,7 +164,7 @@ def plain_state_specs(class_: type[State]) -> list[ValueSpec]:
 
 
 def state_values(state: State) -> dict[str, Any]:
-    """Return the values that were assigned or changed in a state that a test has made, by name."""
+    """Return, by name, the values that were assigned or changed in a state that a test has made."""
     write_changes(state)
     changed = state.__statefun_values__.changed
     return {name: getattr(state, name) for name, value in changed.items() if value is not None}

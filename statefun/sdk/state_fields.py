@@ -224,7 +224,7 @@ class StateField:
         if self.change(watched) is not None:
             raise DefinitionError(
                 f"value {self.name!r} was changed both through ctx.storage and in place, as an "
-                "attribute of the state; use one of them"
+                "attribute of the state; use only one of these two ways"
             )
 
 

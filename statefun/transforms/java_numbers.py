@@ -72,10 +72,10 @@ def shortest(number: float) -> float:
 
 
 def parsed_integer(text: str, bits: int) -> int:
-    """Parse a whole number of ``bits`` bits.
+    """Parse a whole number that fits into ``bits`` bits, one of them for the sign.
 
     Raises:
-        ValueError: if the text is not a whole number, or the number has more bits.
+        ValueError: if the text is not a whole number, or the number does not fit.
     """
     if not _INTEGER.fullmatch(text):
         raise ValueError("the value is not a whole number")

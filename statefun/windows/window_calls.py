@@ -127,7 +127,7 @@ class WindowCalls(ABC):
 
 
 def wake_up_at(context: Context, due: int) -> None:
-    """Send the context's address a wake-up in event time."""
+    """Send the context's address a wake-up that is due at the event time ``due``, in milliseconds since the epoch."""
     address = context.address
     context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
 

@@ -117,7 +117,7 @@ class Hopping:
         return windows
 
     def panes(self) -> Panes:
-        """Return how windows consist of panes, each of which is in a window or not as a whole."""
+        """Return how windows are divided into panes; each pane is either wholly inside a window or wholly outside it."""
         size, every = in_milliseconds(self.size), in_milliseconds(self.every)
         offset, length = in_milliseconds(self.offset), math.gcd(size, every)
 

@@ -47,7 +47,7 @@ def parse_date(text: str) -> datetime:
         if match is not None and match["zone"] is not None:
             return _moment(match)
     except (ValueError, OverflowError):
-        raise ValueError(f"is not a date of the calendar; write a date {_EXPECTED}") from None
+        raise ValueError(f"is not a valid calendar date; write a date {_EXPECTED}") from None
     if match is None:
         raise ValueError(f"is not a date; write a date {_EXPECTED}")
     raise ValueError(f"has no time zone; write a date {_EXPECTED}")

@@ -70,7 +70,7 @@ def newest_declaration(declarations: Iterable[Declaration]) -> Declaration | Non
 def with_present(
     declarations: Declarations, functions: StatefulFunctions, since: int
 ) -> Declarations:
-    """Add the present declarations of functions, as far as they differ from the newest ones.
+    """Return the declarations, plus the present ones of functions that differ from the newest in ``declarations``.
 
     Functions behind endpoints declare their values only when they are called, and are left out.
 

@@ -165,7 +165,7 @@ def replace_order(
         *ends, feedback = log.end_offsets(batch)
         if len(ends) != len(former.names):
             raise CheckpointError(
-                f"{log.offsets_file(batch)} has the offsets of {len(ends)} ingresses, and must have the offsets of "
+                f"{log.offsets_file(batch)} has the offsets of {len(ends)} ingresses, but must have the offsets of "
                 f"{len(former.names)}; restore the checkpoint from a copy"
             )
         by_name = {**former.removed, **dict(zip(former.names, ends, strict=True))}

@@ -64,7 +64,7 @@ def check_format(checkpoint: Folder) -> None:
 
 @attrs.frozen
 class IngressOrder:
-    """The content of the file: which ingress is which source of the query."""
+    """The content of the checkpoint's file of ingresses: which ingress is which source of the query."""
 
     names: Sequence[str]
     """The names of the ingresses, as of :func:`source_name`, in the order of the query's sources."""

@@ -332,7 +332,7 @@ def credentials_of(uri: str) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=64)
 def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> ObjectStoreFiles:
-    """Return a bucket; equal arguments share their connections."""
+    """Return the files of a bucket of an object store; calls with equal arguments share connections."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - see TYPE_CHECKING above
     from obstore.store import S3Store  # noqa: PLC0415 - as above
 

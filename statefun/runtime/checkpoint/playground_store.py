@@ -311,7 +311,7 @@ class PlaygroundStore:
             self._out.discard(record.number)
 
     def put_back(self, record: Taken) -> None:
-        """Make a record that :meth:`take` has returned available again, since the client has not received it."""
+        """Make available again a record that :meth:`take` has returned, since the client has not received it."""
         with self._came:
             self._out.discard(record.number)
             self._came.notify_all()

@@ -119,9 +119,9 @@ class MainProgram:
         missing = sorted(set(names) - vars(module).keys())
         if missing:
             raise PlatformError(
-                f"{self.file}: functions use {', '.join(missing)}, which workers do not have, since it is "
-                "defined only under if __name__ == '__main__'; define it at the top level: each worker runs "
-                "the program under another name, because another of its globals cannot be sent to workers"
+                f"{self.file}: functions use {', '.join(missing)}, which workers do not have: it is "
+                "defined only under if __name__ == '__main__'; define it at the top level (workers run the "
+                "program again, under another name, as some other global of it cannot be sent to them)"
             )
 
     def _run(self) -> ModuleType:

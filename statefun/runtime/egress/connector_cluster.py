@@ -78,8 +78,8 @@ class CheckedCluster:
             self._record_count = None
         if answer is not None:
             raise ConnectorError(
-                f"{self._owner}: the method write must return None when all records are stored safely, and "
-                f"raise an error otherwise, and has returned {answer!r}"
+                f"{self._owner}: the method write has returned {answer!r}; it must return None when all "
+                "records are stored safely, and raise an error otherwise"
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:

@@ -257,7 +257,7 @@ class Refusals:
         letters = self._dead_letters
         if letters is None:
             raise AssertionError(
-                "onRefused makes dead letters, and no egress has a topic for them: "
+                "onRefused makes dead letters, but no egress has a topic for them: "
                 "the checks at the start should have found this"
             )
         facts = {

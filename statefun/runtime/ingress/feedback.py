@@ -198,7 +198,7 @@ class FeedbackReader:
         if first <= last and self._outbox.manifest(last) is None:
             raise CheckpointError(
                 f"the messages of batch {last} are no longer in "
-                f"{self._outbox.batch_folder(last).shown}, and have not been delivered yet; "
+                f"{self._outbox.batch_folder(last).shown}, but have not been delivered yet; "
                 "restore the checkpoint from a copy"
             )
         tasks = FeedbackTasks()

@@ -188,7 +188,7 @@ class Figures:
                 self._samples.popleft()
 
     def rates(self) -> tuple[float, float]:
-        """Return how many records were read, and how many published, per second in the last seconds."""
+        """Return how many records were read, and how many were published, per second, over the last few seconds."""
         with self.lock:
             first, last = self._samples[0], self._samples[-1]
         seconds = max(last.time - first.time, 1.0)

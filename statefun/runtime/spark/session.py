@@ -148,10 +148,10 @@ def is_local(session: SparkSession) -> bool:
 
 
 def dispatches_arrow(session: SparkSession, dispatch: str) -> bool:
-    """Return whether functions are called with Arrow batches, as the setting ``dispatch`` asks for, or through pandas.
+    """Return True if functions are called with Arrow batches, False if through pandas; the setting ``dispatch`` decides.
 
     Raises:
-        ConfigurationError: if they would be called through pandas, and Spark has no way that works.
+        ConfigurationError: if they would be called through pandas, but this Spark cannot do that.
     """
     if dispatch == "arrow" and _can_dispatch_arrow(session):
         return True

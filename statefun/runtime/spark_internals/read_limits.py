@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes how many records a running query reads of each source, and returns the newest offsets that it has found.
+"""Changes how many records a running query reads from each source, and returns the newest offsets that the query has found.
 
 Based on ``StreamExecution.scala`` (``uniqueSources``), ``MicroBatchExecution.scala`` (``constructNextBatch``) and
 ``KafkaMicroBatchStream.scala`` (``rateLimit``, ``reportLatestOffset``) of Spark 4.0.2, 4.1.2 and 4.2.0: the query asks each source for its newest offset with

@@ -70,10 +70,10 @@ def test_reads_epoch_milliseconds(millis: int) -> None:
         ("yesterday", "is not a date; write a date such as"),
         ("2020-02-01", "is not a date; write a date such as"),
         ("2020-02-01 04:15:00", "has no time zone; write a date such as"),
-        ("2020-02-30 04:15:00 Z", "is not a date of the calendar; write a date such as"),
-        ("2020-02-01 24:15:00 Z", "is not a date of the calendar; write a date such as"),
-        ("2020-02-01 04:15:00 +99:00", "is not a date of the calendar; write a date such as"),
-        ("999999999999999", "is not a date of the calendar; write a date such as"),
+        ("2020-02-30 04:15:00 Z", "is not a valid calendar date; write a date such as"),
+        ("2020-02-01 24:15:00 Z", "is not a valid calendar date; write a date such as"),
+        ("2020-02-01 04:15:00 +99:00", "is not a valid calendar date; write a date such as"),
+        ("999999999999999", "is not a valid calendar date; write a date such as"),
     ],
 )
 def test_refuses_other_texts(text: str, message: str) -> None:

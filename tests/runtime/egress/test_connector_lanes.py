@@ -354,7 +354,7 @@ def write_wrongly(writing: Writing) -> object:
         ),
         (
             "Careless",
-            "the method write must return None when all records are stored safely, and raise an error otherwise, and has returned False",
+            "the method write has returned False; it must return None when all records are stored safely, and raise an error otherwise",
         ),
         ("Unreachable", "KeyError: 'address'"),
     ],
