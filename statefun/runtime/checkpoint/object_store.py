@@ -34,12 +34,16 @@ _OPTIONS = frozenset(
 """The options that the query of a URI may have; pyarrow has the same ones."""
 _ATTEMPTS = 8
 _PAUSE = timedelta(milliseconds=100)
-_REQUEST_TIME = timedelta(seconds=15)
-"""How long a request may take, with its content. Together with the next one, it must be less than the time by which the
-lapse of a lease is longer than its expiry: see the module ``lease``."""
+_REQUEST_TIME = timedelta(seconds=9)
+"""How long a request may take, with its content."""
 _RETRY_TIME = timedelta(seconds=10)
-"""How long a request is tried again if the store does not answer, or refuses it for the moment."""
-_SMALL = 8 * 1024 * 1024
+"""How long a request is tried again if the store does not answer, or refuses it for the moment. It is longer than the time
+of a request, so that one whose connection is dead is tried again through another connection."""
+_LONGEST_BACKOFF = timedelta(seconds=1)
+"""The longest time between two attempts."""
+LONGEST_CHANGE = _RETRY_TIME + _RETRY_TIME + _LONGEST_BACKOFF + _REQUEST_TIME
+"""How long a change takes at most, with all its attempts, if :func:`_again_if_silent` makes the last ones."""
+_SMALL = 5 * 1024 * 1024
 """The size of content, in bytes, up to which an object is written in one request."""
 
 
@@ -50,6 +54,7 @@ class StoreError(CheckpointError, OSError):
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
 """Answers to requests for the size of an object have only this."""
+_NO_ANSWER = "error sending request"
 _EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
 _UNKNOWN = {
     "401 Unauthorized",
@@ -198,7 +203,11 @@ class ObjectStoreFiles(CheckpointFiles):
 
         for attempt in range(_ATTEMPTS):
             try:
-                obstore.put(self.store, path, content, mode="create", use_multipart=False)
+                _again_if_silent(
+                    lambda: obstore.put(
+                        self.store, path, content, mode="create", use_multipart=False
+                    )
+                )
             except (AlreadyExistsError, PreconditionError):
                 # Some stores answer the same to requests that were made at the same time: then there is none yet.
                 with suppress(FileNotFoundError):
@@ -223,7 +232,7 @@ class ObjectStoreFiles(CheckpointFiles):
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         with suppress(FileNotFoundError):
-            obstore.delete(self.store, path)
+            _again_if_silent(lambda: obstore.delete(self.store, path))
 
     @_translated
     def remove_folder(self, path: str) -> None:
@@ -232,7 +241,7 @@ class ObjectStoreFiles(CheckpointFiles):
 
         paths = [each["path"] for each in self._below(path)]
         if paths:
-            obstore.delete(self.store, paths)
+            _again_if_silent(lambda: obstore.delete(self.store, paths))
 
     def _below(self, folder: str) -> Sequence[Mapping[str, Any]]:
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
@@ -255,6 +264,20 @@ def _again_if_cut(listed: Callable[[], T]) -> T:
         if "list response body" not in str(error):
             raise
     return listed()
+
+
+def _again_if_silent(change: Callable[[], T]) -> T:
+    """Make a change once more if it got no answer; obstore tries again by itself unless a change is conditional or a POST."""
+    from obstore.exceptions import GenericError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    begun = time.monotonic()
+    try:
+        return change()
+    except GenericError as error:
+        took = timedelta(seconds=time.monotonic() - begun)
+        if _NO_ANSWER not in str(error) or took > _RETRY_TIME:
+            raise
+    return change()
 
 
 class _Reader:
@@ -359,7 +382,15 @@ def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> ObjectStoreFiles
                 "timeout": _REQUEST_TIME,
                 "connect_timeout": _REQUEST_TIME,
             },
-            retry_config={"max_retries": _ATTEMPTS, "retry_timeout": _RETRY_TIME},
+            retry_config={
+                "max_retries": _ATTEMPTS,
+                "retry_timeout": _RETRY_TIME,
+                "backoff": {
+                    "init_backoff": _PAUSE,
+                    "max_backoff": _LONGEST_BACKOFF,
+                    "base": 2,
+                },
+            },
         )
     except BaseError as error:
         raise ValueError(str(error).splitlines()[0]) from None  # the further lines have options
