@@ -27,6 +27,8 @@ class LossyProxy:
         self.to_lose = 0
         """How many answers are still to be lost."""
         self.lost = 0
+        self.connections = 0
+        """How many connections clients have made."""
         self.bytes_per_second = 0
         """How many bytes of requests it passes on; 0 for as many as there are."""
         self.latency = timedelta()
@@ -64,6 +66,7 @@ class LossyProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._server.accept()
+                self.connections += 1
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:

@@ -30,6 +30,11 @@ _LAST_RECORDS_PATIENCE = timedelta(seconds=5)
 """How long an egress with ``deliverySemantic`` none may take to send its last records at the end of a run."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for the answer to a request that begins, commits or aborts a transaction."""
+_ANSWER = timedelta(seconds=30)
+"""How long to wait for the answer to a request before the connection counts as dead. librdkafka's own time for a
+transactional producer is that of a transaction: fifteen minutes."""
+_LESS_THAN_TRANSACTION = timedelta(milliseconds=100)
+"""By how much librdkafka requires the time for an answer to be shorter than that of a transaction."""
 _PROPAGATION = timedelta(seconds=5)
 """How long a producer waits for a topic that a broker does not know yet, since the topic may be new."""
 
@@ -79,6 +84,9 @@ class AtLeastOnce:
             "linger.ms": 5,
             # A record is kept for as long as it is in the outbox, without a time limit.
             "message.timeout.ms": 0,
+            "socket.timeout.ms": in_milliseconds(
+                min(_ANSWER, egress.transaction_timeout - _LESS_THAN_TRANSACTION)
+            ),
             "topic.metadata.propagation.max.ms": in_milliseconds(_PROPAGATION),
             "queue.buffering.max.messages": 200_000,
             "message.max.bytes": egress.max_record_size,
