@@ -9,7 +9,6 @@ are objects in it.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.checkpoint.store_errors import StoreError, store_error
 
 if TYPE_CHECKING:  # importing it takes a while, and most checkpoints are local
     from obstore.store import S3Store
@@ -45,55 +44,8 @@ LONGEST_CHANGE = _RETRY_TIME + _RETRY_TIME + _LONGEST_BACKOFF + _REQUEST_TIME
 """How long a change takes at most, with all its attempts, if :func:`_again_if_silent` makes the last ones."""
 _SMALL = 5 * 1024 * 1024
 """The size of content, in bytes, up to which an object is written in one request."""
-
-
-class StoreError(CheckpointError, OSError):
-    """A store has refused a request, or has not answered."""
-
-
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
-"""Answers to requests for the size of an object have only this."""
 _NO_ANSWER = "error sending request"
-_EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
-_UNKNOWN = {
-    "401 Unauthorized",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "AuthorizationHeaderMalformed",
-}
-_REFUSED = {
-    "403 Forbidden",
-    "AccessDenied",
-    "AllAccessDisabled",
-    "AccountProblem",
-    "MethodNotAllowed",
-}
-
-
-def store_error(root: str, text: str) -> StoreError:
-    """Return the error for a request that a store has refused or not answered.
-
-    Args:
-        root: the bucket, for the message.
-        text: the text of the error, in which a refusal has the XML of S3's protocol.
-
-    >>> store_error("s3://b", "403 Forbidden: <Error><Code>AccessDenied</Code>")
-    StoreError('the object store of s3://b refuses a request (AccessDenied): its credentials need the right to read, write, delete and list objects')
-    """
-    code = match[1] if (match := _CODE.search(text)) else ""
-    if not code and (status := _STATUS.search(text)):
-        code = status[0].strip()
-    if code in _EXPIRED:
-        reason = f"refuses the credentials ({code}), which have expired: start again with new ones"
-    elif code in _UNKNOWN:
-        reason = f"refuses the credentials ({code}): correct them, and start again"
-    elif code in _REFUSED:
-        reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
-    else:
-        first = code or text.strip().splitlines()[0]
-        reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
-    return StoreError(f"the object store of {root} {reason}")
+"""In the text of an error: the time of a request is over, or its connection has ended."""
 
 
 def _translated(step: Callable[..., T]) -> Callable[..., T]:

@@ -18,7 +18,7 @@ from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import UncertainError, UndeliveredError
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
-from statefun.runtime.egress.produced import PlainRecords
+from statefun.runtime.egress.produced import PlainRecords, other_arguments
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
@@ -40,16 +40,6 @@ _PROPAGATION = timedelta(seconds=5)
 
 ShouldStop = Callable[[timedelta], bool]
 """Returns whether to stop publishing; its argument is the time without progress so far."""
-
-
-def _other_arguments(record: EgressRecord) -> dict[str, Any]:
-    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``."""
-    values = {
-        "headers": record.headers,
-        "partition": record.partition,
-        "timestamp": record.timestamp,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 class AtLeastOnce:
@@ -164,7 +154,7 @@ class AtLeastOnce:
                     else:
                         on_delivery = partial(self._on_delivery, number)
                         produce(
-                            topic, value, key, on_delivery=on_delivery, **_other_arguments(record)
+                            topic, value, key, on_delivery=on_delivery, **other_arguments(record)
                         )
                 except BufferError:
                     self._wait()
@@ -280,7 +270,7 @@ class Unconfirmed(AtLeastOnce):
                     record.value,
                     record.key,
                     on_delivery=self._on_loss,
-                    **_other_arguments(record),
+                    **other_arguments(record),
                 )
             except BufferError:
                 self._losses.add(record.topic, "the queue is full")

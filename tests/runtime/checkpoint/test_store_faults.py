@@ -14,7 +14,7 @@ from store_proxy import Fault, Request, StoreProxy, store_proxy
 from statefun.runtime.checkpoint import object_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lease import LeaseTimes
-from statefun.runtime.checkpoint.object_store import StoreError
+from statefun.runtime.checkpoint.store_errors import StoreError
 
 Work = Callable[[Folder], object]
 
