@@ -14,9 +14,7 @@ from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.sdk.errors import ConfigurationError
 
-if (
-    TYPE_CHECKING
-):  # importing it takes a while, and the help of the command needs only the arguments
+if TYPE_CHECKING:  # importing it takes a while, which the help need not wait for
     from statefun.projects.packages import Package
 
 _PROGRAM: Final = Path("app.py")
