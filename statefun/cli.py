@@ -46,6 +46,11 @@ _COMMANDS: Mapping[str, _Command] = {
         "run a program with Spark, as spark-submit does",
         ["statefun run", "statefun run --conf spark.statefun.available-now=true app.py"],
     ),
+    "package": _Command(
+        "statefun.projects.package_command",
+        "pack a program for the machines of a cluster, and print the commands that run it there",
+        ["statefun package app.py", "statefun package app.py --with aiohttp --output build"],
+    ),
     "validate": _Command(
         "statefun.inspect.validate_command",
         "find all problems of an application before its start",

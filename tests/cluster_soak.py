@@ -27,7 +27,8 @@ from cluster_troubles import (
 )
 from object_store import object_store
 from proxy import LossyProxy
-from soak import Result, judged, proxied_broker, soak_all
+from soak import proxied_broker
+from soak_seeds import Result, Seeds, exit_at_signals, judged, soak_all
 from soak_troubles import harass
 from standalone_cluster import standalone_cluster
 from store_proxy import store_proxy
@@ -61,7 +62,7 @@ def cluster_soak(
         yield soak
 
 
-def soak_seed(seed: int, arguments: argparse.Namespace) -> Result:
+def soak_seed(seed: int, seeds: Seeds, arguments: argparse.Namespace) -> Result:
     """Do to an application what the command line asks for."""
     endings, troubles = (
         (CLUSTER_ENDINGS, CLUSTER_TROUBLES) if arguments.local else (STORE_ENDINGS, STORE_TROUBLES)
@@ -69,6 +70,7 @@ def soak_seed(seed: int, arguments: argparse.Namespace) -> Result:
     return judged(
         "cluster",
         seed,
+        seeds,
         partial(cluster_soak, seed=seed, is_local=arguments.local),
         lambda soak: harass(soak, arguments.kills, arguments.messages, endings, troubles),
     )
@@ -84,6 +86,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=8, help="of drivers, for each seed")
     parser.add_argument("--local", action="store_true", help="without an object store")
     arguments = parser.parse_args()
+    exit_at_signals()
     return soak_all(partial(soak_seed, arguments=arguments), arguments)
 
 

@@ -90,10 +90,10 @@ class ServedProgram:
 
     def kill(self) -> None:
         """End the process at once, if there is one."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy before a Kafka broker that lets answers to commits get lost, is slow, or cuts all connections."""
+"""A proxy before a Kafka broker that lets answers to commits get lost, is slow, cuts all connections, or swallows everything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ class LossyProxy:
         self.to_lose = 0
         """How many answers are still to be lost."""
         self.lost = 0
+        self.connections = 0
+        """How many connections clients have made."""
         self.bytes_per_second = 0
         """How many bytes of requests it passes on; 0 for as many as there are."""
         self.latency = timedelta()
         """How long each request takes besides."""
         self._is_cut = False
+        self._is_hole = False
         self._clients: set[socket.socket] = set()
+        self._swallowed: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -46,17 +50,28 @@ class LossyProxy:
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 
+    def swallow(self) -> None:
+        """Take connections and bytes, and pass none on, until :meth:`mend`.
+
+        The connections stay open and silent for ever, as if their packets were dropped: only new ones are of use then.
+        """
+        self._is_hole = True
+        self._swallowed.update(self._clients)
+
     def mend(self) -> None:
         """Pass bytes on again."""
-        self._is_cut = False
+        self._is_cut = self._is_hole = False
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._server.accept()
+                self.connections += 1
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        if self._is_hole:
+            self._swallowed.add(client)
         self._clients.add(client)
         try:
             with contextlib.suppress(OSError), client:
@@ -64,6 +79,7 @@ class LossyProxy:
                     self._pass_on(client)
         finally:
             self._clients.discard(client)
+            self._swallowed.discard(client)
 
     def _pass_on(self, client: socket.socket) -> None:
         with socket.create_connection(self.target) as broker:
@@ -73,6 +89,8 @@ class LossyProxy:
             )
             asking.start()
             for frame in _frames(broker):
+                if client in self._swallowed:
+                    continue
                 (number,) = struct.unpack_from(">i", frame)
                 if number in commits and self.to_lose > 0:
                     self.to_lose -= 1
@@ -88,6 +106,8 @@ class LossyProxy:
     ) -> None:
         with contextlib.suppress(OSError):
             for frame in _frames(client):
+                if client in self._swallowed:
+                    continue
                 what, _, number = _HEADER.unpack_from(frame)
                 if what == _END_TRANSACTION:
                     commits.add(number)
@@ -101,7 +121,10 @@ class LossyProxy:
 
 
 def _frames(connection: socket.socket) -> Iterator[bytes]:
-    """Yield messages, without the lengths before them, until the connection ends."""
+    """Yield whole messages, without the lengths before them, until the connection ends."""
     with connection.makefile("rb") as file:
         while len(length := file.read(4)) == 4:
-            yield file.read(struct.unpack(">i", length)[0])
+            (size,) = struct.unpack(">i", length)
+            if len(frame := file.read(size)) < size:
+                return
+            yield frame

@@ -13,43 +13,27 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-import attrs
 from class_archive import archived
 from proxy import LossyProxy
 from soak_app import INSIDE, OF_PUBLISHING, POINTS
 from soak_run import Soak
+from soak_seeds import Result, Seeds, exit_at_signals, judged, soak_all
 from soak_troubles import harass, toggle_server
 
 from statefun.dev import EmbeddedKafka
-from statefun.dev.progress import ProgressLine
 
-_Soak = TypeVar("_Soak", bound=Soak)
 LANES = 2
 BYTES_PER_SECOND = 300_000
 """Bytes per second of a slow broker's connection."""
 LATENCY = timedelta(milliseconds=5)
-
-
-@attrs.frozen
-class Result:
-    """How a seed went."""
-
-    seed: int
-    done: Counter[str]
-    wrong: str
-    """Empty if nothing is."""
 
 
 def has_lanes(seed: int) -> bool:
@@ -129,7 +113,7 @@ def local_soak(
             yield soak
 
 
-def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Result:
+def soak_seed(seed: int, seeds: Seeds, arguments: argparse.Namespace, java_options: str) -> Result:
     """Do to an application what the command line asks for."""
     points = shared_points(arguments.of, arguments.hits)[seed % arguments.of]
     share = arguments.messages // (arguments.kills + len(points))
@@ -142,26 +126,7 @@ def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Re
             soak.crash_at(point)
 
     make = partial(local_soak, seed=seed, arguments=arguments, java_options=java_options)
-    return judged("soak", seed, make, troubles)
-
-
-def judged(
-    name: str,
-    seed: int,
-    make: Callable[[Path], AbstractContextManager[_Soak]],
-    troubles: Callable[[_Soak], None],
-) -> Result:
-    """Make an application in a temporary folder with such a name, trouble it, and judge it; after a failure, the files stay."""
-    folder = Path(tempfile.mkdtemp(prefix=f"statefun-{name}-{seed}-"))
-    with make(folder) as soak, ProgressLine(f"seed {seed}, in {folder}"):
-        try:
-            troubles(soak)
-            wrong = soak.finish()
-        except Exception as error:  # noqa: BLE001 - other seeds go on
-            wrong = f"{type(error).__name__}: {error}"
-    if not wrong:
-        shutil.rmtree(folder)
-    return Result(seed, Counter(seeds=1, messages=soak.sent) + soak.done, wrong)
+    return judged("soak", seed, seeds, make, troubles)
 
 
 def main() -> int:
@@ -175,28 +140,8 @@ def main() -> int:
     parser.add_argument("--hits", type=int, default=3, help="of each named point by all seeds")
     parser.add_argument("--of", type=int, default=10, help="so many seeds share the named points")
     arguments = parser.parse_args()
+    exit_at_signals()
     return soak_all(partial(soak_seed, arguments=arguments, java_options=quick_start()), arguments)
-
-
-def soak_all(soak: Callable[[int], Result], arguments: argparse.Namespace) -> int:
-    """Soak all seeds that a command line asks for, and print how it went; return the exit code."""
-    total: Counter[str] = Counter()
-    failed = []
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for result in pool.map(soak, range(arguments.seed, arguments.seed + arguments.seeds)):
-            total += result.done
-            print(f"seed {result.seed}:", _listed(result.done), flush=True)  # noqa: T201 - a program
-            if result.wrong:
-                failed.append(result.seed)
-                print(f"seed {result.seed}: {result.wrong}", file=sys.stderr)  # noqa: T201 - as above
-    print("\n".join(f"{count:>10,} {what}" for what, count in sorted(total.items())))  # noqa: T201 - as above
-    if failed:
-        print(f"failed: seeds {failed}", file=sys.stderr)  # noqa: T201 - as above
-    return bool(failed)
-
-
-def _listed(done: Counter[str]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in done.items())
 
 
 if __name__ == "__main__":

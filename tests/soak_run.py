@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -66,6 +67,9 @@ class Soak:
     """By the egresses' semantics, the ends of their topics each time when a snapshot replaced the checkpoint."""
     elsewhere: Elsewhere = attrs.field(init=False)
     """The server of the ledgers, which does not run yet."""
+    program: Path = HERE / "soak_app.py"
+    is_closed: bool = attrs.field(default=False, init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     expected: ClassVar[Sequence[str]] = ("in use by Spark's JVM", "has committed batch")
     """Texts of errors of checkpoints with which drivers may end: about the remains of another driver."""
     pause: ClassVar[float] = 0.02
@@ -148,6 +152,9 @@ class Soak:
             point: where its driver dies; nowhere if empty.
             number: how often it comes there first.
             records: how many of them a micro-batch takes at most.
+
+        Raises:
+            InterruptedError: if the application is closed.
         """
         options = {
             "folder": str(self.folder),
@@ -168,17 +175,20 @@ class Soak:
         }
         self.folder.mkdir(exist_ok=True)
         log_file = self.folder / f"driver-{len(self.drivers)}.log"
-        with log_file.open("wb") as log:
-            program = subprocess.Popen(
-                [sys.executable, str(HERE / "soak_app.py"), json.dumps(options)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        driver = Driver(program, log_file)
-        self.drivers.append(driver)
+        with self._lock:
+            if self.is_closed:
+                raise InterruptedError("the application starts no more")
+            with log_file.open("wb") as log:
+                program = subprocess.Popen(
+                    [sys.executable, str(self.program), json.dumps(options)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            driver = Driver(program, log_file)
+            self.drivers.append(driver)
         return driver
 
     def snapshot(self, name: str) -> None:
@@ -235,7 +245,9 @@ class Soak:
         return verdict(self.address, self.prefix, counted, self.sent, self.restores)
 
     def close(self) -> None:
-        """End all processes of the application."""
+        """End all processes of the application, from whatever thread, and let none start any more."""
+        with self._lock:
+            self.is_closed = True
         for driver in self.drivers:
             driver.kill()
         self.elsewhere.kill()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pyspark
 from class_archive import SHORT_LIVED
 from local_servers import connected, free_port
 from patience import SECONDS
-from soak_processes import arguments, processes
+from soak_processes import arguments, processes, send
 
 _SPARK = Path(pyspark.__path__[0])
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -39,6 +40,7 @@ class StandaloneCluster:
     port: int = attrs.field(factory=free_port)
     _master: subprocess.Popen[str] | None = None
     _workers: list[subprocess.Popen[str]] = attrs.Factory(list)
+    _killed: list[int] = attrs.Factory(list)
     _started: int = 0
 
     @property
@@ -86,6 +88,7 @@ class StandaloneCluster:
         worker = self._workers.pop(number)
         worker.kill()
         worker.wait()
+        self._killed.append(worker.pid)
 
     @property
     def worker_count(self) -> int:
@@ -102,11 +105,15 @@ class StandaloneCluster:
         ]
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, also executors that have not yet noticed the end of their worker."""
         started = [*self._workers, *filter(None, [self._master])]
         for process in started:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for number, found in processes().items():
+            if found.group in self._killed and _EXECUTOR in arguments(number):
+                send(number, signal.SIGKILL)
 
     def _run(self, name: str, class_: str, *options: str) -> subprocess.Popen[str]:
         """Start a process of Spark's with a process group of its own, which its executors belong to."""

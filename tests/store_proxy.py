@@ -45,6 +45,8 @@ class Fault:
     """Whether the store handles the request all the same, so that its answer alone is lost."""
     is_cut: bool = False
     """Whether the store's own answer is cut in its middle; nothing else counts then."""
+    is_hole: bool = False
+    """Whether the request is never answered, nor its body read, and its connection stays open; nothing else counts then."""
 
 
 class StoreProxy:
@@ -63,13 +65,15 @@ class StoreProxy:
         class Handler(_Handler):
             store = proxy
 
+        self.closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Take no more connections, and end those that a fault has left open."""
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -102,11 +106,15 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def _handle(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = self._request()
         self.store.requests.append(request)
-        time.sleep(self.store.latency.total_seconds())
         fault = self.store.fault(request)
+        if fault is not None and fault.is_hole:
+            self.store.closed.wait()
+            self.close_connection = True
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        time.sleep(self.store.latency.total_seconds())
         if fault is not None and not fault.is_cut:
             if fault.is_handled:
                 self._pass_on(body).read()

@@ -9,7 +9,7 @@ import pytest
 
 from statefun.inspect.checkpoint_options import micro_batch_number, positive_number, usable
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.object_store import StoreError
+from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.sdk.errors import CheckpointError
 
 

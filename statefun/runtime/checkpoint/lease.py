@@ -30,7 +30,7 @@ from datetime import timedelta
 import attrs
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.object_store import StoreError
+from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")

@@ -9,7 +9,6 @@ are objects in it.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.checkpoint.store_errors import StoreError, store_error
 
 if TYPE_CHECKING:  # importing it takes a while, and most checkpoints are local
     from obstore.store import S3Store
@@ -34,61 +33,19 @@ _OPTIONS = frozenset(
 """The options that the query of a URI may have; pyarrow has the same ones."""
 _ATTEMPTS = 8
 _PAUSE = timedelta(milliseconds=100)
-_REQUEST_TIME = timedelta(seconds=15)
-"""How long a request may take, with its content. Together with the next one, it must be less than the time by which the
-lapse of a lease is longer than its expiry: see the module ``lease``."""
+_REQUEST_TIME = timedelta(seconds=9)
+"""How long a request may take, with its content."""
 _RETRY_TIME = timedelta(seconds=10)
-"""How long a request is tried again if the store does not answer, or refuses it for the moment."""
-_SMALL = 8 * 1024 * 1024
+"""How long a request is tried again if the store does not answer, or refuses it for the moment. It is longer than the time
+of a request, so that one whose connection is dead is tried again through another connection."""
+_LONGEST_BACKOFF = timedelta(seconds=1)
+"""The longest time between two attempts."""
+LONGEST_CHANGE = _RETRY_TIME + _RETRY_TIME + _LONGEST_BACKOFF + _REQUEST_TIME
+"""How long a change takes at most, with all its attempts, if :func:`_again_if_silent` makes the last ones."""
+_SMALL = 5 * 1024 * 1024
 """The size of content, in bytes, up to which an object is written in one request."""
-
-
-class StoreError(CheckpointError, OSError):
-    """A store has refused a request, or has not answered."""
-
-
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
-"""Answers to requests for the size of an object have only this."""
-_EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
-_UNKNOWN = {
-    "401 Unauthorized",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "AuthorizationHeaderMalformed",
-}
-_REFUSED = {
-    "403 Forbidden",
-    "AccessDenied",
-    "AllAccessDisabled",
-    "AccountProblem",
-    "MethodNotAllowed",
-}
-
-
-def store_error(root: str, text: str) -> StoreError:
-    """Return the error for a request that a store has refused or not answered.
-
-    Args:
-        root: the bucket, for the message.
-        text: the text of the error, in which a refusal has the XML of S3's protocol.
-
-    >>> store_error("s3://b", "403 Forbidden: <Error><Code>AccessDenied</Code>")
-    StoreError('the object store of s3://b refuses a request (AccessDenied): its credentials need the right to read, write, delete and list objects')
-    """
-    code = match[1] if (match := _CODE.search(text)) else ""
-    if not code and (status := _STATUS.search(text)):
-        code = status[0].strip()
-    if code in _EXPIRED:
-        reason = f"refuses the credentials ({code}), which have expired: start again with new ones"
-    elif code in _UNKNOWN:
-        reason = f"refuses the credentials ({code}): correct them, and start again"
-    elif code in _REFUSED:
-        reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
-    else:
-        first = code or text.strip().splitlines()[0]
-        reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
-    return StoreError(f"the object store of {root} {reason}")
+_NO_ANSWER = "error sending request"
+"""In the text of an error: the time of a request is over, or its connection has ended."""
 
 
 def _translated(step: Callable[..., T]) -> Callable[..., T]:
@@ -198,7 +155,11 @@ class ObjectStoreFiles(CheckpointFiles):
 
         for attempt in range(_ATTEMPTS):
             try:
-                obstore.put(self.store, path, content, mode="create", use_multipart=False)
+                _again_if_silent(
+                    lambda: obstore.put(
+                        self.store, path, content, mode="create", use_multipart=False
+                    )
+                )
             except (AlreadyExistsError, PreconditionError):
                 # Some stores answer the same to requests that were made at the same time: then there is none yet.
                 with suppress(FileNotFoundError):
@@ -223,7 +184,7 @@ class ObjectStoreFiles(CheckpointFiles):
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         with suppress(FileNotFoundError):
-            obstore.delete(self.store, path)
+            _again_if_silent(lambda: obstore.delete(self.store, path))
 
     @_translated
     def remove_folder(self, path: str) -> None:
@@ -232,7 +193,7 @@ class ObjectStoreFiles(CheckpointFiles):
 
         paths = [each["path"] for each in self._below(path)]
         if paths:
-            obstore.delete(self.store, paths)
+            _again_if_silent(lambda: obstore.delete(self.store, paths))
 
     def _below(self, folder: str) -> Sequence[Mapping[str, Any]]:
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
@@ -255,6 +216,20 @@ def _again_if_cut(listed: Callable[[], T]) -> T:
         if "list response body" not in str(error):
             raise
     return listed()
+
+
+def _again_if_silent(change: Callable[[], T]) -> T:
+    """Make a change once more if it got no answer; obstore tries again by itself unless a change is conditional or a POST."""
+    from obstore.exceptions import GenericError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    begun = time.monotonic()
+    try:
+        return change()
+    except GenericError as error:
+        took = timedelta(seconds=time.monotonic() - begun)
+        if _NO_ANSWER not in str(error) or took > _RETRY_TIME:
+            raise
+    return change()
 
 
 class _Reader:
@@ -359,7 +334,15 @@ def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> ObjectStoreFiles
                 "timeout": _REQUEST_TIME,
                 "connect_timeout": _REQUEST_TIME,
             },
-            retry_config={"max_retries": _ATTEMPTS, "retry_timeout": _RETRY_TIME},
+            retry_config={
+                "max_retries": _ATTEMPTS,
+                "retry_timeout": _RETRY_TIME,
+                "backoff": {
+                    "init_backoff": _PAUSE,
+                    "max_backoff": _LONGEST_BACKOFF,
+                    "base": 2,
+                },
+            },
         )
     except BaseError as error:
         raise ValueError(str(error).splitlines()[0]) from None  # the further lines have options

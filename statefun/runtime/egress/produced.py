@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -63,3 +64,13 @@ class PlainRecords:
 
 def _is_plain(record: EgressRecord) -> bool:
     return record.headers is None and record.partition is None and record.timestamp is None
+
+
+def other_arguments(record: EgressRecord) -> dict[str, Any]:
+    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``."""
+    values = {
+        "headers": record.headers,
+        "partition": record.partition,
+        "timestamp": record.timestamp,
+    }
+    return {name: value for name, value in values.items() if value is not None}

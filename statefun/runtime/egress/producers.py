@@ -18,7 +18,7 @@ from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import UncertainError, UndeliveredError
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
-from statefun.runtime.egress.produced import PlainRecords
+from statefun.runtime.egress.produced import PlainRecords, other_arguments
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
@@ -30,21 +30,16 @@ _LAST_RECORDS_PATIENCE = timedelta(seconds=5)
 """How long an egress with ``deliverySemantic`` none may take to send its last records at the end of a run."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for the answer to a request that begins, commits or aborts a transaction."""
+_ANSWER = timedelta(seconds=30)
+"""How long to wait for the answer to a request before the connection counts as dead. librdkafka's own time for a
+transactional producer is that of a transaction: fifteen minutes."""
+_LESS_THAN_TRANSACTION = timedelta(milliseconds=100)
+"""By how much librdkafka requires the time for an answer to be shorter than that of a transaction."""
 _PROPAGATION = timedelta(seconds=5)
 """How long a producer waits for a topic that a broker does not know yet, since the topic may be new."""
 
 ShouldStop = Callable[[timedelta], bool]
 """Returns whether to stop publishing; its argument is the time without progress so far."""
-
-
-def _other_arguments(record: EgressRecord) -> dict[str, Any]:
-    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``."""
-    values = {
-        "headers": record.headers,
-        "partition": record.partition,
-        "timestamp": record.timestamp,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 class AtLeastOnce:
@@ -79,6 +74,9 @@ class AtLeastOnce:
             "linger.ms": 5,
             # A record is kept for as long as it is in the outbox, without a time limit.
             "message.timeout.ms": 0,
+            "socket.timeout.ms": in_milliseconds(
+                min(_ANSWER, egress.transaction_timeout - _LESS_THAN_TRANSACTION)
+            ),
             "topic.metadata.propagation.max.ms": in_milliseconds(_PROPAGATION),
             "queue.buffering.max.messages": 200_000,
             "message.max.bytes": egress.max_record_size,
@@ -156,7 +154,7 @@ class AtLeastOnce:
                     else:
                         on_delivery = partial(self._on_delivery, number)
                         produce(
-                            topic, value, key, on_delivery=on_delivery, **_other_arguments(record)
+                            topic, value, key, on_delivery=on_delivery, **other_arguments(record)
                         )
                 except BufferError:
                     self._wait()
@@ -272,7 +270,7 @@ class Unconfirmed(AtLeastOnce):
                     record.value,
                     record.key,
                     on_delivery=self._on_loss,
-                    **_other_arguments(record),
+                    **other_arguments(record),
                 )
             except BufferError:
                 self._losses.add(record.topic, "the queue is full")

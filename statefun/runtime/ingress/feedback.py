@@ -24,8 +24,8 @@ from statefun.engine.wheel import due_tick, is_of_event_time, tick_of, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage, Inbox
-from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.runtime.ingress.committed_messages import CommittedMessages
 from statefun.runtime.ingress.event_watch import EventWatch
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset

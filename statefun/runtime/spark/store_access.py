@@ -27,6 +27,14 @@ _OLDEST = (3, 5)
 """The oldest Hadoop that can create an object only if there is none."""
 _SDK = "2.35.4"
 _SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client")
+_PATIENCE = {
+    "connection.establish.timeout": "15s",
+    "connection.timeout": "15s",
+    "connection.request.timeout": "15s",
+    "connection.part.upload.timeout": "2m",
+}
+"""How long Hadoop waits for an answer through a connection that may be dead, and how long a request with its attempts may
+take. By default, a micro-batch waits a minute for each lost packet, and for lost content of a file up to 15 minutes."""
 
 
 def use_object_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
@@ -77,6 +85,7 @@ def _settings(checkpoint: Folder) -> dict[str, str]:
         "performance.flags": "create,delete,mkdir,open",
         # Others need a further client, and a file of a checkpoint is read once from its beginning.
         "input.stream.type": "classic",
+        **_PATIENCE,
     }
     endpoint, region = endpoint_of(checkpoint.location), region_of(checkpoint.location)
     if endpoint is not None:

@@ -8,7 +8,8 @@ from local_servers import free_port
 from object_store import ObjectStore
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.object_store import ObjectStoreFiles, StoreError
+from statefun.runtime.checkpoint.object_store import ObjectStoreFiles
+from statefun.runtime.checkpoint.store_errors import StoreError
 
 
 def test_files_are_objects(store: Folder) -> None:

@@ -13,7 +13,8 @@ from store_proxy import Fault, Request, StoreProxy, store_proxy
 
 from statefun.runtime.checkpoint import object_store
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.object_store import StoreError
+from statefun.runtime.checkpoint.lease import LeaseTimes
+from statefun.runtime.checkpoint.store_errors import StoreError
 
 Work = Callable[[Folder], object]
 
@@ -66,6 +67,12 @@ def proxy(store_server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
+def short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a client wait for the answer to a request for a short time; it must come before the client."""
+    monkeypatch.setattr(object_store, "_REQUEST_TIME", timedelta(seconds=1))
+
+
+@pytest.fixture
 def folder(store: Folder, store_server: ObjectStore, proxy: StoreProxy) -> Folder:
     """Return a folder with one file behind the proxy."""
     store.write("a", b"old")
@@ -92,6 +99,33 @@ def test_what_passes_is_tried_again(
 
     assert not left
     assert _content(store) == content
+
+
+@pytest.mark.usefixtures("short_requests")
+@pytest.mark.parametrize("work", WORKS)
+def test_a_swallowed_request_is_tried_again(
+    store: Folder, folder: Folder, proxy: StoreProxy, work: str
+) -> None:
+    """Its connection stays open and silent for ever; another one has the answer, and if none has, it is an error."""
+    left = [Fault(is_hole=True)]
+    proxy.fault = lambda _: left.pop() if left else None
+
+    do, content = WORKS[work]
+    do(folder)
+
+    assert not left
+    assert _content(store) == content
+    proxy.fault = lambda _: Fault(is_hole=True)
+    with pytest.raises(StoreError, match="at each attempt"):
+        folder.read("a")
+
+
+def test_a_change_is_over_before_another_driver_takes_over() -> None:
+    """With all attempts, of which there is a second one also if the first one is swallowed."""
+    times = LeaseTimes()
+
+    assert times.lapse - times.expiry > object_store.LONGEST_CHANGE
+    assert object_store._REQUEST_TIME < object_store._RETRY_TIME  # noqa: SLF001 - what a user cannot set
 
 
 @pytest.mark.parametrize("work", WORKS)

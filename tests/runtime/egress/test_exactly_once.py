@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,7 @@ from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, UncertainErro
 from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
-from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
+from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.release.group_offsets import GroupOffsets
@@ -64,7 +65,7 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.spark_internals.log_files import METADATA
 from statefun.sdk.address import TypeName
 
-pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=3.5)]
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=5)]
 spark = pytest.mark.spark
 
 NOWHERE = Location("module.yaml", 1, 1)
@@ -744,6 +745,35 @@ def test_answers_to_commits_get_lost_fifty_times(
     assert bench.values() == expected
     assert proxy.lost >= 50
     assert len(reasons) >= 10
+
+
+@pytest.mark.parametrize("semantic", [AtLeastOnce, ExactlyOnce])
+def test_lost_packets_delay_a_lane_for_seconds(
+    lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch, semantic: type[AtLeastOnce]
+) -> None:
+    """Connections stay open and silent: the lane makes others, and publishes each record once when these are answered."""
+    proxy, bench = lossy
+    monkeypatch.setattr(kafka_module, "_ANSWER", timedelta(seconds=1))
+    monkeypatch.setattr(kafka_module, "_TRANSACTION_CALL", timedelta(seconds=2))
+
+    def confirmed() -> AtLeastOnce:
+        return AtLeastOnce(
+            bench.egress, lambda _: False, Patience(bench.egress), Refusals(bench.egress)
+        )
+
+    connect = bench.cluster if semantic is ExactlyOnce else confirmed
+    lane = bench.lane(connect, pause=lambda _: time.sleep(0.1))
+    lane.publish(bench.stage(0, "a", "b"))
+    before = proxy.connections
+    with ThreadPoolExecutor() as threads:
+        proxy.swallow()
+        publishing = threads.submit(lane.publish, bench.stage(1, *"cdefg"))
+        wait(lambda: proxy.connections > before)
+        proxy.mend()
+        publishing.result(timeout=SECONDS)
+    lane.close()
+
+    assert bench.values() == [*"abcdefg"]
 
 
 RACER = """\

@@ -35,9 +35,9 @@ from statefun.engine.wheel import event_bucket
 from statefun.protocol.runtime_pb2 import EventTimes, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import Inbox
-from statefun.runtime.checkpoint.object_store import StoreError
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.runtime.ingress.playground_inbox import PlaygroundInbox

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from object_store import ObjectStore
 from pyspark import SparkContext
+from store_proxy import Fault, store_proxy
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark.session import open_session, use_checkpoint
@@ -107,3 +110,19 @@ def test_files_are_found_by_their_names(files: Files) -> None:
         files.java.delete(files.path("offsets/0"))
 
     assert not files.java.exists(files.path("offsets/0"))
+
+
+@pytest.mark.takes(minutes=0.5)
+def test_a_swallowed_request_is_tried_again(store: Folder, store_server: ObjectStore) -> None:
+    """Its connection stays open and silent for ever; by default, Hadoop waits for a minute."""
+    with store_proxy(store_server.port) as proxy, ThreadPoolExecutor() as threads:
+        own, proxied = f":{store_server.port}", f":{proxy.port}"
+        files = Files(Folder.at(store.location.replace(own, proxied)))
+        left = [Fault(is_hole=True)]
+        proxy.fault = lambda _: left.pop() if left else None
+
+        write = threads.submit(files.write, "offsets/0", b"v1", overwrite=False)
+        write.result(timeout=45)
+
+        assert not left
+    assert store.child("offsets").read("0") == b"v1"

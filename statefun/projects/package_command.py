@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun package``: packs a program for the machines of a cluster, and prints the commands that run it there."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from statefun.console.command_parser import CommandParser
+from statefun.console.json_output import print_json
+from statefun.sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:  # importing it takes a while, which the help need not wait for
+    from statefun.projects.packages import Package
+
+_PROGRAM: Final = Path("app.py")
+_FOLDER: Final = Path("dist")
+_ARCHIVE: Final = "packages.tar.gz"
+_REQUIREMENTS: Final = "requirements.txt"
+_UNPACKED: Final = "packages"
+"""The name of the folder with the unpacked archive, in the working directory of each process on the cluster."""
+
+
+def add_arguments(package: CommandParser) -> None:
+    """Add the arguments of ``statefun package`` to its parser."""
+    package.add_argument(
+        "program", type=Path, nargs="?", default=_PROGRAM, help=f"the program (default: {_PROGRAM})"
+    )
+    package.add_argument(
+        "--output",
+        type=Path,
+        default=_FOLDER,
+        metavar="FOLDER",
+        help=f"the folder for the archive (default: {_FOLDER})",
+    )
+    package.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        dest="further",
+        metavar="NAME",
+        help="a further installed package, which the program imports only while it runs; may be repeated",
+    )
+    package.add_json()
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Write the archive and the requirements, and print the commands.
+
+    Args:
+        options: the parsed options of the command line.
+
+    Raises:
+        StatefunError: if the program cannot be loaded or packed.
+    """
+    from statefun.projects.packages import pack  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+        package = pack(options.program, options.output / _ARCHIVE, options.further)
+        requirements = options.output / _REQUIREMENTS
+        lines = [f"{name}=={version}\n" for name, version in package.requirements.items()]
+        requirements.write_text("".join(lines))
+    except OSError as error:
+        raise ConfigurationError(f"{options.output} cannot be written: {error}") from error
+    submissions = commands(options.program, package.archive)
+    if options.json:
+        print_json(
+            {
+                "archive": str(package.archive),
+                "requirements": str(requirements),
+                "versions": package.requirements,
+                "modules": package.modules,
+                "commands": submissions,
+            }
+        )
+        return
+    _print(package, requirements, submissions)
+
+
+def commands(program: Path, archive: Path) -> Mapping[str, Sequence[str]]:
+    """Return the command that runs a packed program, by the kind of cluster; words in capitals are to be replaced.
+
+    Args:
+        program: the file of the program.
+        archive: the archive that was packed for it.
+    """
+    common = {
+        "spark.executorEnv.PYTHONPATH": _UNPACKED,
+        "spark.pyspark.python": f"python{sys.version_info.major}.{sys.version_info.minor}",
+        "spark.statefun.checkpoint": "s3a://BUCKET/NAME",
+    }
+    kinds: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
+        "standalone": (
+            ["--master", "spark://HOST:7077"],
+            # The driver runs here, with the packages that are installed here.
+            {"spark.pyspark.driver.python": sys.executable},
+        ),
+        "yarn": (
+            ["--master", "yarn", "--deploy-mode", "cluster", *_module_files(program)],
+            {"spark.yarn.appMasterEnv.PYTHONPATH": _UNPACKED},
+        ),
+        "kubernetes": (
+            [
+                *("--master", "k8s://https://HOST:6443", "--deploy-mode", "cluster"),
+                *_module_files(program),
+            ],
+            {
+                "spark.kubernetes.container.image": "IMAGE",
+                "spark.kubernetes.file.upload.path": "s3a://BUCKET/uploads",
+                "spark.kubernetes.driverEnv.PYTHONPATH": _UNPACKED,
+            },
+        ),
+    }
+    return {
+        kind: [
+            *("spark-submit", *options, "--archives", f"{archive}#{_UNPACKED}"),
+            *(
+                word
+                for key, value in {**common, **own}.items()
+                for word in ("--conf", f"{key}={value}")
+            ),
+            str(program),
+        ]
+        for kind, (options, own) in kinds.items()
+    }
+
+
+def _module_files(program: Path) -> Sequence[str]:
+    file = program.parent / "module.yaml"
+    return ["--files", str(file)] if file.is_file() else []
+
+
+def _print(package: Package, requirements: Path, submissions: Mapping[str, Sequence[str]]) -> None:
+    size = package.archive.stat().st_size / 1_000_000
+    own = f", and {', '.join(package.modules)}" if package.modules else ""
+    print(f"{package.archive} ({size:.0f} MB) has {len(package.requirements)} packages{own}")
+    print(f"{requirements} has their versions")
+    for kind, words in submissions.items():
+        print(f"\n{kind}:")
+        print("  " + shlex.join(words).replace(" --", " \\\n    --"))

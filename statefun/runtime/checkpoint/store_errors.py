@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of object stores: what a store has answered, and what to do, in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+from statefun.sdk.errors import CheckpointError
+
+
+class StoreError(CheckpointError, OSError):
+    """A store has refused a request, or has not answered."""
+
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
+"""Answers to requests for the size of an object have only this."""
+_EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
+_UNKNOWN = {
+    "401 Unauthorized",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AuthorizationHeaderMalformed",
+}
+_REFUSED = {
+    "403 Forbidden",
+    "AccessDenied",
+    "AllAccessDisabled",
+    "AccountProblem",
+    "MethodNotAllowed",
+}
+
+
+def store_error(root: str, text: str) -> StoreError:
+    """Return the error for a request that a store has refused or not answered.
+
+    Args:
+        root: the bucket, for the message.
+        text: the text of the error, in which a refusal has the XML of S3's protocol.
+
+    >>> store_error("s3://b", "403 Forbidden: <Error><Code>AccessDenied</Code>")
+    StoreError('the object store of s3://b refuses a request (AccessDenied): its credentials need the right to read, write, delete and list objects')
+    """
+    code = match[1] if (match := _CODE.search(text)) else ""
+    if not code and (status := _STATUS.search(text)):
+        code = status[0].strip()
+    if code in _EXPIRED:
+        reason = f"refuses the credentials ({code}), which have expired: start again with new ones"
+    elif code in _UNKNOWN:
+        reason = f"refuses the credentials ({code}): correct them, and start again"
+    elif code in _REFUSED:
+        reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
+    else:
+        first = code or text.strip().splitlines()[0]
+        reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
+    return StoreError(f"the object store of {root} {reason}")
