@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak cluster endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate event-time fuzz soak cluster endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ bench-tools:
 
 simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
 	@PYTHONPATH=tests $(VENV)/python -m simulation $(ARGS)
+
+event-time: setup ## Compare windows, joins and watermarks of random programs with a model; ARGS=--seed=7 for one
+	@PYTHONPATH=tests $(VENV)/python -m event_time_model $(ARGS)
 
 fuzz: setup ## Feed a million malformed values to everything that reads from outside, and change files at random
 	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py tests/files/test_file_model.py $(ARGS)

@@ -9,14 +9,16 @@ from datetime import timedelta
 from typing import Any, Generic, Optional, TypeVar
 
 from statefun.joins.parameters import named_after, report, taken_by
-from statefun.sdk.address import Address
+from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.context import Context
+from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
 from statefun.sdk.state_fields import StateField
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+from statefun.sdk.types import Type
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -55,6 +57,8 @@ class Table(Generic[R]):
         typename: str,
         row: type[R],
         *,
+        materialize: str | None = None,
+        egress: str | None = None,
         on_failure: FailurePolicy | str | None = None,
         timeout: timedelta | None = DEFAULT_TIMEOUT,
         renamed_from: str | Iterable[str] | None = None,
@@ -66,6 +70,11 @@ class Table(Generic[R]):
             typename: ``namespace/name``; a topic with rows has it as target, with ``tombstones: deliver`` if
                 its tombstones delete rows.
             row: the class of the rows, or another annotation such as ``list[int]``.
+            materialize: the topic to which each new row is published, and a tombstone when a row is deleted; the key
+                is that of the row. A compacted topic then has the table as it is, exactly once if the egress says so.
+                Strings, bytes and numbers are written as a :class:`~statefun.KafkaEgressMessage` writes them, and other
+                rows as their type encodes them, such as a dataclass in JSON.
+            egress: the id of the Kafka egress for it, ``namespace/name``.
             on_failure: as for :func:`~statefun.function`.
             timeout: as for :func:`~statefun.function`.
             renamed_from: as for :func:`~statefun.function`.
@@ -76,18 +85,21 @@ class Table(Generic[R]):
         self._functions = functions
         self._changes = changes = _Changes()
         annotation: Any = Optional[row]  # noqa: UP045 - row may be any annotation
+        spec = StateField("row", annotation, None).spec
+        publish = _publisher(self.typename, egress, materialize, spec.type)
 
         def keep(ctx: Context, value: Any) -> None:
             if value is not None:
                 ctx.storage.row = value
             else:
                 del ctx.storage.row
+            if publish is not None:
+                publish(ctx, value)
             changes(ctx, value)
 
         keep.__annotations__ = {"value": annotation}
         keep.__module__ = getattr(row, "__module__", keep.__module__)
         keep.__qualname__ = f"Table of {text_of_annotation(row)}"
-        spec = StateField("row", annotation, None).spec
         functions.register(
             typename,
             keep,
@@ -149,6 +161,31 @@ class Table(Generic[R]):
         else:
             self._changes.add(fun)
         return fun
+
+
+def _publisher(
+    typename: str, egress: str | None, topic: str | None, type_: Type[Any]
+) -> Callable[[Context, Any], None] | None:
+    """Return a function that publishes a row, or a tombstone for None; None if the table is not to be published."""
+    if egress is None and topic is None:
+        return None
+    if not (isinstance(topic, str) and topic and isinstance(egress, str)):
+        raise DefinitionError(
+            f"table {typename}: to publish its changes, give both the topic, as materialize, and the egress, "
+            f"not {topic!r} and {egress!r}"
+        )
+    id_ = checked_typename(egress)
+
+    def publish(ctx: Context, row: Any) -> None:
+        is_plain = row is None or isinstance(row, str | bytes | int | float)
+        value_type = None if is_plain and not isinstance(row, bool) else type_
+        ctx.send(
+            KafkaEgressMessage(
+                id_, topic=topic, key=ctx.address.id, value=row, value_type=value_type
+            )
+        )
+
+    return publish
 
 
 class _Changes:

@@ -142,6 +142,66 @@ def test_a_table_is_a_dictionary(steps: list[tuple[str, str]], seed: int) -> Non
         assert row == Customer(name)
 
 
+@given(steps=steps, seed=st.integers(0, 1000))
+def test_a_topic_has_the_changes_of_a_table(steps: list[tuple[str, str]], seed: int) -> None:
+    """Each row is published once as it is stored, and a tombstone for each deletion, in order, also after crashes."""
+    functions = StatefulFunctions()
+    Table(
+        "com.example/customers",
+        Customer,
+        materialize="customers-now",
+        egress="com.example/out",
+        functions=functions,
+    )
+    functions.bind("com.example/orders")(_ignore)
+    app = application(functions, seed)
+    expected: dict[str, list[bytes | None]] = {}
+    for number, (key, step) in enumerate(steps):
+        if step != "order":
+            value = json.dumps({"name": f"{key} {number}"}) if step == "row" else None
+            app.produce("customers", key, value)
+            row = None if value is None else f'{{"name":"{key} {number}"}}'.encode()
+            expected.setdefault(key, []).append(row)
+    app.drain()
+
+    found: dict[str, list[bytes | None]] = {}
+    for record in app.egress("customers-now"):
+        found.setdefault(record.key or "", []).append(record.value)
+    assert found == expected
+
+
+def _ignore(_ctx: Context, _order: Order) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "written"),
+    [(str, "Ada", b"Ada"), (int, 7, b"\0\0\0\7"), (bytes, b"\1", b"\1"), (list[int], [1], b"[1]")],
+)
+def test_rows_are_written_as_the_formats_of_topics_read_them(
+    row: Any, value: Any, written: bytes
+) -> None:
+    """Strings, bytes and numbers are published as other records, and further rows as they are encoded."""
+    functions = StatefulFunctions()
+    Table("com.example/rows", row, materialize="now", egress="com.example/out", functions=functions)
+    egress = KafkaEgress.for_id("com.example/out").with_kafka_address("kafka:9092").build()
+    app = InProcessApplication(functions=functions, components=[egress])
+
+    app.send("com.example/rows", "k", value)
+    app.drain()
+
+    assert [record.value for record in app.egress("now")] == [written]
+
+
+@pytest.mark.parametrize(
+    "options", [{"materialize": "now"}, {"egress": "a/b"}, {"materialize": "", "egress": "a/b"}]
+)
+def test_topic_and_egress_of_a_table_belong_together(options: dict[str, str]) -> None:
+    """A table with one of them alone is refused."""
+    with pytest.raises(DefinitionError, match="give both"):
+        Table("com.example/rows", str, functions=StatefulFunctions(), **options)  # type: ignore[arg-type]
+
+
 def test_tombstones_are_rejected_by_default() -> None:
     """They become dead letters, whose error says what to do."""
     app = application(functions_of_customers(), tombstones="reject")
