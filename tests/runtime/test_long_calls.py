@@ -81,6 +81,35 @@ def test_a_bounded_run_waits_for_calls_that_have_left(
     assert summary.batches > 1
 
 
+def test_a_bounded_run_reads_on_while_a_call_is_under_way(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """A call does not hold up records that come after it, in later micro-batches."""
+    inputs, out, marks = kafka.topic("in"), kafka.topic("out"), tmp_path / "marks"
+    marks.touch()
+    others = [str(number) for number in range(6)]
+    kafka.send(inputs, [(id_, "") for id_ in ("long", *others)])
+    functions = StatefulFunctions()
+
+    @functions.bind("t.fns/a", detach_after=timedelta(milliseconds=50))
+    async def waits_for_others(ctx: Context, _message: Message) -> None:
+        if ctx.address.id == "long":
+            for _ in range(400):
+                await asyncio.sleep(0.05)
+                if len(marks.read_text()) == len(others):
+                    break
+        with marks.open("a") as file:
+            file.write("x")
+            value = f"after {file.tell() - 1}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
+
+    module = kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes")
+    run(module, functions, checkpoint, records_per_batch=2)
+
+    [value] = [record.value for record in kafka.receive(out) if record.key == "long"]
+    assert value == f"after {len(others)}"
+
+
 def test_the_calls_of_a_worker_that_is_killed_are_made_again(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
 ) -> None:
