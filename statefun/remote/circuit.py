@@ -112,7 +112,8 @@ class Circuit:
     def rest(self, time: timedelta, problem: str) -> None:
         """Refuse calls for the time that the endpoint has asked for, but for ``LONGEST_REST`` at most."""
         self._problem, self._is_known_to_answer = problem, False
-        self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
+        until = self._clock() + min(time, LONGEST_REST).total_seconds()
+        self._resting_until = max(self._resting_until, until)
 
     def take_report(self) -> CircuitReport | None:
         """Return the newest report since this method was called last; None if there is none.
