@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -208,6 +209,43 @@ def test_a_message_that_ends_the_query_each_time_fails_after_some_restarts(
     assert deaths.count() == MOST_LOST
     assert sorted(record.key or "" for record in kafka.receive(deaths.out)) == ["x", "z"]
     assert summary.skipped == 1
+
+
+def test_a_message_does_not_fail_although_workers_end_in_order_again_and_again(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Executors may end more often than a call may crash its worker: daemons send SIGHUP then."""
+    inputs, out, marks = kafka.topic("in"), kafka.topic("out"), tmp_path / "marks"
+    marks.touch()
+    kafka.send(inputs, [("x", "")])
+    functions = StatefulFunctions()
+
+    @functions.bind("t.fns/a", on_failure=OnFailure.SKIP, detach_after=timedelta(milliseconds=50))
+    async def long(ctx: Context, _message: Message) -> None:
+        with marks.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if len(marks.read_text().split()) <= MOST_LOST:
+            await asyncio.sleep(600)
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value="well"))
+
+    def end_workers() -> None:
+        for count in range(MOST_LOST):
+            wait(lambda: len(marks.read_text().split()) > count)  # noqa: B023 - it is called at once
+            time.sleep(1)  # in a task, its end would end the query as well
+            os.kill(int(marks.read_text().split()[-1]), signal.SIGHUP)
+
+    with ThreadPoolExecutor() as threads:
+        ending = threads.submit(end_workers)
+        summary = run(
+            kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"),
+            functions,
+            checkpoint,
+            shutdown_grace=timedelta(milliseconds=100),
+        )
+        ending.result()
+
+    assert [record.key for record in kafka.receive(out)] == ["x"]
+    assert summary.skipped == 0
 
 
 def test_a_run_whose_query_cannot_be_made_listens_no_longer(

@@ -180,6 +180,8 @@ class World:
     """The most rows of a task's Arrow batch, which may end within an address."""
     calls: random.Random
     """Chooses the faults of calls that leave their micro-batches."""
+    ends: random.Random
+    """Chooses the processes that end in order."""
     has_calls: bool
     """Whether calls leave their micro-batches."""
     leaves: float
@@ -246,6 +248,7 @@ class World:
             poisonous / 3,
             rows,
             calls,
+            random.Random(f"ends {seed}"),
             has_calls,
             leaves=calls.choice([0.2, 0.6, 1]),
             losses=calls.choice([0, 0.05, 0.3]),

@@ -73,6 +73,8 @@ class CallRegister:
         """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
+        self._in_order: set[str] = set()
+        """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
@@ -92,6 +94,11 @@ class CallRegister:
         with self._changed:
             self._workers.add(worker)
 
+    def ends(self, worker: str) -> None:
+        """Record that a worker ends in order: none of the calls that are lost with it is the reason."""
+        with self._changed:
+            self._in_order.add(worker)
+
     def disconnected(self, worker: str, *, has_ended: bool = True) -> None:
         """Report the calls of a worker to their addresses as lost, so that they are made again.
 
@@ -101,6 +108,7 @@ class CallRegister:
                 which no call is the reason.
         """
         with self._changed:
+            has_ended = has_ended and worker not in self._in_order
             self._workers.discard(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
@@ -155,7 +163,9 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    self._lose(self._loss(call.attempt, has_ended=True))
+                    has_ended = call.worker not in self._in_order
+                    self._lose(self._loss(call.attempt, has_ended=has_ended))
+            self._in_order &= self._workers
             self._begun &= self._detached.keys()
             survived = [self._survived, *self._ends]
             self._survived = {

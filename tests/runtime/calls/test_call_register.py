@@ -151,6 +151,36 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
     ]
 
 
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_a_loss_with_a_worker_that_ends_in_order_blames_nobody(
+    register: CallRegister, *, is_staged: bool
+) -> None:
+    """It may have ended before the micro-batch that its calls have left is staged."""
+    if is_staged:
+        register.staged(0, [outcome("a")])
+        register.report(CallReport(attempt="a", begun=True))
+    register.ends("w")
+    register.disconnected("w")
+    if not is_staged:
+        register.staged(0, [outcome("a")])
+
+    assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
+
+
+def test_a_worker_that_has_ended_in_order_does_not_hide_the_one_that_ends_the_query(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """The next run counts the losses of the first worker that has ended for another reason."""
+    register.connected("idle")
+    register.staged(0, [outcome("a")])
+    register.ends("idle")
+    register.disconnected("idle")
+    register.disconnected("w")
+    register.close(has_failed=True)
+
+    assert read(new_register(tmp_path)) == [(LOST, encoded_loss("a", has_begun=False))]
+
+
 def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) -> None:
     """What an earlier run has planned to read is gone, and new messages have further numbers."""
     register = new_register(tmp_path, 7)
