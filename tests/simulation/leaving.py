@@ -152,7 +152,8 @@ class Processes:
                 self._deliver(runner.reports.popleft())
         if self._world.chaos.active and self._random.random() < self._world.losses:
             self._lose(self._random.randrange(PARTITIONS))
-        if self._world.chaos.active and self._world.ends.random() < self._world.losses / 3:
+        may_end = self._world.chaos.active and self._world.has_ends
+        if may_end and self._world.ends.random() < self._world.losses / 3:
             self._end(self._world.ends.randrange(PARTITIONS))
         if self._late and self._random.random() < self._world.speed:
             self._report(self._late.pop())

@@ -270,7 +270,7 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
-        (1332,),
+        (56,),
     ),
     "others-in-a-turn": Sabotage(
         "while a suspect is called, its server is called for no other address",
@@ -309,12 +309,12 @@ SABOTAGES = {
     "bystanders-blamed": Sabotage(
         "a process that ends because the query has ended is no loss of its calls",
         [Change(CallRegister, "close", broken_calls.blames_all_ends)],
-        (275,),
+        (495,),
     ),
     "ends-blamed": Sabotage(
         "a process that ends in order is no loss of its calls",
         [Change(CallRegister, "ends", broken_calls.hears_of_no_end)],
-        (71, 174, 213),
+        (71,),
     ),
     "lost-unnoticed": Sabotage(
         "a call is made again if its process is lost",
@@ -390,7 +390,7 @@ SABOTAGES = {
             Change(Succession, "check_start", broken.nothing),
             Change(Succession, "check", broken.never_overtaken),
         ],
-        (213, 1771),
+        (213,),
     ),
 }
 
