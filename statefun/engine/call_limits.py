@@ -74,13 +74,21 @@ class CallLimits:
         self._rates: dict[str, _Rate] = {}
         """The limits of how fast calls begin, by the shared resource, or else the function's typename."""
 
-    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that waits until one more call of a function may run in this process."""
+    def place(
+        self, function: StatefulFunction, *, is_alone: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits until one more call of a function may run in this process.
+
+        Args:
+            function: the function to call.
+            is_alone: whether the call needs no place among those that run at a time, since its endpoint is called
+                for no other address.
+        """
         # A call of a function behind an endpoint runs no code of users in this process.
         company = None if function.transport is not None else self._company
         if function.max_in_flight is None and function.rate_limit is None:
             return company or _NO_LIMIT
-        return self._limited(function, company)
+        return self._limited(function, company, None if is_alone else function.max_in_flight)
 
     @asynccontextmanager
     async def place_again(
@@ -106,10 +114,10 @@ class CallLimits:
 
     @asynccontextmanager
     async def _limited(
-        self, function: StatefulFunction, company: Company | None
+        self, function: StatefulFunction, company: Company | None, most: int | None
     ) -> AsyncIterator[None]:
         name = str(function.typename)
-        async with self._in_flight(name, function.max_in_flight):
+        async with self._in_flight(name, most):
             while True:
                 if company is not None:
                     await company.opened()

@@ -107,10 +107,10 @@ class LeavingCalls:
         running.begun = self._ticks.count
         self._ticks.watch(running)
 
-    def end_of_time(self) -> IsOver | None:
-        """Return a function that returns whether a call that begins now has taken ``REQUEST_TIME``."""
-        begun = self._ticks.count
-        return lambda: self._ticks.since(begun) >= REQUEST_TIME
+    def started(self, running: RunningCall) -> IsOver | None:
+        """Record that a call runs now; return a function that returns whether it has taken ``REQUEST_TIME``."""
+        started = running.started = self._ticks.count
+        return lambda: self._ticks.since(started) >= REQUEST_TIME
 
     def end(self, running: RunningCall, messages: int) -> None:
         """Record that a call has ended, and how long it took.
@@ -123,8 +123,9 @@ class LeavingCalls:
             return
         self._ticks.forget(running)
         if messages:
-            took = self._ticks.since(running.begun)
-            has_left = bool(running.attempt) and took >= running.detach_after
+            took = self._ticks.since(running.started)
+            waited_for = self._ticks.since(running.begun)
+            has_left = bool(running.attempt) and waited_for >= running.detach_after
             self._paces.of(running.name).took(took.total_seconds(), messages, has_left=has_left)
 
     def is_late(self, running: RunningCall) -> bool:
@@ -142,7 +143,9 @@ class LeavingCalls:
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until a call may run; see :meth:`CallRunner.place`."""
         return (
-            self._place_again(function, running) if running.losses else self._limits.place(function)
+            self._place_again(function, running)
+            if running.losses
+            else self._limits.place(function, is_alone=running.is_alone)
         )
 
     @asynccontextmanager

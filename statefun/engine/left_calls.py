@@ -107,15 +107,15 @@ class LeftCalls:
         function, key = call.function, call.key
         running.take(call)
         running.losses = 0 if function.transport is not None else call.group.values.lost
+        running.is_alone = batch.is_alone
         # In a turn, the server must be called for no other address until the call ends.
         if not batch.is_alone:
             self._runner.begin(running, _pace_name(key, function), function.detach_after)
-        is_over = self._runner.end_of_time()
-        if is_over is not None:
-            batch = batch._replace(is_over=is_over, record=running.records_of(batch))
+        batch = batch._replace(record=running.records_of(batch))
         del call  # a call that has left needs no rows and no state
         try:
             async with self._runner.place(function, running):
+                batch = batch._replace(is_over=self._runner.started(running))
                 result = await invoke(function, batch)
         except AbandonedError:
             self._runner.end(running, 0)

@@ -71,9 +71,11 @@ class RunningCall:
         "attempt",
         "begun",
         "detach_after",
+        "is_alone",
         "losses",
         "name",
         "patience",
+        "started",
         "worker",
     )
 
@@ -83,7 +85,11 @@ class RunningCall:
         self.worker = ""
         """The name under which the process reported to the driver when the call left its micro-batch; empty before."""
         self.begun: int | None = None
-        """When the function was called, in intervals that the runner counts; None before it was called."""
+        """When the micro-batch began to wait for the call, in intervals that the runner counts; None before."""
+        self.started = 0
+        """When the call got its place and its function was called, in the same intervals; 0 before."""
+        self.is_alone = False
+        """Whether the called endpoint is called for no other address in this micro-batch."""
         self.losses = 0
         """How many times in a row the call was lost; 0 for a function behind an endpoint."""
         self.name = ""
@@ -142,11 +148,11 @@ Begin = Callable[[RunningCall], Coroutine[Any, Any, T]]
 class CallRunner(Protocol):
     """Runs calls of coroutine functions in a worker process."""
 
-    def end_of_time(self) -> IsOver | None:
-        """Return a function that returns whether a call that begins now has used up its time.
+    def started(self, running: RunningCall) -> IsOver | None:
+        """Record that a call has its place and runs; return a function that returns whether its time is used up.
 
         The call then handles no further message; another call gets the remaining messages. The result is
-        None if calls may take any time.
+        None if calls may take any time. The time for which the call has waited for its place does not count.
         """
 
     def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
@@ -189,7 +195,8 @@ class CallRunner(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run.
 
-        A call that was lost before also waits until few other calls run, and until it has left its micro-batch and
+        A call of an endpoint that is called for no other address does not wait for places of long calls, since its
+        micro-batch waits for it. A call that was lost before also waits until few other calls run, and until it has left its micro-batch and
         the micro-batch is staged: if the call ends the process after that, the micro-batch does not fail.
 
         Args:
@@ -227,7 +234,7 @@ class WaitingRunner:
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
         """Do nothing: the micro-batch waits for the call."""
 
-    def end_of_time(self) -> IsOver | None:
+    def started(self, running: RunningCall) -> IsOver | None:  # noqa: ARG002 - it is the same for all
         """Return None: a call handles all of its messages, however long that takes."""
         return None
 
@@ -237,10 +244,10 @@ class WaitingRunner:
     def place(
         self,
         function: StatefulFunction,
-        running: RunningCall,  # noqa: ARG002 - no call of this runner is lost
+        running: RunningCall,
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run."""
-        return self._limits.place(function)
+        return self._limits.place(function, is_alone=running.is_alone)
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.

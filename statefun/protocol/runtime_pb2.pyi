@@ -983,6 +983,7 @@ class CallReport(_message.Message):
     BEGUN_FIELD_NUMBER: _builtins.int
     ACCOMPANIED_FIELD_NUMBER: _builtins.int
     WAITS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
     address: _builtins.bytes
     attempt: _builtins.str
     result: _builtins.bytes
@@ -993,6 +994,8 @@ class CallReport(_message.Message):
     """it goes on, but other calls run beside it now: if it is lost, that does not count"""
     waits: _builtins.bool
     """the call was lost before, and waits for the CallAnswer"""
+    ends: _builtins.bool
+    """of no call: the process ends in order, and no call without a later report is the reason"""
     def __init__(
         self,
         *,
@@ -1002,10 +1005,11 @@ class CallReport(_message.Message):
         begun: _builtins.bool = ...,
         accompanied: _builtins.bool = ...,
         waits: _builtins.bool = ...,
+        ends: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "result", b"result", "waits", b"waits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanied", b"accompanied", "address", b"address", "attempt", b"attempt", "begun", b"begun", "ends", b"ends", "result", b"result", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1051,7 +1055,7 @@ class CallLoss(_message.Message):
     begun: _builtins.bool
     """the worker has reported that the call has begun"""
     ended: _builtins.bool
-    """the worker process has ended, or the call has without a result; else its run or its connection has"""
+    """the worker process has ended, and not in order, or the call has without a result; else its run or its connection has"""
     def __init__(
         self,
         *,

@@ -191,6 +191,8 @@ class Caller:
                 pause=requested_pause(answer),
             )
         circuit.reached()
+        if answer.status in BUSY and (rest := requested_pause(answer)):
+            circuit.rest(rest, described(answer, url))
         if is_reply(answer) and answer.is_whole:
             try:
                 return read(answer.content)

@@ -3,7 +3,8 @@
 
 A circuit is closed as long as the endpoint can be reached. When several attempts in a row do not reach the
 endpoint, the circuit opens: calls are refused at once, and their messages wait. After a pause, one probe
-asks whether the endpoint can be reached; all calls of the process use its result.
+asks whether the endpoint can be reached; all calls of the process use its result. A micro-batch does not wait
+for a slow answer: calls are refused until it has come.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from statefun.sdk.event_loop import keep
 from statefun.sdk.invocation_batch import CircuitReport
 
 FEW_FAILURES = 5
@@ -24,6 +26,8 @@ SHORTEST_PAUSE = timedelta(seconds=1)
 """The first pause of an open circuit; each later pause is twice as long."""
 LONGEST_PAUSE = timedelta(seconds=30)
 """The longest pause of an open circuit."""
+PROBE_PATIENCE = timedelta(milliseconds=200)
+"""How long calls wait for the answer to a probe before they are refused."""
 LONGEST_REST = timedelta(hours=1)
 """The longest time without calls that an endpoint may ask for; a longer time is shortened to this."""
 
@@ -59,6 +63,8 @@ class Circuit:
         """Until when the endpoint wants no calls, as it has said."""
         self._question: asyncio.Task[bool] | None = None
         """The probe that is on its way, or the last one; its result is whether the endpoint answers."""
+        self._asked_at = 0.0
+        """When the newest probe was sent."""
         self._problem = ""
         """Why the endpoint could not be reached the last time."""
         self._is_known_to_answer = False
@@ -69,25 +75,42 @@ class Circuit:
         """Let a call pass, or raise an error; if the pause of an open circuit is over, send a probe first.
 
         Raises:
-            EndpointDownError: if the endpoint is down, or wants no calls now.
+            EndpointDownError: if the endpoint is down, or wants no calls now, or has not answered the probe yet.
         """
         if self._clock() < self._resting_until:
             raise self.down_error()
         if self._opened_until is None:
             return
-        if self._clock() < self._opened_until or not await self.answers(probe):
+        if self._clock() < self._opened_until or not await self._answers_soon(probe):
             raise self.down_error()
 
     async def answers(self, probe: Probe) -> bool:
         """Send a probe; return whether the endpoint can be reached. Calls at the same time share one probe."""
-        if self._question is None or self._question.done():
-            self._question = asyncio.ensure_future(self._ask(probe))
-        return await asyncio.shield(self._question)
+        return await asyncio.shield(self._asked(probe))
+
+    async def _answers_soon(self, probe: Probe) -> bool:
+        """Send a probe; return False if it is not answered within ``PROBE_PATIENCE``: the probe goes on then."""
+        question = self._asked(probe)
+        rest = self._asked_at + PROBE_PATIENCE.total_seconds() - self._clock()
+        if rest > 0:
+            await asyncio.wait([question], timeout=rest)
+        return question.done() and question.result()
+
+    def _asked(self, probe: Probe) -> asyncio.Task[bool]:
+        """Return the probe that is on its way; send one if there is none."""
+        question = self._question
+        if question is None or question.done():
+            self._asked_at = self._clock()
+            question = self._question = asyncio.ensure_future(self._ask(probe))
+            keep(question)
+        return question
 
     def down_error(self) -> EndpointDownError:
         """Return the error for a call that is refused, and make a report that the endpoint is down."""
         until = max(self._opened_until or 0, self._resting_until)
         wait = timedelta(seconds=max(until - self._clock(), 0))
+        if self._question is not None and not self._question.done():
+            wait = max(wait, SHORTEST_PAUSE)
         self._report = CircuitReport(self._endpoint, self._problem, wait)
         return EndpointDownError(wait)
 
@@ -112,7 +135,8 @@ class Circuit:
     def rest(self, time: timedelta, problem: str) -> None:
         """Refuse calls for the time that the endpoint has asked for, but for ``LONGEST_REST`` at most."""
         self._problem, self._is_known_to_answer = problem, False
-        self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
+        until = self._clock() + min(time, LONGEST_REST).total_seconds()
+        self._resting_until = max(self._resting_until, until)
 
     def take_report(self) -> CircuitReport | None:
         """Return the newest report since this method was called last; None if there is none.

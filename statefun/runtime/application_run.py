@@ -193,7 +193,8 @@ class Run:
                 reports.staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
-            server, has_failed = CallServer(register, *driver_address(session)), False
+            grace, has_failed = settings.shutdown_grace, False
+            server = CallServer(register, *driver_address(session), grace)
             query: Query | None = None
             try:
                 query = Query(

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +31,7 @@ from statefun.runtime.ingress.connector_source import Reading, read_connector
 from statefun.runtime.ingress.event_watch import EventWatch
 from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
-from statefun.runtime.ingress.stopping import has_unread
+from statefun.runtime.ingress.stopping import Offsets, has_unread
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.spark.session import dispatches_arrow, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
@@ -88,6 +89,8 @@ class Query:
         self._connectors: dict[str, CheckedSource] = {}
         """The sources that connectors have opened, by ingress."""
         self._has_staged = False
+        self._limits_at_end = self._limits
+        """The limits at the end of the last micro-batch."""
 
     def start(self) -> StreamingQuery:
         """Start the query: its operator calls the functions, and each micro-batch's effects are staged."""
@@ -150,21 +153,66 @@ class Query:
 
     def _waits_for_room(self) -> bool:
         """Return whether reading is held, and an ingress has records that the run would read otherwise."""
-        stream, prepared, reads = self._stream, self._prepared, self._control.reads
         if not self._staging.holds_reading:
             return False
         # Before the first micro-batch, sources may not have looked for their newest offsets.
-        if stream is None or not self._has_staged:
+        if self._stream is None or not self._has_staged:
             return True
+        if self._has_unread(self._stream, self._read(), unknown=True):
+            return True
+        reads, connectors = self._control.reads, self._connectors.items()
+        return any(reads(name) and source.has_more() for name, source in connectors)
+
+    def _reads_on(self) -> bool:
+        """Return whether the micro-batch that is planned now, of a bounded run, reads records; False if unknown.
+
+        If the answer is True and the micro-batch reads none, the run ends.
+        """
+        may_read = not self._staging.holds_reading and self._limits is self._limits_at_end
+        if self._stream is None or not self._has_staged or not may_read:
+            return False  # if somebody changes limits now, sources may have been asked before that
+        read = self._read()
+        if self._has_unread(self._stream, read, unknown=False):
+            return True
+        return any(
+            (source := self._connectors.get(str(ingress.id))) is not None and source.has_next(ends)
+            for ingress, ends in zip(
+                self._prepared.connectors, read[len(self._prepared.ingresses) :], strict=False
+            )
+        )
+
+    def _read(self) -> Sequence[dict[str, Any] | None]:
+        """Return the offsets up to which the planned micro-batches read the sources."""
         commit_log = CommitLog(self._settings.checkpoint)
         planned = commit_log.planned()
-        read = commit_log.end_offsets(planned) if planned >= 0 else [None] * len(prepared.ingresses)
-        newest = newest_offsets(stream, len(prepared.ingresses))
+        return (
+            commit_log.end_offsets(planned)
+            if planned >= 0
+            else [None] * len(self._prepared.ingresses)
+        )
+
+    def _has_unread(
+        self, stream: StreamingQuery, read: Sequence[Offsets | None], *, unknown: bool
+    ) -> bool:
+        """Return whether a Kafka ingress that is not paused has records that the bounded run has to read.
+
+        Args:
+            stream: the query.
+            read: the offsets up to which the planned micro-batches read the sources.
+            unknown: what to return for an ingress that has not looked for its newest offsets yet.
+        """
+        prepared, ingresses = self._prepared, self._prepared.ingresses
         return any(
-            reads(str(ingress.id))
-            and has_unread(newest[number], read[number], prepared.bounds.stops[number])
-            for number, ingress in enumerate(prepared.ingresses)
-        ) or any(reads(name) and source.has_more() for name, source in self._connectors.items())
+            self._control.reads(str(ingress.id))
+            and (unknown if newest is None else has_unread(newest, ends, stops))
+            for ingress, newest, ends, stops in zip(
+                ingresses,
+                newest_offsets(stream, len(ingresses)),
+                read,
+                prepared.bounds.stops,
+                strict=False,
+            )
+        )
 
     def stop(self) -> None:
         """Stop the query and the sources of connectors, also if the query was interrupted during its start."""
@@ -182,6 +230,7 @@ class Query:
         """Stage a batch when Spark's ``foreachBatch`` asks for it."""
         self._staging.try_to_stage(frame, batch)
         self.look()
+        self._limits_at_end = self._limits
         if not self._has_staged:
             self._has_staged = True
             learn_newest_offsets(self._session)
@@ -213,7 +262,13 @@ class Query:
                 checkpoint, prepared.ingresses, clock, lambda: self._limits, is_final=is_final
             )
         reader = FeedbackReader(
-            checkpoint, clock, self._inboxes, watch, self._control.delivers, self._waits_for_room
+            checkpoint,
+            clock,
+            self._inboxes,
+            watch,
+            self._control.delivers,
+            self._waits_for_room,
+            self._reads_on,
         )
         self._feedback = reader
         self._sources.append(reader)

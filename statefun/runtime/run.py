@@ -100,7 +100,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` make them dead letters or skip them.
         shutdown_grace: how long calls that have left their micro-batches may take to end when the run is
-            stopped (default 5 seconds); the next start makes unfinished calls again.
+            stopped, or their executor ends (default 5 seconds); unfinished calls are made again.
         admin: the port of the admin API and the live page, for clients on this machine, or a host and a port,
             such as ``0.0.0.0:8083``; they are not served if not given.
         admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one

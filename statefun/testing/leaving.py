@@ -78,7 +78,7 @@ class ChoosingRunner:
         if self._leaves():
             self._left[running] = running.leave(f"{self.worker}-{next(self._numbers)}", self.worker)
 
-    def end_of_time(self) -> IsOver | None:
+    def started(self, running: RunningCall) -> IsOver | None:  # noqa: ARG002 - no time passes
         """Choose whether the next call reaches its time limit after its first message.
 
         Returns:
@@ -92,7 +92,7 @@ class ChoosingRunner:
     @asynccontextmanager
     async def place(self, function: StatefulFunction, running: RunningCall) -> AsyncIterator[None]:
         """Wait until one more call of a function may run."""
-        async with self._limits.place(function):
+        async with self._limits.place(function, is_alone=running.is_alone):
             if running.losses:
                 self.begin_again(running)
             yield

@@ -223,6 +223,28 @@ def test_calls_of_endpoints_do_not_wait_for_a_call_that_runs_alone() -> None:
     assert found == [0.0, 0.0, 1.0]
 
 
+def test_a_call_of_an_endpoint_alone_does_not_wait_for_places() -> None:
+    """Its micro-batch waits for it, and the places may be those of calls that take hours."""
+    limits = CallLimits()
+    remote = StatefulFunction(
+        TypeName("t", "far"), (), {}, transport=cast("Any", object()), max_in_flight=1
+    )
+
+    async def call() -> None:
+        async with limits.place(remote):
+            await asyncio.sleep(3600)
+
+    async def run() -> list[bool]:
+        others = [asyncio.ensure_future(call()) for _ in range(2)]
+        await asyncio.sleep(1)
+        async with limits.place(remote, is_alone=True):
+            ended = [each.done() for each in others]
+        await asyncio.gather(*others)
+        return ended
+
+    assert _Loop(MachineClock(Random(0))).run_until_complete(run()) == [False, False]
+
+
 def test_calls_that_run_long_do_not_hold_up_all_others() -> None:
     """A call does not wait for ever to run alone, nor does it run alone for ever; between two, others begin."""
     alone = MOST_ALONE.total_seconds()

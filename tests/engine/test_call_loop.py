@@ -85,6 +85,7 @@ def call(
     async def begin(running: RunningCall) -> object:
         running.take(cast("Any", object()))  # nobody looks at it
         calls.begin(running, "t/f", patience)
+        calls.started(running)
         result = await run()
         calls.end(running, 1)
         if running.attempt:
@@ -339,6 +340,30 @@ def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCal
     calls.wait()
 
     assert (present, most) == (0, 2)
+
+
+def test_the_time_for_which_a_call_waits_for_its_place_is_not_its_own(calls: LeavingCalls) -> None:
+    """Else a function with many calls would get fewer and fewer messages at a time, and each call would be over."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f", max_in_flight=1)
+    async def limited(ctx: Context, message: Message) -> None:
+        pass
+
+    function, have_been_over = functions.for_typename("t/f"), list[bool]()
+
+    async def begin(running: RunningCall) -> None:
+        calls.begin(running, "t/f", LONG)
+        async with calls.place(function, running):
+            is_over = calls.started(running)
+            assert is_over is not None
+            have_been_over.append(is_over())
+            await last(calls, timedelta(milliseconds=200))
+        calls.end(running, 1)
+
+    assert calls.run([begin] * 8, 10) == [None] * 8
+    assert have_been_over == [False] * 8
+    assert (calls.most("t/f") or 0) > 1
 
 
 def test_a_call_that_was_lost_before_runs_after_it_has_left(

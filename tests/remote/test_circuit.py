@@ -10,6 +10,7 @@ from statefun.remote.circuit import (
     FEW_FAILURES,
     LONGEST_PAUSE,
     PATIENCE,
+    SHORTEST_PAUSE,
     Circuit,
     EndpointDownError,
 )
@@ -119,6 +120,35 @@ def test_calls_at_the_same_time_share_a_question() -> None:
 
     asyncio.run(many())
     assert endpoint.asked == 1
+
+
+def test_calls_do_not_wait_for_an_endpoint_that_hangs() -> None:
+    """They are refused for a while, and the answer counts when it comes."""
+    endpoint = Endpoint()
+    endpoint.fail()
+    endpoint.problem = None
+    endpoint.now += 2
+
+    async def scenario() -> None:
+        answer = asyncio.Event()
+
+        async def hanging() -> str | None:
+            await answer.wait()
+            return await endpoint.probe()
+
+        for _ in range(2):
+            with pytest.raises(EndpointDownError) as raised:
+                await asyncio.wait_for(endpoint.circuit.admit(hanging), 60)
+            assert raised.value.wait == SHORTEST_PAUSE
+            endpoint.now += 1
+        answer.set()
+        for _ in range(10):  # steps of the event loop, in which the probe ends
+            await asyncio.sleep(0)
+        await endpoint.circuit.admit(hanging)
+
+    asyncio.run(scenario())
+    assert endpoint.asked == 1
+    assert endpoint.problem_reported() is None
 
 
 def test_an_endpoint_may_rest_though_it_answers_others() -> None:

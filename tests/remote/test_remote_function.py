@@ -364,7 +364,7 @@ def test_a_function_that_its_server_lacks_fails_at_once() -> None:
 
 
 def test_an_endpoint_may_ask_for_patience() -> None:
-    """The header Retry-After is obeyed; a message without enough time for that waits."""
+    """The header Retry-After is obeyed for all addresses; a message without enough time for that waits."""
     waits = ["1", "100000"]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -377,6 +377,12 @@ def test_an_endpoint_may_ask_for_patience() -> None:
             first = await served.invoke("a")
             assert first.postponed is not None
             assert (first.postponed.wait, len(served.requests)) == (SECOND, 1)
+            message = [Invocation(None, encoded("a", StringType))]
+            other = InvocationBatch(Address("remote.fns/commands", "Bob"), {}, message)
+            refused = (await served.remote.invoke(other, None)).postponed
+            assert refused is not None
+            assert (refused.is_down, len(served.requests)) == (True, 1)
+            await asyncio.sleep(refused.wait.total_seconds())
             result = await served.invoke("a")
             assert result.failures == []
             assert result.postponed is not None

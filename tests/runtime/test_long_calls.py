@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,6 +80,35 @@ def test_a_bounded_run_waits_for_calls_that_have_left(
         assert [value for key, value in records if key == id_] == expected
     assert summary.invocations == len(records)
     assert summary.batches > 1
+
+
+def test_a_bounded_run_reads_on_while_a_call_is_under_way(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """A call does not hold up records that come after it, in later micro-batches."""
+    inputs, out, marks = kafka.topic("in"), kafka.topic("out"), tmp_path / "marks"
+    marks.touch()
+    others = [str(number) for number in range(6)]
+    kafka.send(inputs, [(id_, "") for id_ in ("long", *others)])
+    functions = StatefulFunctions()
+
+    @functions.bind("t.fns/a", detach_after=timedelta(milliseconds=50))
+    async def waits_for_others(ctx: Context, _message: Message) -> None:
+        if ctx.address.id == "long":
+            for _ in range(400):
+                await asyncio.sleep(0.05)
+                if len(marks.read_text()) == len(others):
+                    break
+        with marks.open("a") as file:
+            file.write("x")
+            value = f"after {file.tell() - 1}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
+
+    module = kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes")
+    run(module, functions, checkpoint, records_per_batch=2)
+
+    [value] = [record.value for record in kafka.receive(out) if record.key == "long"]
+    assert value == f"after {len(others)}"
 
 
 def test_the_calls_of_a_worker_that_is_killed_are_made_again(
@@ -179,6 +209,43 @@ def test_a_message_that_ends_the_query_each_time_fails_after_some_restarts(
     assert deaths.count() == MOST_LOST
     assert sorted(record.key or "" for record in kafka.receive(deaths.out)) == ["x", "z"]
     assert summary.skipped == 1
+
+
+def test_a_message_does_not_fail_although_workers_end_in_order_again_and_again(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Executors may end more often than a call may crash its worker: daemons send SIGHUP then."""
+    inputs, out, marks = kafka.topic("in"), kafka.topic("out"), tmp_path / "marks"
+    marks.touch()
+    kafka.send(inputs, [("x", "")])
+    functions = StatefulFunctions()
+
+    @functions.bind("t.fns/a", on_failure=OnFailure.SKIP, detach_after=timedelta(milliseconds=50))
+    async def long(ctx: Context, _message: Message) -> None:
+        with marks.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if len(marks.read_text().split()) <= MOST_LOST:
+            await asyncio.sleep(600)
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value="well"))
+
+    def end_workers() -> None:
+        for count in range(MOST_LOST):
+            wait(lambda: len(marks.read_text().split()) > count)  # noqa: B023 - it is called at once
+            time.sleep(1)  # in a task, its end would end the query as well
+            os.kill(int(marks.read_text().split()[-1]), signal.SIGHUP)
+
+    with ThreadPoolExecutor() as threads:
+        ending = threads.submit(end_workers)
+        summary = run(
+            kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"),
+            functions,
+            checkpoint,
+            shutdown_grace=timedelta(milliseconds=100),
+        )
+        ending.result()
+
+    assert [record.key for record in kafka.receive(out)] == ["x"]
+    assert summary.skipped == 0
 
 
 def test_a_run_whose_query_cannot_be_made_listens_no_longer(

@@ -92,6 +92,10 @@ def blames_all_ends(register: CallRegister, *, has_failed: bool = False) -> None
     _close(register, has_failed=has_failed)
 
 
+def hears_of_no_end(register: CallRegister, worker: str) -> None:
+    """Take an orderly end for a crash."""
+
+
 def loses_nothing(register: CallRegister, worker: str) -> None:
     """Wait for the reports of a worker that has ended."""
 

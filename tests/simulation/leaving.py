@@ -6,6 +6,8 @@ driver gets the report. The effects of a call are true once a committed micro-ba
 call that was lost before has a further report, that it runs again: until the driver gets that one, the call
 may as well wait for its place.
 
+A process may also end in order, after a report that says so: then none of its calls is the reason.
+
 The end of a process may end the query, as on one machine: then other processes end, too, and the driver closes its
 register before it ends.
 """
@@ -120,7 +122,9 @@ class Processes:
         self._over: set[str] = set()
         """The calls about which the driver has a report that they have ended, by their names."""
         self._ended: list[str] = []
-        """The processes that have ended, in order."""
+        """The processes that have been lost, one after the other."""
+        self._in_order: set[str] = set()
+        """The processes that have said that they end."""
         self._late: list[CallReport] = []
         """Reports that were on their way when a connection broke."""
         self._runners = [self._new_runner() for _ in range(PARTITIONS)]
@@ -148,6 +152,9 @@ class Processes:
                 self._deliver(runner.reports.popleft())
         if self._world.chaos.active and self._random.random() < self._world.losses:
             self._lose(self._random.randrange(PARTITIONS))
+        may_end = self._world.chaos.active and self._world.has_ends
+        if may_end and self._world.ends.random() < self._world.losses / 3:
+            self._end(self._world.ends.randrange(PARTITIONS))
         if self._late and self._random.random() < self._world.speed:
             self._report(self._late.pop())
 
@@ -186,6 +193,16 @@ class Processes:
             runner.worker = self._new_name()
         else:
             self._runners[partition] = self._new_runner()
+
+    def _end(self, partition: int) -> None:
+        """Let a process end in order: some of its calls end before it does."""
+        runner, choose = self._runners[partition], self._world.ends
+        self._register.ends(runner.worker)
+        self._in_order.add(runner.worker)
+        while runner.reports and choose.random() < 0.5:
+            self._report(runner.reports.popleft())
+        self._register.disconnected(runner.worker)
+        self._runners[partition] = self._new_runner()
 
     def close(self) -> None:
         """Close the register, as the query has failed: the next run has to know which calls were lost."""
@@ -228,7 +245,13 @@ class Processes:
                 continue
             uid = _uid_of(call.messages[0])
             before = sum(each.lost.count(uid) for _, each in journals(attempts))
-            if call.attempt in self._calls:
+            if self._has_ended_in_order(call.attempt):
+                counts = False
+                if CallLoss.FromString(row.value).ended:
+                    self._world.wrong = (
+                        f"call {call.attempt} is blamed, whose process has ended in order"
+                    )
+            elif call.attempt in self._calls:
                 counts = not before or call.attempt in self._begun
             else:
                 counts = self._counts(CallLoss.FromString(row.value), before)
@@ -238,6 +261,10 @@ class Processes:
             if before + 1 == MOST_LOST and not row.target.endswith(b"/far"):
                 journal.failed.append(uid)
         return journal
+
+    def _has_ended_in_order(self, attempt: str) -> bool:
+        """Return whether a call was lost with a process that has ended in order, and not before that."""
+        return attempt.rpartition("-")[0] in self._in_order and attempt not in self._over
 
     def _counts(self, loss: CallLoss, before: int) -> bool:
         """Return whether a loss in an earlier run counts, and check what is said about it."""

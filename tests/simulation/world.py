@@ -30,6 +30,8 @@ _FAR_RECORDS = (12, 12, 50)
 """Limits of the number of records for that function; a world has one of them."""
 _WITH_CALLS = 0.12
 """How many worlds have calls that leave their micro-batches."""
+_WITH_ENDS = 0.3
+"""How many worlds have processes that end in order."""
 _BOTH = 0.4
 """How many of the worlds with a function elsewhere have such calls."""
 _SLOW_RECORDS = (4, 12, 30)
@@ -180,6 +182,10 @@ class World:
     """The most rows of a task's Arrow batch, which may end within an address."""
     calls: random.Random
     """Chooses the faults of calls that leave their micro-batches."""
+    ends: random.Random
+    """Chooses the processes that end in order."""
+    has_ends: bool
+    """Whether any do."""
     has_calls: bool
     """Whether calls leave their micro-batches."""
     leaves: float
@@ -235,6 +241,7 @@ class World:
             f"r{number}{POISON * (b'/far' in target and own.random() < poisonous)}"
             for number, target in enumerate(records)
         ]
+        ends = random.Random(f"ends {seed}")
         rows = random.Random(f"Arrow {seed}").choice(_BATCH_ROWS)
         world = cls(
             chaos,
@@ -246,6 +253,8 @@ class World:
             poisonous / 3,
             rows,
             calls,
+            ends,
+            ends.random() < _WITH_ENDS,
             has_calls,
             leaves=calls.choice([0.2, 0.6, 1]),
             losses=calls.choice([0, 0.05, 0.3]),

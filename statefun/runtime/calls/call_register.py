@@ -26,7 +26,8 @@ logger = logging.getLogger("statefun")
 CALLS_INBOX = "calls"
 """The name of the inbox of calls' results in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
+"""The largest size of the results that wait for a micro-batch, or for the staging of the one that their call has left, in
+bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
 
@@ -63,6 +64,8 @@ class CallRegister:
         """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
+        self._early_bytes = 0
+        """The total size of the results in ``_early``, in bytes."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
@@ -73,6 +76,8 @@ class CallRegister:
         """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
+        self._in_order: set[str] = set()
+        """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
@@ -92,6 +97,11 @@ class CallRegister:
         with self._changed:
             self._workers.add(worker)
 
+    def ends(self, worker: str) -> None:
+        """Record that a worker ends in order: none of the calls that are lost with it is the reason."""
+        with self._changed:
+            self._in_order.add(worker)
+
     def disconnected(self, worker: str, *, has_ended: bool = True) -> None:
         """Report the calls of a worker to their addresses as lost, so that they are made again.
 
@@ -101,6 +111,7 @@ class CallRegister:
                 which no call is the reason.
         """
         with self._changed:
+            has_ended = has_ended and worker not in self._in_order
             self._workers.discard(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
@@ -119,11 +130,14 @@ class CallRegister:
                 self._begun.discard(report.attempt)
             if report.begun or report.accompanied:
                 return
-            self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
+            self._changed.wait_for(
+                lambda: self._bytes + self._early_bytes < _MOST_BYTES or self._is_closed
+            )
             if report.attempt in self._detached:
                 self._answer(report)
             else:
                 self._early[report.attempt] = report
+                self._early_bytes += len(report.result)
 
     def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
         """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
@@ -145,7 +159,7 @@ class CallRegister:
         with self._changed:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
-            self._early = {}
+            self._early, self._early_bytes = {}, 0
             if calls:
                 addresses = {call.attempt: call.address for call in calls}
                 self._under_way |= addresses
@@ -155,7 +169,9 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    self._lose(self._loss(call.attempt, has_ended=True))
+                    has_ended = call.worker not in self._in_order
+                    self._lose(self._loss(call.attempt, has_ended=has_ended))
+            self._in_order &= self._workers
             self._begun &= self._detached.keys()
             survived = [self._survived, *self._ends]
             self._survived = {
@@ -165,6 +181,7 @@ class CallRegister:
                 if name in self._under_way
             }
             self._ends = []
+            self._changed.notify_all()  # reports may have waited for room that early ones have taken
             asked, self._asked = self._asked, {}
             for name, (_, answer) in asked.items():
                 answer(name in self._detached)

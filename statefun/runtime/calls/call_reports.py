@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from queue import SimpleQueue
@@ -20,16 +19,12 @@ from typing import NamedTuple
 import attrs
 from google.protobuf.message import DecodeError
 
-from statefun.engine.call_limits import Company
-from statefun.engine.call_loop import LeavingCalls
 from statefun.protocol.runtime_pb2 import CallAnswer, CallReport
 from statefun.runtime.calls.call_server import HANDSHAKE, WORKER_READY, CallServerAddress
 from statefun.runtime.calls.call_sockets import connect, limited, shut
 
 logger = logging.getLogger("statefun")
 
-MOST_CALLS = 10_000
-"""The largest number of calls in a worker process that go on after their micro-batches have ended."""
 _PAUSE = timedelta(seconds=30)
 """How long a worker waits after a failed attempt to connect before it tries again."""
 _NAME_BYTES = 100
@@ -115,6 +110,13 @@ class CallReports:
     def accompanied(self, attempt: str) -> None:
         """Pass the report that a call no longer runs alone to the thread that sends reports."""
         self._put(CallReport(attempt=attempt, accompanied=True))
+
+    def ends(self) -> Future[None]:
+        """Pass the report that this process ends in order to the thread that sends reports.
+
+        The driver then blames no call that is lost with the process. The future is done when the report is sent.
+        """
+        return self._put(CallReport(ends=True))
 
     def _put(self, report: CallReport) -> Future[None]:
         waiting = _Report(report.SerializeToString(), Future())
@@ -206,30 +208,3 @@ class CallReports:
 
 def _begin(run: Callable[[], None]) -> None:
     threading.Thread(target=run, name="statefun reports", daemon=True).start()
-
-
-def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
-    """Return the object that runs calls of this process and reports about them to the driver of a run."""
-    calls = _runners.get(server)
-    if calls is None:
-        for other in [each for each, its in _runners.items() if not its.is_connected]:
-            del _runners[other]  # that run has ended, and nobody waits for its reports
-        calls = LeavingCalls(CallReports(server), MOST_CALLS, _company())
-        _runners[server] = calls
-    return calls
-
-
-_runners: dict[CallServerAddress, LeavingCalls] = {}
-"""Runs of one Spark session share its workers."""
-
-
-@cache
-def _company() -> Company:
-    """Return the limits of which calls run at the same time in this process; all runs share them."""
-    return Company()
-
-
-def wait_for_calls() -> None:
-    """Wait until all calls of this process have ended and are reported, before the process ends."""
-    for calls in _runners.values():
-        calls.wait()

@@ -57,6 +57,8 @@ class CallServerAddress:
     host: str
     port: int
     key: bytes = attrs.field(repr=False)
+    grace: timedelta = timedelta(0)
+    """How long a worker that has to end waits for its calls."""
 
 
 class CallServer:
@@ -66,14 +68,21 @@ class CallServer:
         register: gets the reports.
         host: the address at which workers reach this process.
         bind: the address at which the server listens; ``host`` if not given.
+        grace: how long a worker that has to end waits for its calls.
     """
 
-    def __init__(self, register: CallRegister, host: str, bind: str = "") -> None:
+    def __init__(
+        self,
+        register: CallRegister,
+        host: str,
+        bind: str = "",
+        grace: timedelta = timedelta(0),
+    ) -> None:
         self._register = register
         self._key = os.urandom(_KEY_BYTES)
         self._listener = listen(bind or host)
         port = int(self._listener.getsockname()[1])
-        self.address = CallServerAddress(host, port, self._key)
+        self.address = CallServerAddress(host, port, self._key, grace)
         """The address to which workers report, with the key of the run."""
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
@@ -139,6 +148,8 @@ class CallServer:
                 if report.waits:
                     answer = partial(_answer, connection, report.attempt)
                     self._register.ask(worker, report.attempt, answer)
+                elif report.ends:
+                    self._register.ends(worker)
                 else:
                     self._register.report(report)
         except (EOFError, ConnectionResetError):

@@ -15,6 +15,7 @@ from functools import cache, partial
 from statefun.engine.call_limits import shared_turn
 from statefun.runtime.spark_internals.worker import (
     BatchEvaluation,
+    handle_end_of_daemon,
     preload,
     run_daemon,
     watch_functions,
@@ -42,6 +43,7 @@ def install() -> None:
 
     The imports are here, after the fork, because some of the modules start threads.
     """
+    from statefun.runtime.calls.worker_calls import end_in_order  # noqa: PLC0415 - see above
     from statefun.runtime.dispatch.arrow_path import evaluate  # noqa: PLC0415 - see above
     from statefun.runtime.dispatch.operator import Operator  # noqa: PLC0415 - see above
 
@@ -55,11 +57,12 @@ def install() -> None:
         return partial(evaluate, operator) if operator.arrow else None
 
     watch_functions(evaluation_of)
+    handle_end_of_daemon(end_in_order)
 
 
 def linger() -> None:
     """Before this process ends, wait for its long calls, which go on after their micro-batches."""
-    from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
+    from statefun.runtime.calls.worker_calls import wait_for_calls  # noqa: PLC0415 - as above
 
     wait_for_calls()
 

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.state import GroupState
 from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import Clock
 from statefun.engine.groups import COLUMNS, Columns, Group
-from statefun.runtime.calls.call_reports import calls_of_worker
 from statefun.runtime.calls.call_server import CallServerAddress
+from statefun.runtime.calls.worker_calls import calls_of_worker
 from statefun.runtime.dispatch.evaluation import Evaluation
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter

@@ -112,6 +112,8 @@ class CheckedSource:
         self._owner = owner
         self._source = source
         self._may_read = may_read
+        self._before: Offset | None = None
+        """The offset for which the source was last read; None if it was not read yet."""
         self._start: Offset | None = None
         """The offset at which the next micro-batch begins; None if Spark has not asked yet."""
         self._ahead: Offset | None = None
@@ -138,8 +140,18 @@ class CheckedSource:
         end = self._ahead
         if end is None or end == start:
             end = self._offset("latest_offset", self._source.latest_offset(start))
-        self._start, self._ahead = end, None
+        self._before, self._start, self._ahead = start, end, None
         return end
+
+    def has_next(self, read: Offset | None) -> bool:
+        """Return whether the micro-batch that is planned now reads records; False if that is not known yet.
+
+        Call this in the thread that plans micro-batches, while the source may be read.
+
+        Args:
+            read: the source's end offset in the newest planned micro-batch.
+        """
+        return read is not None and read == self._before and self._start != read
 
     def has_more(self) -> bool:
         """Return whether the source, which is not read at present, has records for a further micro-batch.

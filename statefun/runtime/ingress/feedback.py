@@ -80,6 +80,7 @@ class FeedbackReader:
         watch: computes the progress of event time; None if no ingress declares event time.
         delivers: returns whether the next micro-batch may deliver anything.
         is_held: returns whether a bounded run has more to read, once messages that wait were delivered.
+        reads_on: returns whether the ingresses have records for the next micro-batch of a bounded run.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are seldom given
@@ -90,6 +91,7 @@ class FeedbackReader:
         watch: EventWatch | None = None,
         delivers: Callable[[], bool] = lambda: True,
         is_held: Callable[[], bool] = lambda: False,
+        reads_on: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch = watch
         self._checkpoint = checkpoint
@@ -100,6 +102,7 @@ class FeedbackReader:
         self._inboxes = inboxes or {}
         self._delivers = delivers
         self._is_held = is_held
+        self._reads_on = reads_on
         self.looks = 0
         """How often a micro-batch was planned, or found to be not needed."""
         self.busy_look = 0
@@ -120,16 +123,17 @@ class FeedbackReader:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
         In a bounded run, first wait for messages while an inbox expects results of long calls, or while
-        reading is held.
+        reading is held, unless the ingresses have records for the micro-batch.
 
         Raises:
             CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
         """
         latest = self._latest(start)
-        while latest == start and self._is_bounded and self._delivers() and self._is_pending():
-            if self._is_stopped.wait(_LOOK.total_seconds()):
-                return start
-            latest = self._latest(start)
+        if latest == start and self._may_wait() and not self._reads_on():
+            while latest == start and self._may_wait():
+                if self._is_stopped.wait(_LOOK.total_seconds()):
+                    return start
+                latest = self._latest(start)
         self.looks += 1
         if latest != start:
             self.busy_look = self.looks
@@ -214,6 +218,10 @@ class FeedbackReader:
                 [each for each in due if is_of_event_time(due_tick(each)) == domain], tick
             )
         return tasks.encoded()
+
+    def _may_wait(self) -> bool:
+        """Return whether the run must not end yet, although there is nothing to deliver now."""
+        return self._is_bounded and self._delivers() and self._is_pending()
 
     def _is_pending(self) -> bool:
         return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()

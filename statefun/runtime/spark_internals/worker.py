@@ -15,12 +15,13 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import IO, Any
 
 from pyspark import daemon
@@ -92,6 +93,22 @@ def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: No
     # The daemon collects all garbage after each task, and would examine all objects of long calls each time.
     module.gc = SimpleNamespace(collect=partial(gc.collect, _YOUNG))
     module.manager()
+
+
+def handle_end_of_daemon(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Call a handler when this worker process has to end because its daemon ends; the handler decides when it ends.
+
+    The daemon sends SIGHUP to its workers then; each worker resets the signal before each task. Call this in the main
+    thread, in a process that was forked for tasks.
+    """
+
+    def set_handler(number: int, other: Any) -> None:
+        if number != signal.SIGHUP:
+            signal.signal(number, other)
+
+    signal.signal(signal.SIGHUP, handler)
+    module: Any = daemon
+    module.signal = SimpleNamespace(**(vars(signal) | {"signal": set_handler}))
 
 
 @cache

@@ -151,6 +151,36 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
     ]
 
 
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_a_loss_with_a_worker_that_ends_in_order_blames_nobody(
+    register: CallRegister, *, is_staged: bool
+) -> None:
+    """It may have ended before the micro-batch that its calls have left is staged."""
+    if is_staged:
+        register.staged(0, [outcome("a")])
+        register.report(CallReport(attempt="a", begun=True))
+    register.ends("w")
+    register.disconnected("w")
+    if not is_staged:
+        register.staged(0, [outcome("a")])
+
+    assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
+
+
+def test_a_worker_that_has_ended_in_order_does_not_hide_the_one_that_ends_the_query(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """The next run counts the losses of the first worker that has ended for another reason."""
+    register.connected("idle")
+    register.staged(0, [outcome("a")])
+    register.ends("idle")
+    register.disconnected("idle")
+    register.disconnected("w")
+    register.close(has_failed=True)
+
+    assert read(new_register(tmp_path)) == [(LOST, encoded_loss("a", has_begun=False))]
+
+
 def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) -> None:
     """What an earlier run has planned to read is gone, and new messages have further numbers."""
     register = new_register(tmp_path, 7)
@@ -190,6 +220,26 @@ def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> N
 
     assert (was_done, done.is_set()) == (False, True)
     assert register.readable(1, is_busy=False) == 2
+
+
+def test_a_worker_waits_while_too_many_results_wait_for_the_staging_of_their_micro_batch(
+    register: CallRegister,
+) -> None:
+    """Those of a task that does not count make room when the micro-batch is staged."""
+    register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
+    done = threading.Event()
+
+    def send() -> None:
+        register.report(report("next"))
+        done.set()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    was_done = done.wait(0.05)
+    register.staged(11, [outcome("next")])
+    thread.join()
+
+    assert (was_done, read(register)) == (False, [(RESULT, b"result")])
 
 
 def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,9 +21,10 @@ from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
 from statefun.runtime.calls import call_server
 from statefun.runtime.calls.call_register import CallRegister
-from statefun.runtime.calls.call_reports import CallReports, calls_of_worker
+from statefun.runtime.calls.call_reports import CallReports
 from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.calls.call_sockets import shut
+from statefun.runtime.calls.worker_calls import calls_of_worker
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
 
@@ -103,6 +106,74 @@ def test_a_worker_that_ends_has_lost_its_calls(register: CallRegister, server: C
     shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
 
     assert messages(register) == [(LOST, encoded_loss("a", has_begun=False))]
+
+
+def test_a_worker_that_ends_in_order_has_lost_its_calls_for_no_reason_of_theirs(
+    register: CallRegister, server: CallServer
+) -> None:
+    """It says so before its connection ends, as Spark may end idle workers and executors at any time."""
+    reports = opened(CallReports(server.address))
+    staged(register, reports, "a")
+
+    reports.ends().result()
+    shut(reports._line.connection)  # type: ignore[union-attr] # noqa: SLF001 - as the end of the process does
+
+    assert messages(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
+
+
+_WORKER = """
+import signal, sys, threading, time
+from datetime import timedelta
+from statefun.engine.running_calls import RunningCall
+from statefun.runtime.calls.call_server import CallServerAddress
+from statefun.runtime.calls.worker_calls import calls_of_worker, end_in_order
+
+port, key, grace = int(sys.argv[1]), bytes.fromhex(sys.argv[2]), float(sys.argv[3])
+calls = calls_of_worker(CallServerAddress("127.0.0.1", port, key, timedelta(seconds=grace)))
+signal.signal(signal.SIGHUP, end_in_order)
+while not calls.reporting_worker():
+    time.sleep(0.01)
+
+async def call(running):
+    import asyncio
+    running.take(object())
+    calls.begin(running, "t/f", timedelta(0))
+    while not running.attempt:
+        await asyncio.sleep(0.01)
+    if running.attempt.endswith("-1"):
+        while signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:
+            await asyncio.sleep(0.01)
+        calls.report(b"Ada\\0t/f", running.attempt, b"result")
+    else:
+        await asyncio.sleep(600)
+
+print(*(left.attempt for left in calls.run([call, call], 2)), calls._reports.worker, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_worker_whose_daemon_ends_says_so_and_gives_its_calls_some_time(
+    register: CallRegister, server: CallServer
+) -> None:
+    """One call ends in time and has its result; the other one is lost, and is not the reason."""
+    port, key = str(server.address.port), server.address.key.hex()
+    with subprocess.Popen(
+        [sys.executable, "-c", _WORKER, port, key, "3"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first, second, worker = process.stdout.readline().split()
+        calls = [
+            Outcome.Detached(address=KEY, attempt=each, worker=worker) for each in (first, second)
+        ]
+        register.staged(0, [Outcome(detached=calls)])
+        process.send_signal(signal.SIGHUP)
+
+    wait(lambda: register.readable(0, is_busy=False) == 2)
+    assert [(each.typename, each.value) for each in register.messages(0, 2)] == [
+        (RESULT, b"result"),
+        (LOST, encoded_loss(second, has_begun=False, has_ended=False)),
+    ]
+    assert process.returncode == -signal.SIGHUP
 
 
 def test_a_worker_reports_that_a_call_has_begun_again(

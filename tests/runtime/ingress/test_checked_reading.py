@@ -253,6 +253,27 @@ def test_a_source_that_is_not_read_is_asked_once_whether_it_has_more() -> None:
     assert (source.has_more(), own.asked) == (False, 3)
 
 
+def test_a_source_that_is_read_says_whether_the_micro_batch_has_records() -> None:
+    """It is not asked for that again: its answer in this planning counts, and not one of an earlier planning."""
+
+    class Two(Source):
+        """A source with two records, in two micro-batches."""
+
+        def latest_offset(self, start: Offset) -> Offset:
+            """Return the next one of two."""
+            return {"records": min(start["records"] + 1, 2)}
+
+    source = CheckedSource(OWNER, Two())
+    assert not source.has_next(None)
+    assert not source.has_next({"records": 0})
+    source.latest_offset({"records": 0})
+    assert source.has_next({"records": 0})
+    assert not source.has_next({"records": 1})
+    source.latest_offset({"records": 1})
+    source.latest_offset({"records": 2})
+    assert not source.has_next({"records": 2})
+
+
 def test_a_source_that_fails_while_it_is_not_read_is_named() -> None:
     """The thread that asks it plans another source."""
 

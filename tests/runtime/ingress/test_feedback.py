@@ -423,6 +423,24 @@ def test_a_bounded_run_waits_while_reading_is_held(checkpoint: Path) -> None:
     assert (reader.latest_offset(start), answers) == (start, [])
 
 
+def test_a_bounded_run_plans_what_ingresses_have_although_a_call_is_under_way(
+    checkpoint: Path,
+) -> None:
+    """They are asked once: they do not read while the source waits."""
+    answers = [True, True, False]
+    asked = [True, False]
+    reader = FeedbackReader(
+        Checkpoint(checkpoint).folder,
+        SystemClock(),
+        is_held=lambda: answers.pop(0),
+        reads_on=lambda: asked.pop(0),
+    )
+    start = reader.initial_offset()
+    reader.bound()
+    assert (reader.latest_offset(start), answers) == (start, [True, False])
+    assert (reader.latest_offset(start), answers, asked) == (start, [], [])
+
+
 def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
     """Return the inboxes of databases."""
     return {name: PlaygroundInbox(store) for name, store in stores.items()}

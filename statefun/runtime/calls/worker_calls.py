@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of a worker process that go on after their micro-batches, until the process ends.
+
+Spark ends a worker in order if it has been idle for long, and if its executor ends: then the worker's daemon sends it
+a SIGHUP. Before such an end, the worker tells the driver that no call is the reason, and gives its calls some time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import wait as wait_for
+from functools import cache
+from typing import NamedTuple
+
+from statefun.engine.call_limits import Company
+from statefun.engine.call_loop import LeavingCalls
+from statefun.runtime.calls.call_reports import CallReports
+from statefun.runtime.calls.call_server import HANDSHAKE, CallServerAddress
+
+MOST_CALLS = 10_000
+"""The largest number of calls in a worker process that go on after their micro-batches have ended."""
+
+
+class _CallsOfRun(NamedTuple):
+    """The calls of a run in this process, and what sends reports about them."""
+
+    calls: LeavingCalls
+    reports: CallReports
+
+
+_runs: dict[CallServerAddress, _CallsOfRun] = {}
+"""Runs of one Spark session share its workers."""
+
+
+def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
+    """Return the object that runs calls of this process and reports about them to the driver of a run."""
+    run = _runs.get(server)
+    if run is None:
+        for other in [each for each, its in _runs.items() if not its.calls.is_connected]:
+            del _runs[other]  # that run has ended, and nobody waits for its reports
+        reports = CallReports(server)
+        run = _runs[server] = _CallsOfRun(LeavingCalls(reports, MOST_CALLS, _company()), reports)
+    return run.calls
+
+
+@cache
+def _company() -> Company:
+    """Return the limits of which calls run at the same time in this process; all runs share them."""
+    return Company()
+
+
+def wait_for_calls() -> None:
+    """Wait until all calls of this process have ended and are reported, before the process ends in order."""
+    _wait()
+    _say_goodbye()
+
+
+def end_in_order(number: int, _frame: object) -> None:
+    """Let this process end after its calls, as the handler of the signal by which its daemon tells it to end.
+
+    The process tells the driver at once that it ends in order, since it may be killed at any time from then on. It
+    ends when its calls have ended, and after the grace of its runs at the latest: without grace if no driver listens.
+    """
+    signal.signal(number, signal.SIG_DFL)
+    # The main thread may run the event loop: the calls go on only if it does, too.
+    threading.Thread(target=_finish, args=(number,), name="statefun end", daemon=True).start()
+
+
+def _finish(number: int) -> None:
+    """Say goodbye, wait for the calls, and end the process by a signal that it has got before."""
+    _say_goodbye()
+    graces = [server.grace for server, run in [*_runs.items()] if run.calls.is_connected]
+    if graces:
+        waiting = threading.Thread(target=_wait, daemon=True)
+        waiting.start()
+        waiting.join(max(graces).total_seconds())
+    os.kill(os.getpid(), number)
+
+
+def _wait() -> None:
+    for run in [*_runs.values()]:
+        run.calls.wait()
+
+
+def _say_goodbye() -> None:
+    wait_for([run.reports.ends() for run in [*_runs.values()]], HANDSHAKE.total_seconds())
