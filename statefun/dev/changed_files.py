@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_ENDINGS = (".py", ".yaml", ".yml", ".json", ".avsc")
-_SKIPPED = {"__pycache__", "node_modules", "venv"}
+_ENDINGS = (".py", ".yaml", ".yml", ".avsc")
+_SKIPPED = {"__pycache__", "build", "dist", "env", "node_modules", "venv"}
 
 
 class ChangedFiles:
     """Compares the programs and module files in a folder, and in the folders in it, with those of the last look.
 
-    Hidden folders, and folders of packages such as ``venv``, are left out.
+    Hidden folders, and folders of packages and of builds such as ``venv`` and ``dist``, are left out.
 
     Args:
         folder: the folder of the project.

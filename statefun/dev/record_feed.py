@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, list_topics
 from statefun.dev.records import PlacedRecord
@@ -33,19 +33,24 @@ class RecordFeed:
     Args:
         address: host and port of a broker.
         show: prints a line.
+        all_topics: whether to show the records of all topics; otherwise only those of :attr:`inputs`.
 
     Raises:
         KafkaError: if no broker answers.
     """
 
-    def __init__(self, address: str, show: Callable[[str], None]) -> None:
+    def __init__(
+        self, address: str, show: Callable[[str], None], *, all_topics: bool = True
+    ) -> None:
         self.inputs: Collection[str] = ()
         """The topics that ingresses read: the lines of their records begin with ``in``, all others with ``out``."""
         self._address = address
         self._show = show
+        self._all_topics = all_topics
+        topics = list_topics(address) if all_topics else []
         self._ends = {
             (topic.name, number): end
-            for topic in list_topics(address)
+            for topic in topics
             for number, (_, end) in enumerate(topic.offsets)
         }
         """The end offsets of the partitions that there were at the start: earlier records are not shown."""
@@ -93,13 +98,14 @@ class RecordFeed:
         present = {
             (name, number)
             for name, topic in topics.items()
-            if not name.startswith("__")
+            if not name.startswith("__") and (self._all_topics or name in self.inputs)
             for number in topic.partitions
         }
         new = sorted(present - assigned)
         if new:
+            otherwise = OFFSET_BEGINNING if self._all_topics else OFFSET_END
             consumer.incremental_assign(
-                [TopicPartition(*place, self._ends.get(place, OFFSET_BEGINNING)) for place in new]
+                [TopicPartition(*place, self._ends.get(place, otherwise)) for place in new]
             )
             assigned |= present
 

@@ -54,14 +54,18 @@ def run_action(options: argparse.Namespace) -> None:
     java_command()  # fails with the command that installs Java
     # SIGTERM raises an exception, as Ctrl-C does, so that all processes end before the command.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _broker(options) as address, RecordFeed(address, _say) as feed:
+    is_own = _ADDRESS not in os.environ
+    with (
+        _broker(options) as address,
+        RecordFeed(address, _say, all_topics=is_own) as feed,
+    ):
         os.environ[_ADDRESS] = address
         os.environ.setdefault(
             "SPARK_LOCAL_IP", "127.0.0.1"
         )  # Spark would warn of the name of the machine
         spark = WarmSpark(_spark_arguments(options), environment())
         try:
-            _follow(_Application(program, options.conf, address, spark, feed))
+            _follow(_Application(program, options.conf, address if is_own else None, spark, feed))
         finally:
             spark.close()
 
@@ -72,13 +76,18 @@ class _Application:
     Args:
         program: its program.
         settings: settings as ``KEY=VALUE``.
-        address: host and port of the broker in which missing topics are created.
+        address: host and port of the broker in which missing topics are created; None to create none.
         spark: the JVM that the program uses.
         feed: prints records; it gets the names of the topics that are read.
     """
 
     def __init__(
-        self, program: Path, settings: list[str], address: str, spark: WarmSpark, feed: RecordFeed
+        self,
+        program: Path,
+        settings: list[str],
+        address: str | None,
+        spark: WarmSpark,
+        feed: RecordFeed,
     ) -> None:
         self.folder = program.resolve().parent
         self._program = program.resolve()
@@ -134,12 +143,14 @@ class _Application:
             self._spark.end_session()
 
     def _create_topics(self) -> None:
-        """Create the topics of ingresses and dead letters that are missing."""
+        """Tell the feed the topics of ingresses, and create those and topics of dead letters that are missing."""
         paths = [path for path in self._modules if path.exists()]
         if not paths:
             return
         module = load_module_files(paths)
         self._feed.inputs = {route.topic for each in module.ingresses for route in each.topics}
+        if self._address is None:
+            return
         letters = {each.dead_letter_topic for each in module.egresses if each.dead_letter_topic}
         present = cluster_topics(self._address).topics
         for topic in sorted({*self._feed.inputs, *letters} - present.keys()):
@@ -155,12 +166,14 @@ def _follow(application: _Application) -> None:
         while True:
             time.sleep(_LOOK.total_seconds())
             application.look()
-            changed = changes.take()
+            changed = set(changes.take())
             if not changed:
                 continue
-            while changes.take():  # an editor writes several files, or one in parts
+            time.sleep(_SETTLED.total_seconds())
+            while new := changes.take():  # an editor writes several files, or one in parts
+                changed.update(new)
                 time.sleep(_SETTLED.total_seconds())
-            names = ", ".join(str(path.relative_to(application.folder)) for path in changed)
+            names = ", ".join(str(path.relative_to(application.folder)) for path in sorted(changed))
             _say(f"changed: {names}; starting again")
             application.stop()
             application.start()

@@ -106,7 +106,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
             (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
             environment variable ``STATEFUN_ADMIN_TOKEN``.
-        log_format: ``text`` (default), or ``json``: the program and its workers log lines of JSON.
+        log_format: ``text`` (default), or ``json``: statefun and the functions log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.

@@ -143,7 +143,7 @@ class Settings:
     admin_tokens: Path | None = attrs.field(metadata=_setting(Path, key="admin.tokens"))
     """The file with the tokens of the admin API: one a line, after a name if there is one."""
     log_format: str = attrs.field(metadata=_setting(_one_of("text", "json"), "text"))
-    """Whether the program and its workers log lines of text (``text``) or of JSON (``json``)."""
+    """Whether statefun and the functions log lines of text (``text``) or of JSON (``json``)."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))

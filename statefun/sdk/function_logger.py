@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -13,6 +14,7 @@ from statefun.sdk.address import Address
 LOGGED_CALL = "statefun_call"
 """The name of the attribute of a ``logging.LogRecord`` that has the :class:`LoggedCall`."""
 
+_TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-")
 _FRAMES_TO_CALLER = 3
 """The frames between the code that logs and Python's ``Logger.log``, that one included."""
 
@@ -106,6 +108,6 @@ def _trace_id(trace: str | None) -> str | None:
     for line in (trace or "").splitlines():
         name, _, text = line.partition("=")
         if name == "traceparent":
-            parts = text.split("-")
-            return parts[1] if len(parts) > 1 else None
+            found = _TRACEPARENT.match(text)
+            return found[1] if found else None
     return None

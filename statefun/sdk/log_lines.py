@@ -16,6 +16,8 @@ from statefun.sdk.printable import printable
 
 _LEFT_OUT = "statefun_left_out"
 """The name of the attribute of a log record that has the number of lines left out before it."""
+_KEPT = "\t"
+"""The only character of messages that is shown though it is not printable: a line end would begin another line."""
 _LINES, _INTERVAL = 100, timedelta(seconds=10)
 
 
@@ -36,7 +38,7 @@ class TextLines(logging.Formatter):
         fields = "" if call is None else _fields_as_text(call.fields)
         left_out = getattr(record, _LEFT_OUT, 0)
         more = f" ({left_out} lines from here were left out before)" if left_out else ""
-        text = f"{record.levelname}{place}{name}: {record.getMessage()}{fields}{more}"
+        text = f"{record.levelname}{place}{name}: {printable(record.getMessage(), keep=_KEPT)}{fields}{more}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -113,9 +115,12 @@ def _fields_as_text(fields: Mapping[str, object]) -> str:
 
 def _value_as_text(value: object) -> str:
     """Return a value as one word: text with other characters than letters and digits is quoted."""
-    if isinstance(value, str) and not value.isalnum():
-        return json.dumps(value, ensure_ascii=False) if value.isprintable() else repr(value)
-    return printable(str(value))
+    if isinstance(value, (int, float)) or value is None:
+        return str(value)
+    text = str(value)
+    if text.isalnum():
+        return text
+    return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
 def _fields_for_json(fields: Mapping[str, object]) -> object:

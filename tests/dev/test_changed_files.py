@@ -18,7 +18,14 @@ def test_each_change_is_found_once(tmp_path: Path) -> None:
 
     (tmp_path / "app.py").write_text("12")
     (tmp_path / "old.py").unlink()
-    for name in ("shop/cart.py", "module.yaml", "notes.txt", ".statefun/a.json", "venv/lib/b.py"):
+    for name in (
+        "shop/cart.py",
+        "module.yaml",
+        "out.json",
+        "notes.txt",
+        ".statefun/a.yaml",
+        "venv/lib/b.py",
+    ):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("1")

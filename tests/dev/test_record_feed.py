@@ -31,3 +31,24 @@ def test_records_are_shown_from_the_start_of_the_feed_on(kafka: KafkaHarness) ->
 
     assert own()[0] == f"in  {users}  ada  Ada\\n"
     assert own()[1:] == [f"out {greetings}  ada  {'x' * 297}...", f"out {greetings}  -  -"]
+
+
+def test_at_the_broker_of_others_only_the_topics_of_ingresses_are_shown(
+    kafka: KafkaHarness,
+) -> None:
+    """Their earlier records are not shown."""
+    users, others, lines = kafka.topic("users"), kafka.topic("others"), list[str]()
+    kafka.send(users, [("old", "x")])
+
+    feed = RecordFeed(kafka.address, lines.append, all_topics=False)
+    feed.inputs = {users}
+    with feed:
+
+        def is_shown() -> bool:
+            kafka.send(others, [("ada", "x")])
+            kafka.send(users, [("ada", "Ada")])
+            return bool(lines)
+
+        wait(is_shown)
+
+    assert set(lines) == {f"in  {users}  ada  Ada"}

@@ -87,6 +87,7 @@ def test_a_line_has_its_fields_and_the_place_that_logs(caplog: pytest.LogCapture
         (None, None),
         (f"baggage=a=b\ntraceparent=00-{TRACE_ID}-00f067aa0ba902b7-01", TRACE_ID),
         ("traceparent=nothing", None),
+        ('traceparent=00-evil"x-1-01', None),
         ("tracestate=a", None),
     ],
 )

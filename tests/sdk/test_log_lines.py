@@ -68,6 +68,11 @@ def test_text_names_the_address_the_micro_batch_and_the_fields(logger: logging.L
     log.warning("refused", user="Ada", reason="no money", code=-1, path=None, more="a\nb")
     FunctionLogger(Address("test.fns/payment", "A\nB"), None, logger).info("x")
 
+    log.info("a\nERROR test.fns/payment/root: forged\t%s", "\x1b[2J")
+
+    assert lines.lines.pop() == (
+        "INFO test.fns/payment/Ada (batch 12): a\\nERROR test.fns/payment/root: forged\t\\x1b[2J"
+    )
     fields = """user=Ada reason="no money" code=-1 path=None more='a\\nb'"""
     assert lines.lines == [
         "INFO test.fns/payment/Ada (batch 12): charged 3",
