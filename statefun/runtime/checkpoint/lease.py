@@ -29,6 +29,7 @@ from datetime import timedelta
 
 import attrs
 
+from statefun.runtime.checkpoint.boot_clock import now
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -54,11 +55,6 @@ class LeaseTimes:
     then: ``lapse`` is longer than ``expiry`` by more than a change takes, with all its requests."""
     look: timedelta = timedelta(seconds=1)
     """The time between two looks at the beat of another driver."""
-
-
-def now() -> float:
-    """Return the seconds of a clock that no one sets, and that runs while this machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @attrs.define

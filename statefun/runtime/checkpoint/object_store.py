@@ -17,6 +17,7 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from statefun.runtime.checkpoint.boot_clock import now
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
 from statefun.runtime.checkpoint.store_errors import StoreError, store_error
 
@@ -33,6 +34,7 @@ _OPTIONS = frozenset(
 """The options that the query of a URI may have; pyarrow has the same ones."""
 _ATTEMPTS = 8
 _PAUSE = timedelta(milliseconds=100)
+_PARTS_AT_ONCE = 2
 _REQUEST_TIME = timedelta(seconds=9)
 """How long a request may take, with its content."""
 _RETRY_TIME = timedelta(seconds=10)
@@ -141,7 +143,14 @@ class ObjectStoreFiles(CheckpointFiles):
         """Create or replace a file."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        obstore.put(self.store, path, content, use_multipart=len(content) > _SMALL)
+        # Few parts at once: each must be through in the time of a request.
+        obstore.put(
+            self.store,
+            path,
+            content,
+            use_multipart=len(content) > _SMALL,
+            max_concurrency=_PARTS_AT_ONCE,
+        )
 
     @_translated
     def create(self, path: str, content: bytes) -> bool:
@@ -222,11 +231,11 @@ def _again_if_silent(change: Callable[[], T]) -> T:
     """Make a change once more if it got no answer; obstore tries again by itself unless a change is conditional or a POST."""
     from obstore.exceptions import GenericError  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    begun = time.monotonic()
+    begun = now()  # another driver may have taken over while this machine was asleep
     try:
         return change()
     except GenericError as error:
-        took = timedelta(seconds=time.monotonic() - begun)
+        took = timedelta(seconds=now() - begun)
         if _NO_ANSWER not in str(error) or took > _RETRY_TIME:
             raise
     return change()

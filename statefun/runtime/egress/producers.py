@@ -30,9 +30,9 @@ _LAST_RECORDS_PATIENCE = timedelta(seconds=5)
 """How long an egress with ``deliverySemantic`` none may take to send its last records at the end of a run."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for the answer to a request that begins, commits or aborts a transaction."""
-_ANSWER = timedelta(seconds=30)
-"""How long to wait for the answer to a request before the connection counts as dead. librdkafka's own time for a
-transactional producer is that of a transaction: fifteen minutes."""
+_ANSWER = timedelta(seconds=60)
+"""How long to wait for the answer to a request before the connection counts as dead. librdkafka has the same time
+for other producers; for a transactional one, that of a transaction: fifteen minutes."""
 _LESS_THAN_TRANSACTION = timedelta(milliseconds=100)
 """By how much librdkafka requires the time for an answer to be shorter than that of a transaction."""
 _PROPAGATION = timedelta(seconds=5)
