@@ -26,8 +26,7 @@ logger = logging.getLogger("statefun")
 CALLS_INBOX = "calls"
 """The name of the inbox of calls' results in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""The largest size of the results that wait for a micro-batch, or for the staging of the one that their call has left, in
-bytes; above it, workers' reports wait."""
+"""The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
 
@@ -64,8 +63,6 @@ class CallRegister:
         """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
-        self._early_bytes = 0
-        """The total size of the results in ``_early``, in bytes."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
@@ -130,14 +127,11 @@ class CallRegister:
                 self._begun.discard(report.attempt)
             if report.begun or report.accompanied:
                 return
-            self._changed.wait_for(
-                lambda: self._bytes + self._early_bytes < _MOST_BYTES or self._is_closed
-            )
+            self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
             if report.attempt in self._detached:
                 self._answer(report)
             else:
                 self._early[report.attempt] = report
-                self._early_bytes += len(report.result)
 
     def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
         """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
@@ -159,7 +153,7 @@ class CallRegister:
         with self._changed:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
-            self._early, self._early_bytes = {}, 0
+            self._early = {}
             if calls:
                 addresses = {call.attempt: call.address for call in calls}
                 self._under_way |= addresses
@@ -181,7 +175,6 @@ class CallRegister:
                 if name in self._under_way
             }
             self._ends = []
-            self._changed.notify_all()  # reports may have waited for room that early ones have taken
             asked, self._asked = self._asked, {}
             for name, (_, answer) in asked.items():
                 answer(name in self._detached)

@@ -222,26 +222,6 @@ def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> N
     assert register.readable(1, is_busy=False) == 2
 
 
-def test_a_worker_waits_while_too_many_results_wait_for_the_staging_of_their_micro_batch(
-    register: CallRegister,
-) -> None:
-    """Those of a task that does not count make room when the micro-batch is staged."""
-    register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
-    done = threading.Event()
-
-    def send() -> None:
-        register.report(report("next"))
-        done.set()
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    was_done = done.wait(0.05)
-    register.staged(11, [outcome("next")])
-    thread.join()
-
-    assert (was_done, read(register)) == (False, [(RESULT, b"result")])
-
-
 def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
     register: CallRegister,
 ) -> None:
