@@ -167,6 +167,27 @@ def test_a_loss_with_a_worker_that_ends_in_order_blames_nobody(
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
 
 
+def test_some_ends_in_order_during_calls_of_an_address_count_as_one_loss(
+    register: CallRegister,
+) -> None:
+    """The system may have killed the executors for the memory that the calls take; a result excuses the earlier ones."""
+    is_counted = []
+    for number in range(13):
+        name, worker = f"{number}", f"w{number}"
+        register.connected(worker)
+        register.staged(number, [outcome(name, worker=worker)])
+        if number == 5:
+            register.report(report(name))
+            continue
+        register.ends(worker)
+        register.disconnected(worker)
+        ((typename, value),) = read(register, number)
+        assert typename == LOST
+        is_counted.append(CallLoss.FromString(value).ended)
+
+    assert is_counted == [*[False] * 3, True, False, *[False] * 3, True, *[False] * 3]
+
+
 def test_a_worker_that_has_ended_in_order_does_not_hide_the_one_that_ends_the_query(
     register: CallRegister, tmp_path: Path
 ) -> None:
