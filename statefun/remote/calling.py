@@ -99,8 +99,9 @@ class Caller:
                     budget.attempts, budget.outage, budget.was_away = 0, "", False
                     return outcome
                 await call.go_on(outcome)
-        except EndpointDownError:
-            call.record_down()
+        except EndpointDownError as down:
+            if not down.is_rest:
+                call.record_down()
             raise
 
     async def admit(self, url: str, empty: Callable[[], bytes], *, is_asked: bool) -> None:

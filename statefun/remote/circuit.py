@@ -38,10 +38,12 @@ Probe = Callable[[], Awaitable[str | None]]
 class EndpointDownError(Exception):
     """An endpoint cannot be reached, or has asked for a time without calls; messages to it wait."""
 
-    def __init__(self, wait: timedelta) -> None:
+    def __init__(self, wait: timedelta, *, is_rest: bool = False) -> None:
         super().__init__()
         self.wait = wait
         """How long to wait before the endpoint is called again."""
+        self.is_rest = is_rest
+        """Whether the endpoint only wants no calls now, and is not known to be down."""
 
 
 class Circuit:
@@ -112,7 +114,8 @@ class Circuit:
         if self._question is not None and not self._question.done():
             wait = max(wait, SHORTEST_PAUSE)
         self._report = CircuitReport(self._endpoint, self._problem, wait)
-        return EndpointDownError(wait)
+        is_rest = self._opened_until is None and self._clock() < self._resting_until
+        return EndpointDownError(wait, is_rest=is_rest)
 
     def reached(self) -> None:
         """Record that the endpoint has answered, and close the circuit."""

@@ -160,3 +160,18 @@ def test_an_endpoint_may_rest_though_it_answers_others() -> None:
     endpoint.now += 61
     assert endpoint.admits()
     assert endpoint.asked == 0
+
+
+def test_a_rest_is_not_taken_for_an_outage() -> None:
+    """A call that an endpoint's rest refuses knows that the endpoint is not down; while it is down, it is."""
+    endpoint = Endpoint()
+    endpoint.circuit.reached()
+    endpoint.circuit.rest(timedelta(seconds=60), "is busy")
+    with pytest.raises(EndpointDownError) as resting:
+        asyncio.run(endpoint.circuit.admit(endpoint.probe))
+    endpoint.fail()
+    assert not endpoint.admits()
+
+    assert resting.value.is_rest
+    assert not endpoint.circuit.down_error().is_rest
+    assert not Endpoint().circuit.down_error().is_rest

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
@@ -26,10 +27,16 @@ logger = logging.getLogger("statefun")
 CALLS_INBOX = "calls"
 """The name of the inbox of calls' results in the offset of the feedback source."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""The largest size of the results that wait for a micro-batch, or for the staging of the one that their call has left, in
-bytes; above it, workers' reports wait."""
+"""The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
+
+
+_ENDS_IN_ORDER = 4
+"""How many ends in order of workers during an address's calls count as one end for which a call may be the reason.
+
+A worker cannot know why its executor ends: Spark may want fewer executors, or a call may have taken all memory, for which
+the system has killed the executor."""
 
 
 @attrs.frozen
@@ -64,8 +71,6 @@ class CallRegister:
         """The calls that go on, by their names."""
         self._early: dict[str, CallReport] = {}
         """Reports about calls whose micro-batch is not staged yet, by the names of the calls."""
-        self._early_bytes = 0
-        """The total size of the results in ``_early``, in bytes."""
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
@@ -78,6 +83,8 @@ class CallRegister:
         """The names of the workers that are connected."""
         self._in_order: set[str] = set()
         """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
+        self._ends_in_order: Counter[bytes] = Counter()
+        """How many workers have ended in order during calls of an address since its last result; by address."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
@@ -98,7 +105,7 @@ class CallRegister:
             self._workers.add(worker)
 
     def ends(self, worker: str) -> None:
-        """Record that a worker ends in order: none of the calls that are lost with it is the reason."""
+        """Record that a worker ends in order: it is unlikely that a call that is lost with it is the reason."""
         with self._changed:
             self._in_order.add(worker)
 
@@ -111,14 +118,19 @@ class CallRegister:
                 which no call is the reason.
         """
         with self._changed:
-            has_ended = has_ended and worker not in self._in_order
+            in_order = worker in self._in_order
             self._workers.discard(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
-            losses = {name: self._loss(name, has_ended=has_ended) for name in lost}
+            losses = {
+                name: self._loss(
+                    name, has_ended=has_ended and not (in_order and self._is_excused(name))
+                )
+                for name in lost
+            }
             for loss in losses.values():
                 self._lose(loss)
-            if has_ended and not self._is_closed:
+            if has_ended and not in_order and not self._is_closed:
                 self._ends.append(losses)
 
     def report(self, report: CallReport) -> None:
@@ -130,14 +142,11 @@ class CallRegister:
                 self._begun.discard(report.attempt)
             if report.begun or report.accompanied:
                 return
-            self._changed.wait_for(
-                lambda: self._bytes + self._early_bytes < _MOST_BYTES or self._is_closed
-            )
+            self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
             if report.attempt in self._detached:
                 self._answer(report)
             else:
                 self._early[report.attempt] = report
-                self._early_bytes += len(report.result)
 
     def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
         """Answer whether a call has left a micro-batch that is staged, as soon as that is known.
@@ -159,7 +168,7 @@ class CallRegister:
         with self._changed:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
-            self._early, self._early_bytes = {}, 0
+            self._early = {}
             if calls:
                 addresses = {call.attempt: call.address for call in calls}
                 self._under_way |= addresses
@@ -169,7 +178,8 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    has_ended = call.worker not in self._in_order
+                    in_order = call.worker in self._in_order
+                    has_ended = not (in_order and self._is_excused(call.attempt))
                     self._lose(self._loss(call.attempt, has_ended=has_ended))
             self._in_order &= self._workers
             self._begun &= self._detached.keys()
@@ -181,7 +191,6 @@ class CallRegister:
                 if name in self._under_way
             }
             self._ends = []
-            self._changed.notify_all()  # reports may have waited for room that early ones have taken
             asked, self._asked = self._asked, {}
             for name, (_, answer) in asked.items():
                 answer(name in self._detached)
@@ -264,12 +273,19 @@ class CallRegister:
 
     def _answer(self, report: CallReport) -> None:
         if report.result:
+            self._ends_in_order.pop(self._under_way[report.attempt], None)
             self._add(report.attempt, RESULT, report.result)
         else:
             self._lose(self._loss(report.attempt, has_ended=True))
 
     def _loss(self, name: str, *, has_ended: bool) -> CallLoss:
         return CallLoss(attempt=name, begun=has_ended and name in self._begun, ended=has_ended)
+
+    def _is_excused(self, name: str) -> bool:
+        """Count an end in order during a call; return False if it counts as one for which the call may be the reason."""
+        address = self._under_way[name]
+        self._ends_in_order[address] += 1
+        return self._ends_in_order[address] % _ENDS_IN_ORDER != 0
 
     def _lose(self, loss: CallLoss) -> None:
         self._add(loss.attempt, LOST, loss.SerializeToString())

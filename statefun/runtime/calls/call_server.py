@@ -154,8 +154,9 @@ class CallServer:
                     self._register.report(report)
         except (EOFError, ConnectionResetError):
             pass  # the worker has ended
-        except OSError:
-            is_known_to_end = False
+        except OSError as error:
+            # An error without a number: the worker has ended in the middle of a report.
+            is_known_to_end = error.errno is None
         except (AuthenticationError, DecodeError, ValueError) as error:
             logger.warning(
                 "a connection to the port to which workers report about calls is refused, since its client "

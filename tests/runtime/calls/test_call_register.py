@@ -167,6 +167,27 @@ def test_a_loss_with_a_worker_that_ends_in_order_blames_nobody(
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
 
 
+def test_some_ends_in_order_during_calls_of_an_address_count_as_one_loss(
+    register: CallRegister,
+) -> None:
+    """The system may have killed the executors for the memory that the calls take; a result excuses the earlier ones."""
+    is_counted = []
+    for number in range(13):
+        name, worker = f"{number}", f"w{number}"
+        register.connected(worker)
+        register.staged(number, [outcome(name, worker=worker)])
+        if number == 5:
+            register.report(report(name))
+            continue
+        register.ends(worker)
+        register.disconnected(worker)
+        ((typename, value),) = read(register, number)
+        assert typename == LOST
+        is_counted.append(CallLoss.FromString(value).ended)
+
+    assert is_counted == [*[False] * 3, True, False, *[False] * 3, True, *[False] * 3]
+
+
 def test_a_worker_that_has_ended_in_order_does_not_hide_the_one_that_ends_the_query(
     register: CallRegister, tmp_path: Path
 ) -> None:
@@ -220,26 +241,6 @@ def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> N
 
     assert (was_done, done.is_set()) == (False, True)
     assert register.readable(1, is_busy=False) == 2
-
-
-def test_a_worker_waits_while_too_many_results_wait_for_the_staging_of_their_micro_batch(
-    register: CallRegister,
-) -> None:
-    """Those of a task that does not count make room when the micro-batch is staged."""
-    register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
-    done = threading.Event()
-
-    def send() -> None:
-        register.report(report("next"))
-        done.set()
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    was_done = done.wait(0.05)
-    register.staged(11, [outcome("next")])
-    thread.join()
-
-    assert (was_done, read(register)) == (False, [(RESULT, b"result")])
 
 
 def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
