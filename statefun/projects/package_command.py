@@ -43,7 +43,8 @@ def add_arguments(package: CommandParser) -> None:
         default=[],
         dest="further",
         metavar="NAME",
-        help="a further installed package, which the program imports only while it runs; may be repeated",
+        help="a further installed package, which the program imports only while it runs, such as aiohttp or "
+        "statefun[remote]; may be repeated",
     )
     package.add_json()
 
@@ -142,4 +143,11 @@ def _print(package: Package, requirements: Path, submissions: Mapping[str, Seque
     print(f"{requirements} has their versions")
     for kind, words in submissions.items():
         print(f"\n{kind}:")
-        print("  " + shlex.join(words).replace(" --", " \\\n    --"))
+        print("  " + " \\\n    ".join(_lines(words)))
+
+
+def _lines(words: Sequence[str]) -> Sequence[str]:
+    """Return the lines of a command: its name, each of its options with its one value, and the program."""
+    name, *options, program = words
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return [name, *map(shlex.join, pairs), shlex.quote(program)]

@@ -4,22 +4,19 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
-import sysconfig
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import Distribution, PackageNotFoundError, packages_distributions
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from statefun.module.user_program import load_program
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from statefun.projects.imports import STATEFUN, imports_of
+from statefun.runtime.spark_internals.distributions import OF_SPARK
 from statefun.sdk.errors import ConfigurationError
 
-STATEFUN: Final = "statefun"
-_PYSPARK: Final = "pyspark"
-"""Each Spark brings its own one, which has to fit its jars."""
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _COMPRESSION: Final = 4
 """The level of gzip: a higher one takes three times as long for an archive that is hardly smaller."""
 
@@ -39,90 +36,97 @@ def pack(program: Path, archive: Path, further: Iterable[str] = ()) -> Package:
 
     Args:
         program: the file of the program, which is loaded without being run.
-        archive: the ``.tar.gz`` to write.
-        further: the names of further distributions.
+        archive: the ``.tar.gz`` to write; if that fails, a former one remains.
+        further: the names of further distributions, which may have extras.
 
     Raises:
         StatefunError: if the program cannot be loaded.
-        ConfigurationError: if a distribution is not installed, or only refers to the folder of its source.
+        ConfigurationError: if a module or a distribution cannot be packed.
     """
-    imported = _imported(program)
-    own = {name: path for name, path in imported.items() if _is_own(path)}
-    owners = packages_distributions()
-    names = {owner for name in imported.keys() - own.keys() for owner in owners.get(name, ())}
-    distributions = _with_requirements([STATEFUN, *sorted(names), *further])
-    with tarfile.open(archive, "w:gz", compresslevel=_COMPRESSION) as tar:
-        for distribution in distributions.values():
-            for path, place in _files(distribution):
-                tar.add(path, place, recursive=False)
-        for path in own.values():
-            for file in _below(path):
-                tar.add(file, str(file.relative_to(path.parent)), recursive=False)
+    imports = imports_of(program)
+    distributions = _with_requirements([STATEFUN, *sorted(imports.distributions), *further])
+    files = [file for each in distributions.values() for file in _files(each)]
+    for path, root in imports.own.items():
+        files += [(file, str(file.relative_to(root))) for file in _below(path)]
+    _write(archive, files)
     versions = {each.name: each.version for each in distributions.values()}
-    return Package(archive, dict(sorted(versions.items())), tuple(sorted(own)))
+    modules = {
+        path.relative_to(root).parts[0].partition(".")[0] for path, root in imports.own.items()
+    }
+    return Package(archive, dict(sorted(versions.items())), tuple(sorted(modules)))
 
 
-def _imported(program: Path) -> dict[str, Path]:
-    """Return the modules and packages that a program imports, by their top-level names."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(program.resolve().parent))
+def _write(archive: Path, files: Iterable[tuple[Path, str]]) -> None:
+    """Write files with their paths in an archive, which takes the place of a former one when it is complete."""
+    temporary = archive.with_name(f".{archive.name}.part")
     try:
-        load_program(program)
+        with tarfile.open(temporary, "w:gz", compresslevel=_COMPRESSION, dereference=True) as tar:
+            for path, place in files:
+                tar.add(path, place, recursive=False, filter=_without_owner)
+        temporary.replace(archive)
     finally:
-        del sys.path[0]
-    found = {}
-    for name in {each.partition(".")[0] for each in sys.modules.keys() - before}:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and not name.startswith("__"):
-            path = Path(file).resolve()
-            found[name] = path.parent if path.name == "__init__.py" else path
-    return found
+        temporary.unlink(missing_ok=True)
 
 
-def _is_own(path: Path) -> bool:
-    """Return whether a module belongs to the program: it is neither installed nor a part of Python or statefun."""
-    places = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
-    return not any(path.is_relative_to(each) for each in [*places, _package_of_statefun()])
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove from a member of an archive who owns the file here."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
 
 
 def _with_requirements(names: Iterable[str]) -> dict[str, Distribution]:
-    """Return distributions and all that they require, without PySpark, by their normalised names.
+    """Return distributions and all that they require, without Spark's, by their normalised names.
 
     Raises:
-        ConfigurationError: if one of ``names`` is not installed.
+        ConfigurationError: if one of ``names`` is not the name of an installed distribution.
     """
     found: dict[str, Distribution] = {}
-    waiting = [(name, True) for name in names]
+    seen: set[tuple[str, str]] = set()
+    waiting = [(_asked(name), True) for name in names]
     while waiting:
-        name, is_asked = waiting.pop()
-        key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in found or key == _PYSPARK:
+        requirement, is_asked = waiting.pop()
+        key = canonicalize_name(requirement.name)
+        extras = {(key, extra) for extra in ("", *requirement.extras)} - seen
+        if not extras or key in OF_SPARK:
             continue
         try:
-            distribution = Distribution.from_name(name)
+            distribution = found.setdefault(key, Distribution.from_name(requirement.name))
         except PackageNotFoundError:
             if is_asked:
                 raise ConfigurationError(
-                    f"{name} is not installed in this Python; run: pip install {name}"
+                    f"{requirement.name} is not installed in this Python; run: pip install {requirement.name}"
                 ) from None
-            continue  # other systems or versions of Python require it
-        found[key] = distribution
-        waiting += [(each, False) for each in _requirements(distribution)]
+            continue  # the program is loaded here without it
+        seen |= extras
+        waiting += [
+            (each, False)
+            for _, extra in sorted(extras)
+            for each in _requirements(distribution, extra)
+        ]
     return found
 
 
-def _requirements(distribution: Distribution) -> Iterator[str]:
+def _asked(name: str) -> Requirement:
+    try:
+        return Requirement(name)
+    except InvalidRequirement:
+        raise ConfigurationError(f"{name!r} is not the name of a package") from None
+
+
+def _requirements(distribution: Distribution, extra: str) -> Iterator[Requirement]:
+    """Yield what a distribution requires on this system, with an extra if its name is not empty."""
     for text in distribution.requires or ():
-        name, _, marker = text.partition(";")
-        if "extra" not in marker and (match := _NAME.match(name)):
-            yield match[0]
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            yield requirement
 
 
 def _files(distribution: Distribution) -> Iterator[tuple[Path, str]]:
     """Yield the files of an installed distribution with their paths in the archive.
 
     Raises:
-        ConfigurationError: if the distribution only refers to the folder of its source.
+        ConfigurationError: if its files are not known, or it only refers to the folder of its source.
     """
     is_link = _refers_to_source(distribution)
     if is_link and distribution.name != STATEFUN:
@@ -130,7 +134,12 @@ def _files(distribution: Distribution) -> Iterator[tuple[Path, str]]:
             f"{distribution.name} is installed in its editable form, which other machines cannot use; run: "
             "pip install . in its folder"
         )
-    for file in distribution.files or ():
+    if distribution.files is None:
+        raise ConfigurationError(
+            f"{distribution.name} is installed without a list of its files, so that it cannot be packed; "
+            f"run: pip install --force-reinstall {distribution.name}"
+        )
+    for file in distribution.files:
         path = Path(str(distribution.locate_file(file)))
         if ".." not in file.parts and path.suffix not in {".pyc", ".pth"} and path.is_file():
             yield path, str(file)
@@ -150,6 +159,15 @@ def _package_of_statefun() -> Path:
 
 
 def _below(path: Path) -> list[Path]:
-    """Return a file, or all files of a folder, without compiled ones."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [each for each in files if each.is_file() and "__pycache__" not in each.parts]
+    """Return a file, or all files of a folder, without compiled ones, and without hidden ones: these may be secret."""
+    if not path.is_dir():
+        return [path]
+    return [
+        each
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and not any(map(_is_left_out, each.relative_to(path).parts))
+    ]
+
+
+def _is_left_out(name: str) -> bool:
+    return name == "__pycache__" or name.startswith(".")

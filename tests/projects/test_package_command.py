@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -17,9 +18,13 @@ import pytest
 from class_archive import SHORT_LIVED
 from confluent_kafka import Producer
 from harness import KafkaHarness
+from installed_packages import install
 from patience import SECONDS
 from standalone_cluster import standalone_cluster
 from submitting import EXAMPLES
+
+from statefun import cli
+from statefun.projects.package_command import commands
 
 PROGRAM = """
 import prices
@@ -84,6 +89,24 @@ def test_what_cannot_be_packed_is_one_sentence(tmp_path: Path) -> None:
     assert missing.returncode == nothing.returncode == 1
     assert "no-such-package is not installed in this Python" in missing.stderr
     assert "there is no program" in nothing.stderr
+
+
+def test_a_printed_command_is_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell reads the same words from the printed text, also where a folder's name has " --" in it."""
+    program, output = tmp_path / "a --b" / "app.py", tmp_path / "c --d"
+    program.parent.mkdir()
+    program.touch()
+    install(tmp_path / "installed", monkeypatch, "statefun", {})
+    monkeypatch.chdir(tmp_path)
+
+    assert cli.main(["package", str(program), "--output", str(output)]) == 0
+
+    printed = capsys.readouterr().out.split("\n\n")[1:]
+    texts = [block.partition(":\n")[2].replace("\\\n", "") for block in printed]  # as a shell does
+    wanted = commands(program, output / "packages.tar.gz")
+    assert [shlex.split(text) for text in texts] == [list(words) for words in wanted.values()]
 
 
 @pytest.mark.broker
