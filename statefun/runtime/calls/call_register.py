@@ -30,8 +30,6 @@ _MOST_BYTES = 64 * 1024 * 1024
 """The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
-
-
 _ENDS_IN_ORDER = 4
 """How many ends in order of workers during an address's calls count as one end for which a call may be the reason.
 
@@ -118,19 +116,13 @@ class CallRegister:
                 which no call is the reason.
         """
         with self._changed:
-            in_order = worker in self._in_order
             self._workers.discard(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
-            losses = {
-                name: self._loss(
-                    name, has_ended=has_ended and not (in_order and self._is_excused(name))
-                )
-                for name in lost
-            }
+            losses = {name: self._loss_with(worker, name, has_ended=has_ended) for name in lost}
             for loss in losses.values():
                 self._lose(loss)
-            if has_ended and not in_order and not self._is_closed:
+            if has_ended and worker not in self._in_order and not self._is_closed:
                 self._ends.append(losses)
 
     def report(self, report: CallReport) -> None:
@@ -178,9 +170,7 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    in_order = call.worker in self._in_order
-                    has_ended = not (in_order and self._is_excused(call.attempt))
-                    self._lose(self._loss(call.attempt, has_ended=has_ended))
+                    self._lose(self._loss_with(call.worker, call.attempt, has_ended=True))
             self._in_order &= self._workers
             self._begun &= self._detached.keys()
             survived = [self._survived, *self._ends]
@@ -280,6 +270,12 @@ class CallRegister:
 
     def _loss(self, name: str, *, has_ended: bool) -> CallLoss:
         return CallLoss(attempt=name, begun=has_ended and name in self._begun, ended=has_ended)
+
+    def _loss_with(self, worker: str, name: str, *, has_ended: bool) -> CallLoss:
+        """Return the loss of a call whose worker has gone."""
+        if has_ended and worker in self._in_order:
+            has_ended = not self._is_excused(name)
+        return self._loss(name, has_ended=has_ended)
 
     def _is_excused(self, name: str) -> bool:
         """Count an end in order during a call; return False if it counts as one for which the call may be the reason."""
