@@ -23,13 +23,13 @@ from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.kafka_storage import forget
 from statefun.dev.progress import ProgressLine
 from statefun.dev.records import PlacedRecord, follow_records, placed_records, send_record
+from statefun.projects.program_arguments import add_program, add_settings
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.printable import json_content, printable
 
 _PORT = 9092
 _PAGE = 8083
-_PROGRAM = Path("app.py")
 _ADDRESS = "KAFKA_ADDRESS"
 """The environment variable with the address of a broker, which module files of the docs use, too."""
 _DATA = Path(".statefun/kafka")
@@ -118,16 +118,8 @@ def _add_run(actions: Actions) -> None:
         "statefun dev run",
         "statefun dev run app.py --conf spark.statefun.records-per-batch=100",
     )
-    run.add_argument(
-        "program", type=Path, nargs="?", default=_PROGRAM, help=f"the program (default: {_PROGRAM})"
-    )
-    run.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting, such as spark.statefun.trigger=1s; may be repeated",
-    )
+    add_program(run)
+    add_settings(run)
     run.add_argument(
         "--master",
         metavar="URL",

@@ -21,10 +21,11 @@ from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.progress import ProgressLine
 from statefun.dev.record_feed import RecordFeed
 from statefun.module.loader import load_module_files
+from statefun.projects.program_arguments import check_program
 from statefun.projects.run_command import environment
 from statefun.runtime.spark.jars import java_command
 from statefun.runtime.spark_internals.warm_spark import WarmSpark
-from statefun.sdk.errors import ConfigurationError, StatefunError
+from statefun.sdk.errors import StatefunError
 
 _LOOK = timedelta(milliseconds=300)
 _SETTLED = timedelta(milliseconds=200)
@@ -47,10 +48,7 @@ def run_action(options: argparse.Namespace) -> None:
         StatefunError: if the broker or Spark's JVM cannot be started.
     """
     program: Path = options.program
-    if not program.is_file():
-        raise ConfigurationError(
-            f"there is no program {program}; name one, or make an application with 'statefun new'"
-        )
+    check_program(program)
     java_command()  # fails with the command that installs Java
     # SIGTERM raises an exception, as Ctrl-C does, so that all processes end before the command.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -60,9 +58,8 @@ def run_action(options: argparse.Namespace) -> None:
         RecordFeed(address, _say, all_topics=is_own) as feed,
     ):
         os.environ[_ADDRESS] = address
-        os.environ.setdefault(
-            "SPARK_LOCAL_IP", "127.0.0.1"
-        )  # Spark would warn of the name of the machine
+        # Otherwise Spark would warn of the name of the machine.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         spark = WarmSpark(_spark_arguments(options), environment())
         try:
             _follow(_Application(program, options.conf, address if is_own else None, spark, feed))
@@ -108,7 +105,7 @@ class _Application:
             return
         self._process = subprocess.Popen(
             [sys.executable, str(self._program)],
-            env={**os.environ, **environment(), **self._spark.variables()},
+            env={**environment(), **self._spark.variables()},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -143,7 +140,7 @@ class _Application:
             self._spark.end_session()
 
     def _create_topics(self) -> None:
-        """Tell the feed the topics of ingresses, and create those and topics of dead letters that are missing."""
+        """Give the feed the topics of ingresses; create missing topics of ingresses and of dead letters."""
         paths = [path for path in self._modules if path.exists()]
         if not paths:
             return

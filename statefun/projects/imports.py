@@ -83,7 +83,7 @@ def _places(names: set[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _paths(name: str) -> list[Path]:
-    """Return the file of a module, or the folders of a package that has none, without loading what is lazy."""
+    """Return the file of a module, or the folders of a package that has none, without loading lazy modules."""
     try:
         facts = object.__getattribute__(sys.modules[name], "__dict__")
     except AttributeError:  # an object in place of a module

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
+from statefun.projects.program_arguments import add_program
 from statefun.sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:  # importing it takes a while, which the help need not wait for
     from statefun.projects.packages import Package
 
-_PROGRAM: Final = Path("app.py")
 _FOLDER: Final = Path("dist")
 _ARCHIVE: Final = "packages.tar.gz"
 _REQUIREMENTS: Final = "requirements.txt"
@@ -27,9 +27,7 @@ _UNPACKED: Final = "packages"
 
 def add_arguments(package: CommandParser) -> None:
     """Add the arguments of ``statefun package`` to its parser."""
-    package.add_argument(
-        "program", type=Path, nargs="?", default=_PROGRAM, help=f"the program (default: {_PROGRAM})"
-    )
+    add_program(package)
     package.add_argument(
         "--output",
         type=Path,

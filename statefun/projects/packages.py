@@ -22,7 +22,7 @@ _COMPRESSION: Final = 4
 
 
 class Package(NamedTuple):
-    """What is packed for a program."""
+    """The archive of a program, and its content."""
 
     archive: Path
     requirements: Mapping[str, str]

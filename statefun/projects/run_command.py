@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from statefun.console.command_parser import CommandParser
+from statefun.projects.program_arguments import add_program, add_settings, check_program
 from statefun.runtime.spark.jars import java_command
-from statefun.sdk.errors import ConfigurationError, PlatformError
+from statefun.sdk.errors import PlatformError
 
-PROGRAM: Final = Path("app.py")
-"""The program that is run if none is named."""
 _OPTIONS: Final = {
     "--master": ("URL", "where Spark runs (default: on all cores of this machine)"),
     "--properties-file": ("FILE", "a file with settings"),
@@ -28,18 +27,10 @@ _OPTIONS: Final = {
 
 def add_arguments(run: CommandParser) -> None:
     """Add the arguments of ``statefun run`` to its parser."""
-    run.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting, such as spark.statefun.trigger=1s; may be repeated",
-    )
+    add_settings(run)
     for option, (value, meaning) in _OPTIONS.items():
         run.add_argument(option, metavar=value, help=meaning)
-    run.add_argument(
-        "program", type=Path, nargs="?", default=PROGRAM, help=f"the program (default: {PROGRAM})"
-    )
+    add_program(run)
     run.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="further words are arguments of the program"
     )
@@ -55,10 +46,7 @@ def run_command(options: argparse.Namespace) -> NoReturn:
         ConfigurationError: if there is no such program.
         PlatformError: if PySpark or Java is missing.
     """
-    if not options.program.is_file():
-        raise ConfigurationError(
-            f"there is no program {options.program}; name one, or make an application with 'statefun new'"
-        )
+    check_program(options.program)
     java_command()  # fails with the command that installs Java
     given = vars(options)
     settings = [word for setting in options.conf for word in ("--conf", setting)]

@@ -2,7 +2,7 @@
 """The calls of a worker process that go on after their micro-batches, until the process ends.
 
 Spark ends a worker in order if it has been idle for long, and if its executor ends: then the worker's daemon sends it
-a SIGHUP. Before such an end, the worker tells the driver that no call is the reason, and gives its calls some time.
+a SIGHUP. Before such an end, the worker reports it to the driver, and gives its calls some time.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def wait_for_calls() -> None:
 
 
 def end_in_order(number: int, _frame: object) -> None:
-    """Let this process end after its calls, as the handler of the signal by which its daemon tells it to end.
+    """Let this process end after its calls: the handler of the signal with which its daemon ends it.
 
-    The process tells the driver at once that it ends in order, since it may be killed at any time from then on. It
+    The process reports at once to the driver that it ends in order, since it may be killed at any time from then on. It
     ends when its calls have ended, and after the grace of its runs at the latest: without grace if no driver listens.
     """
     signal.signal(number, signal.SIG_DFL)

@@ -29,7 +29,7 @@ class WarmSpark:
 
     Args:
         arguments: options of ``spark-submit``, such as ``--conf`` and ``spark.master=local[2]``.
-        environment: variables of the JVM, in addition to those of this process.
+        environment: the variables of the JVM.
     """
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -43,7 +43,6 @@ class WarmSpark:
             with _environment(
                 {
                     _JVM_OPTIONS: _QUICK_START,
-                    **os.environ,
                     **self._environment,
                     _ARGUMENTS: shlex.join([*self._arguments, "pyspark-shell"]),
                 }
