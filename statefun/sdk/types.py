@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -299,9 +300,10 @@ class TypeRegistry:
         return type_ is not None and type_.is_secret
 
     def forget(self, module: str) -> None:
-        """Remove the types that a module has defined."""
+        """Remove the types that a module has defined, and those whose values contain instances of its classes."""
+        own = re.compile(rf"(?<![\w.]){re.escape(module)}\.")  # list[module.Order] has it as well
         for typename, type_ in list(self._types.items()):
-            if type_.origin().startswith(f"{module}."):
+            if own.search(type_.origin()):
                 del self._types[typename]
         self._by_class.clear()
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -31,6 +32,13 @@ from statefun import (
 from statefun.protocol.request_reply_pb2 import Address as AddressProto
 from statefun.sdk.primitives import KafkaIntType
 from statefun.sdk.types import default_types
+
+
+@attrs.frozen
+class Point:
+    """A class of this module."""
+
+    x: int
 
 
 def _text_type(typename: str) -> SimpleType[str]:
@@ -264,6 +272,18 @@ def test_simple_types_are_registered_by_their_builder_only() -> None:
 
     assert default_types.find("test.types/built") is built
     assert default_types.find("test.types/constructed") is None
+
+
+@pytest.mark.parametrize("annotation", [Point, list[Point], dict[str, Point] | None])
+def test_types_of_a_module_are_forgotten(annotation: Any) -> None:
+    """Types of containers of its classes are as well: the module may be loaded under another name."""
+    make_json_type("test.types/points", annotation)
+
+    default_types.forget("test")  # a prefix of the name is another module
+    assert default_types.find("test.types/points") is not None
+
+    default_types.forget(__name__)
+    assert default_types.find("test.types/points") is None
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "Ada", ["a", {"b": None}]], ids=repr)
