@@ -96,11 +96,15 @@ def kafka(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> KafkaHarness
 
 
 @pytest.fixture(autouse=True)
-def own_types() -> Iterator[None]:
-    """Restore types that a test replaces by loading a program in the way of a worker."""
+def own_types(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget types that a test defines, and restore types that it replaces by loading a program as workers do.
+
+    Applications send all types to workers, which cannot import a test's module.
+    """
     before = TypeRegistry()
     before.update(default_types)
     yield
+    default_types.forget(request.module.__name__)
     default_types.update(before)
 
 
