@@ -85,6 +85,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
     yield from _former_names_in_use(functions)
     yield from _classes_of_one_name(functions)
     yield from _loop_problems(module)
+    yield from _bootstrap_problems(module)
     yield from _declared_twice(module)
     yield from _topics_of_two_ports(module)
     yield from _failure_problems(module, functions)
@@ -190,6 +191,23 @@ def _loop_problems(module: Module) -> Iterator[Finding]:
                 text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
                 hint = f"begin the pattern with (?!{re.escape(topic)}$)"
                 yield route.location, f"{text} {egress.label}; {hint}"
+
+
+def _bootstrap_problems(module: Module) -> Iterator[Finding]:
+    """Find ingresses that begin after something that is no ingress of Kafka, or that wait for themselves."""
+    followed = {each.id: each.bootstrap_from for each in module.ingresses}
+    for ingress in module.ingresses:
+        for name in ingress.bootstrap_from:
+            if name not in followed:
+                text = f"{ingress.label} has bootstrapFrom {name}, but no Kafka ingress has this id"
+                names = ", ".join(sorted(map(str, followed)))
+                yield ingress.location, f"{text}; the Kafka ingresses are {names}"
+        waits = {*ingress.bootstrap_from}
+        while (more := waits.union(*(followed.get(each, ()) for each in waits))) != waits:
+            waits = more
+        if ingress.id in waits:
+            text = f"{ingress.label} would never be read, since its bootstrapFrom leads back to it"
+            yield ingress.location, text
 
 
 def _declared_twice(module: Module) -> Iterator[Finding]:

@@ -156,6 +156,10 @@ class KafkaIngressBuilder(ComponentBuilder):
         """Set where reading stops: before the record at which a start at this position would begin."""
         return self._with(stopPosition=position.spec)
 
+    def with_bootstrap_from(self, *ingresses: str) -> KafkaIngressBuilder:
+        """Let other ingresses, such as those of tables, be read to their present ends before this one is read."""
+        return self._with(bootstrapFrom=list(ingresses))
+
     def with_event_time(  # noqa: PLR0913 - the keys of eventTime
         self,
         *,

@@ -101,6 +101,8 @@ class KafkaIngress:
     """The position at which reading stops, computed anew at every start; None: reading never stops."""
     event_time: EventTime | None = None
     """How the records get their event times; None: they have none."""
+    bootstrap_from: tuple[TypeName, ...] = ()
+    """The ids of the ingresses that are read to their present ends, at every start, before this one is read."""
 
     @property
     def label(self) -> str:

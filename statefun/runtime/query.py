@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -149,7 +149,8 @@ class Query:
 
     def _reads(self, ingress: str) -> bool:
         """Return whether the next micro-batch may read records of an ingress."""
-        return self._control.reads(ingress) and not self._staging.holds_reading
+        is_held = self._staging.holds_reading or self._prepared.bootstrap.holds(ingress)
+        return self._control.reads(ingress) and not is_held
 
     def _waits_for_room(self) -> bool:
         """Return whether reading is held, and an ingress has records that the run would read otherwise."""
@@ -158,9 +159,9 @@ class Query:
         # Before the first micro-batch, sources may not have looked for their newest offsets.
         if self._stream is None or not self._has_staged:
             return True
-        if self._has_unread(self._stream, self._read(), unknown=True):
-            return True
         reads, connectors = self._control.reads, self._connectors.items()
+        if self._has_unread(self._stream, self._read(), reads, unknown=True):
+            return True
         return any(reads(name) and source.has_more() for name, source in connectors)
 
     def _reads_on(self) -> bool:
@@ -172,7 +173,7 @@ class Query:
         if self._stream is None or not self._has_staged or not may_read:
             return False  # if somebody changes limits now, sources may have been asked before that
         read = self._read()
-        if self._has_unread(self._stream, read, unknown=False):
+        if self._has_unread(self._stream, read, self._reads, unknown=False):
             return True
         return any(
             (source := self._connectors.get(str(ingress.id))) is not None and source.has_next(ends)
@@ -192,18 +193,24 @@ class Query:
         )
 
     def _has_unread(
-        self, stream: StreamingQuery, read: Sequence[Offsets | None], *, unknown: bool
+        self,
+        stream: StreamingQuery,
+        read: Sequence[Offsets | None],
+        reads: Callable[[str], bool],
+        *,
+        unknown: bool,
     ) -> bool:
-        """Return whether a Kafka ingress that is not paused has records that the bounded run has to read.
+        """Return whether a Kafka ingress has records that the bounded run has to read.
 
         Args:
             stream: the query.
             read: the offsets up to which the planned micro-batches read the sources.
+            reads: whether an ingress counts.
             unknown: what to return for an ingress that has not looked for its newest offsets yet.
         """
         prepared, ingresses = self._prepared, self._prepared.ingresses
         return any(
-            self._control.reads(str(ingress.id))
+            reads(str(ingress.id))
             and (unknown if newest is None else has_unread(newest, ends, stops))
             for ingress, newest, ends, stops in zip(
                 ingresses,
@@ -229,6 +236,9 @@ class Query:
     def _stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch when Spark's ``foreachBatch`` asks for it."""
         self._staging.try_to_stage(frame, batch)
+        bootstrap = self._prepared.bootstrap
+        if not bootstrap.is_complete:
+            bootstrap.look(self._read())
         self.look()
         self._limits_at_end = self._limits
         if not self._has_staged:

@@ -259,3 +259,28 @@ def test_classes_of_one_name_with_different_typenames_fit() -> None:
         check_binding(Module(), taking(Item, Elsewhere.Item, Item), needs_ingress=False)
     finally:
         default_types.forget(__name__)
+
+
+def test_ingresses_begin_from_ingresses_of_kafka() -> None:
+    """Others have no ends, and an ingress that waits for itself would never be read."""
+    first, second, third = (ingress("test.fns/one", topic=each) for each in ("a", "b", "c"))
+    module = Module(
+        ingresses=(
+            attrs.evolve(first, bootstrap_from=(second.id, third.id)),
+            attrs.evolve(second, bootstrap_from=(first.id,)),
+            attrs.evolve(third, bootstrap_from=(TypeName("test", "d"),)),
+        )
+    )
+
+    with pytest.raises(BindingError) as raised:
+        check_binding(module, functions("test.fns/one"))
+
+    circle = "would never be read, since its bootstrapFrom leads back to it"
+    assert str(raised.value).splitlines()[1:] == [
+        f"  module.yaml:9:7: ingress test/a {circle}",
+        f"  module.yaml:9:7: ingress test/b {circle}",
+        (
+            "  module.yaml:9:7: ingress test/c has bootstrapFrom test/d, but no Kafka ingress has this id; "
+            "the Kafka ingresses are test/a, test/b, test/c"
+        ),
+    ]

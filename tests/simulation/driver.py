@@ -33,6 +33,7 @@ from statefun.runtime.checkpoint.ingress_order import IngressOrder, source_name
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.ingress.bootstrapping import Bootstrap
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
@@ -104,6 +105,7 @@ class Driver:
                 leftovers,
                 Delivery(checkpoint),
                 Succession(newest),
+                Bootstrap([], {}),
             )
             kept = retention.Retention(checkpoint)
             run, timeout = self._chaos.uuid4().hex, self._settings.kafka_timeout

@@ -27,7 +27,7 @@ from statefun.module.model import (
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.problems import Problems
-from statefun.module.yaml.readers import date, flag, member, text
+from statefun.module.yaml.readers import date, flag, list_of, member, text, typename
 from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
 
 OFFSETS = Key(
@@ -143,6 +143,14 @@ STOP_POSITION = Key(
     default="(never)",
     example={"type": "latest"},
 )
+BOOTSTRAP_FROM = Key(
+    "bootstrapFrom",
+    list_of(typename, "ids of Kafka ingresses"),
+    "the ingresses, such as those of tables, that are read to the ends that they have when the application starts, "
+    "before this ingress is read",
+    default="(none)",
+    example=["com.example.shop/customers"],
+)
 AUTO_OFFSET_RESET = Key(
     "autoOffsetResetPosition",
     member("autoOffsetResetPosition", AutoOffsetReset),
@@ -179,7 +187,14 @@ _PROPERTIES = attrs.evolve(
     PROPERTIES,
     doc=f"{PROPERTIES.doc}; isolation.level is read_committed unless it is set",
 )
-_AFTER_TOPICS = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
+_AFTER_TOPICS = (
+    BOOTSTRAP_FROM,
+    STOP_POSITION,
+    FAILURE_POLICY,
+    COMMIT_OFFSETS,
+    ON_DATA_LOSS,
+    _PROPERTIES,
+)
 KAFKA_INGRESS = Shape((*_BEFORE_TOPICS, TOPICS, EVENT_TIME, *_AFTER_TOPICS))
 _LEGACY = Shape((*_BEFORE_TOPICS, LEGACY_TOPICS, *_AFTER_TOPICS))
 
@@ -216,6 +231,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         on_data_loss=values.get(ON_DATA_LOSS, OnDataLoss.FAIL),
         stop_position=values.get(STOP_POSITION),
         event_time=values.get(EVENT_TIME),
+        bootstrap_from=values.get(BOOTSTRAP_FROM, ()),
         id=values[ID],
         topics=values[topics],
         location=component.location,

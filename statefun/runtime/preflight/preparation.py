@@ -28,6 +28,7 @@ from statefun.runtime.checkpoint.ingress_order import (
 )
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.checkpoint.rescaling import clear_rescaling, rescale_command
+from statefun.runtime.ingress.bootstrapping import Bootstrap
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.removed_partitions import removed_partitions
@@ -63,6 +64,8 @@ class Prepared:
     """Determines up to which micro-batch, of this run or an earlier one, messages are delivered."""
     succession: Succession
     """Detects that another driver commits micro-batches."""
+    bootstrap: Bootstrap
+    """Knows which ingresses may not be read yet."""
     connectors: Sequence[ConnectorIngress] = ()
     """The ingresses of connectors, whose sources come after those of Kafka's ingresses."""
 
@@ -102,11 +105,19 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     delivery = Delivery(checkpoint)
     # If a batch is planned, but none is committed, Spark reads the planned offsets, not the starting ones.
     ends = None if is_fresh else committed_ends(checkpoint, ingresses)
-    starts, new_starts = _starts(settings, ends, ingresses, bounds)
+    starts, new_starts, bootstrap = _starts(settings, ends, ingresses, bounds)
     if not is_fresh:
         change_order(checkpoint, ordered, [*new_starts, *(None for _ in connectors)])
     return Prepared(
-        newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest), connectors
+        newest,
+        ingresses,
+        starts,
+        bounds,
+        leftovers,
+        delivery,
+        Succession(newest),
+        bootstrap,
+        connectors,
     )
 
 
@@ -127,8 +138,8 @@ def _starts(
     ends: Sequence[dict[str, Any] | None] | None,
     ingresses: Sequence[KafkaIngress],
     bounds: Bounds,
-) -> tuple[list[str], list[dict[str, Any] | None]]:
-    """Decide where the Kafka ingresses start and stop.
+) -> tuple[list[str], list[dict[str, Any] | None], Bootstrap]:
+    """Decide where the Kafka ingresses start and stop, and which ones are read first.
 
     Args:
         settings: the settings, with the checkpoint.
@@ -139,7 +150,7 @@ def _starts(
     Returns:
         The starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint. And by ingress,
         for a checkpoint that is not fresh, the starting offsets of what it has not read yet; None if there is
-        nothing new.
+        nothing new. And what knows which ingresses are read first.
     """
     timeout = settings.kafka_timeout
     for ingress, offsets in zip(ingresses, ends or (), strict=False):
@@ -172,4 +183,6 @@ def _starts(
         new_starts = [new or (None if end else {}) for end, new in zip(ends, later, strict=True)]
     starts = bounds.decide(partitions, offsets_by_ingress, timeout)
     bounds.write()
-    return [json.dumps(start) if ends is None else "latest" for start in starts], new_starts
+    bootstrap = Bootstrap.decide(ingresses, partitions, starts, bounds.stops, timeout)
+    texts = [json.dumps(start) if ends is None else "latest" for start in starts]
+    return texts, new_starts, bootstrap

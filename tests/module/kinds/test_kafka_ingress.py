@@ -326,8 +326,8 @@ def test_misspelt_keys_have_one_problem_each(
     found = findings(text)
 
     allowed = (
-        "allowed keys: address, autoOffsetResetPosition, commitOffsets, consumerGroupId, "
-        "eventTime, failurePolicy, id, onDataLoss, properties, startupPosition, stopPosition, topics"
+        "allowed keys: address, autoOffsetResetPosition, bootstrapFrom, commitOffsets, "
+        "consumerGroupId, eventTime, failurePolicy, id, onDataLoss, properties, startupPosition, stopPosition, topics"
     )
     assert found == [
         f"m.yaml:4:3: spec.adress: unknown key 'adress'; did you mean 'address'? {allowed}",
@@ -352,8 +352,8 @@ def test_unknown_keys_without_a_similar_key_list_the_allowed_keys(
     assert found == [
         (
             "m.yaml:11:3: spec.zzz: unknown key 'zzz'; allowed keys: address, "
-            "autoOffsetResetPosition, commitOffsets, consumerGroupId, eventTime, failurePolicy, id, "
-            "onDataLoss, properties, startupPosition, stopPosition, topics"
+            "autoOffsetResetPosition, bootstrapFrom, commitOffsets, consumerGroupId, eventTime, "
+            "failurePolicy, id, onDataLoss, properties, startupPosition, stopPosition, topics"
         )
     ]
 
