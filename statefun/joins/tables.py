@@ -18,6 +18,7 @@ from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
 from statefun.sdk.state_fields import StateField
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
+from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import Type
 
 R = TypeVar("R")
@@ -72,8 +73,8 @@ class Table(Generic[R]):
             row: the class of the rows, or another annotation such as ``list[int]``.
             materialize: the topic to which each new row is published, and a tombstone when a row is deleted; the key
                 is that of the row. A compacted topic then has the table as it is, exactly once if the egress says so.
-                Strings, bytes and numbers are written as a :class:`~statefun.KafkaEgressMessage` writes them, and other
-                rows as their type encodes them, such as a dataclass in JSON.
+                Strings are written in UTF-8, bytes as they are, numbers in JSON, and other rows as their type encodes
+                them, such as a dataclass in JSON.
             egress: the id of the Kafka egress for it, ``namespace/name``.
             on_failure: as for :func:`~statefun.function`.
             timeout: as for :func:`~statefun.function`.
@@ -86,7 +87,7 @@ class Table(Generic[R]):
         self._changes = changes = _Changes()
         annotation: Any = Optional[row]  # noqa: UP045 - row may be any annotation
         spec = StateField("row", annotation, None).spec
-        publish = _publisher(self.typename, egress, materialize, spec.type)
+        publish = _publisher(self.typename, egress, materialize, _published_type(row, spec.type))
 
         def keep(ctx: Context, value: Any) -> None:
             if value is not None:
@@ -164,9 +165,16 @@ class Table(Generic[R]):
 
 
 def _publisher(
-    typename: str, egress: str | None, topic: str | None, type_: Type[Any]
+    typename: str, egress: str | None, topic: str | None, type_: Type[Any] | None
 ) -> Callable[[Context, Any], None] | None:
-    """Return a function that publishes a row, or a tombstone for None; None if the table is not to be published."""
+    """Return a function that publishes a row, or a tombstone for None; None if the table is not to be published.
+
+    Args:
+        typename: the typename of the table.
+        egress: the id of the egress.
+        topic: the topic.
+        type_: encodes the rows; None for strings and bytes.
+    """
     if egress is None and topic is None:
         return None
     if not (isinstance(topic, str) and topic and isinstance(egress, str)):
@@ -177,8 +185,7 @@ def _publisher(
     id_ = checked_typename(egress)
 
     def publish(ctx: Context, row: Any) -> None:
-        is_plain = row is None or isinstance(row, str | bytes | int | float)
-        value_type = None if is_plain and not isinstance(row, bool) else type_
+        value_type = None if row is None else type_
         ctx.send(
             KafkaEgressMessage(
                 id_, topic=topic, key=ctx.address.id, value=row, value_type=value_type
@@ -186,6 +193,20 @@ def _publisher(
         )
 
     return publish
+
+
+def _published_type(row: Any, stored: Type[Any]) -> Type[Any] | None:
+    """Return the type with which rows are published; None for strings and bytes, which need none.
+
+    Args:
+        row: the annotation of the rows.
+        stored: the type with which the state has the rows.
+    """
+    if row is str or row is bytes:
+        return None
+    # In the state, numbers have a form of their own, which other applications do not read.
+    is_number = row is int or row is float or row is bool
+    return StructuredType(stored.typename, row, "json") if is_number else stored
 
 
 class _Changes:

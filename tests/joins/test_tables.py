@@ -176,12 +176,21 @@ def _ignore(_ctx: Context, _order: Order) -> None:
 
 @pytest.mark.parametrize(
     ("row", "value", "written"),
-    [(str, "Ada", b"Ada"), (int, 7, b"\0\0\0\7"), (bytes, b"\1", b"\1"), (list[int], [1], b"[1]")],
+    [
+        (str, "Ada", b"Ada"),
+        (bytes, b"\1", b"\1"),
+        (int, 2**40, b"1099511627776"),
+        (float, 1.5, b"1.5"),
+        (bool, False, b"false"),
+        (int | str, 2**40, b"1099511627776"),
+        (int | str, "Ada", b'"Ada"'),
+        (list[int], [1], b"[1]"),
+    ],
 )
 def test_rows_are_written_as_the_formats_of_topics_read_them(
     row: Any, value: Any, written: bytes
 ) -> None:
-    """Strings, bytes and numbers are published as other records, and further rows as they are encoded."""
+    """The format depends on the class of the rows, and not on the single row."""
     functions = StatefulFunctions()
     Table("com.example/rows", row, materialize="now", egress="com.example/out", functions=functions)
     egress = KafkaEgress.for_id("com.example/out").with_kafka_address("kafka:9092").build()
