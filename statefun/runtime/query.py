@@ -236,9 +236,6 @@ class Query:
     def _stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch when Spark's ``foreachBatch`` asks for it."""
         self._staging.try_to_stage(frame, batch)
-        bootstrap = self._prepared.bootstrap
-        if not bootstrap.is_complete:
-            bootstrap.look(self._read())
         self.look()
         self._limits_at_end = self._limits
         if not self._has_staged:

@@ -46,6 +46,7 @@ class Staging:
         self._has_event_times = any(each.event_time for each in prepared.ingresses)
         self._succession = prepared.succession
         self._delivery = prepared.delivery
+        self._bootstrap = prepared.bootstrap
         self._publisher = publisher
         self._clock = clock
         self._on_staged = on_staged
@@ -127,6 +128,8 @@ class Staging:
         self._publisher.add(batch)
         self._on_staged(batch, outcomes)
         self._waiting_gauge.add(batch, outcomes)
+        if not self._bootstrap.is_complete:
+            self._bootstrap.look(self._commit_log.end_offsets(batch))
 
     def _watermark(self, batch: int) -> int | None:
         """Return the watermark of a micro-batch, which its plan has fixed; None if there is none."""

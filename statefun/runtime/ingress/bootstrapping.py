@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from statefun.module.model import KafkaIngress
+from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.starting_offsets import EARLIEST, as_number, readable_watermarks
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.kafka.client import raising_kafka_errors
@@ -35,6 +36,8 @@ class Bootstrap:
             str(each.id): [str(name) for name in each.bootstrap_from] for each in ingresses
         }
         self._unread = {name: dict(ends) for name, ends in unread.items() if ends}
+        self._seen: set[tuple[str, _Partition]] = set()
+        """The ingresses and partitions that a micro-batch of this run has read, or could have read."""
         for name in self._unread:
             logger.info("%s will be read after %s", ", ".join(self._followers(name)), name)
 
@@ -76,25 +79,34 @@ class Bootstrap:
 
     def holds(self, ingress: str) -> bool:
         """Return whether an ingress may not be read yet."""
+        if ingress == str(REPLAYS):  # replays may need the rows of any table
+            return not self.is_complete
         return any(name in self._unread for name in self._begins_from.get(ingress, ()))
 
     def look(self, read: Sequence[Offsets | None]) -> None:
-        """Take notice of how far the ingresses are read; partitions that were deleted count as read.
+        """Take notice of how far the ingresses are read; partitions that were deleted since count as read.
 
         Args:
             read: the offsets before which each ingress is read by the planned micro-batches, in the order of the
-                ingresses; later micro-batches come after all of these records.
+                ingresses; later micro-batches come after all of these records. A micro-batch that an earlier run
+                has planned lacks partitions that are newer.
         """
         for name, offsets in zip(self._names, read, strict=False):
             ends = self._unread.get(name)
             if ends is None or offsets is None:
                 continue
-            for (topic, number), end in list(ends.items()):
-                if offsets.get(topic, {}).get(number, end) >= end:
-                    del ends[topic, number]
+            for partition, end in list(ends.items()):
+                topic, number = partition
+                offset = offsets.get(topic, {}).get(number)
+                if offset is not None:
+                    self._seen.add((name, partition))
+                is_deleted = offset is None and (name, partition) in self._seen
+                if is_deleted or (offset is not None and offset >= end):
+                    del ends[partition]
             if not ends:
                 del self._unread[name]
-                logger.info("%s is read: %s begins", name, ", ".join(self._followers(name)))
+                begun = [each for each in self._followers(name) if not self.holds(each)]
+                logger.info("%s is read%s", name, f": {', '.join(begun)} begins" if begun else "")
 
     def _followers(self, name: str) -> list[str]:
         return [ingress for ingress, names in self._begins_from.items() if name in names]

@@ -20,6 +20,7 @@ from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.pauses import Pausable, change_paused
 from statefun.runtime.ingress.bootstrapping import Bootstrap
+from statefun.runtime.ingress.declared import REPLAYS
 from statefun.sdk.address import TypeName
 
 TIMEOUT = timedelta(seconds=10)
@@ -61,12 +62,30 @@ def test_an_ingress_is_held_until_all_partitions_of_the_others_are_read() -> Non
 
 
 def test_a_partition_that_was_deleted_holds_nobody() -> None:
-    """Its records cannot be read any more."""
+    """Its records cannot be read any more; one that no micro-batch has known yet is new."""
     bootstrap = Bootstrap([ingress("orders", "rows"), ingress("rows")], {"t/rows": {("a", "0"): 3}})
 
+    bootstrap.look([{}, {"b": {"0": 1}}])  # planned by an earlier run
+    assert bootstrap.holds("t/orders")
+    bootstrap.look([{}, {"a": {"0": 1}, "b": {"0": 1}}])
+    assert bootstrap.holds("t/orders")
     bootstrap.look([{}, {"b": {"0": 1}}])
 
     assert bootstrap.is_complete
+
+
+def test_replays_wait_for_all_tables(caplog: pytest.LogCaptureFixture) -> None:
+    """A dead letter whose row was missing finds it then; the log says what begins, once it does."""
+    caplog.set_level(logging.INFO, "statefun")
+    ingresses = [ingress("orders", "rows", "codes"), ingress("rows"), ingress("codes")]
+    bootstrap = Bootstrap(ingresses, {"t/rows": {("r", "0"): 1}, "t/codes": {("c", "0"): 1}})
+
+    bootstrap.look([None, {"r": {"0": 1}}, {"c": {"0": 0}}])
+    assert bootstrap.holds(str(REPLAYS))
+    bootstrap.look([None, {"r": {"0": 1}}, {"c": {"0": 1}}])
+
+    assert not bootstrap.holds(str(REPLAYS))
+    assert caplog.messages[-2:] == ["t/rows is read", "t/codes is read: t/orders begins"]
 
 
 @pytest.mark.broker
