@@ -109,7 +109,8 @@ class Staging:
         event_times = merged(
             [each.event_times for each in outcomes if each.HasField("event_times")]
         )
-        if segments or event_times.ByteSize():
+        has_effects = bool(segments or event_times.ByteSize())
+        if has_effects:
             manifest = Manifest(
                 batch=batch,
                 query_id=self._commit_log.query_id(),
@@ -125,7 +126,7 @@ class Staging:
             self._outbox.forget_others(
                 batch
             )  # effects that another driver has staged and not committed
-        self._publisher.add(batch)
+        self._publisher.add(batch, has_effects=has_effects)
         self._on_staged(batch, outcomes)
         self._waiting_gauge.add(batch, outcomes)
         if not self._bootstrap.is_complete:

@@ -205,7 +205,7 @@ class Driver:
         self._outbox.stage(
             Manifest(batch=batch, query_id="parts", run_id="run", segments=segments, lanes=1)
         )
-        self._publisher.add(batch)
+        self._publisher.add(batch, has_effects=True)
         self._log("commits", batch, "v1\n{}")
         self._start = end
         self._take()

@@ -103,11 +103,14 @@ class CommitLog:
         except FileNotFoundError:
             return None
         try:
-            return run_of_commit(content, f"{self._commits.shown}/{batch}")
+            run = run_of_commit(content, f"{self._commits.shown}/{batch}")
         except CheckpointError:
             if self._checkpoint.is_object_store:
                 raise
             return ""  # no run is named there, and :meth:`check` reports what is wrong
+        if own is not None and run == own.run:
+            own.learn(batch)  # the next question must have the same answer
+        return run
 
     def sync(self, batch: int) -> None:
         """Flush the files that Spark has written for ``batch`` to the disk, since Spark does not do so."""

@@ -48,6 +48,10 @@ class OwnCommits:
         """Return whether the run has committed a batch."""
         return self.earlier < batch <= self.newest()
 
+    def learn(self, batch: int) -> None:
+        """Take notice that the run has committed a batch: the store may show it before the JVM knows it."""
+        self._known = max(self._known, batch)
+
     def is_to_ask(self) -> bool:
         """Return True once a second: then the caller asks the store for a commit of another driver."""
         now = time.monotonic()

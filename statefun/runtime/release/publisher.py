@@ -34,7 +34,7 @@ from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.retention import BACKLOG, Retention
 from statefun.runtime.release.undeclared_egresses import undeclared_egress
 from statefun.runtime.settings import Settings
-from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
 
@@ -91,6 +91,8 @@ class Publisher:
         self._poll = (_POLL_LOCAL if checkpoint.is_local else others).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
+        self._with_effects: set[int] = set()
+        """The batches among them that have a manifest in the outbox."""
         self._committed = -1
         """The number of the newest batch that is known to be committed, even if Spark has deleted its file."""
         self._released: deque[_Released] = deque()
@@ -141,6 +143,7 @@ class Publisher:
             thread.start()
         self._retention.start(leftovers)
         self._uncommitted.extend(leftovers.unpublished)
+        self._with_effects.update(leftovers.unpublished)
         self._committed = max(leftovers.unpublished, default=-1)
         self._thread.start()
         if self._pauses is not None:
@@ -152,8 +155,12 @@ class Publisher:
             if isinstance(thread.factory, KafkaLaneFactory):
                 thread.use(TaskLanes(thread.factory, context, thread.turn))
 
-    def add(self, batch: int) -> None:
+    def add(self, batch: int, *, has_effects: bool) -> None:
         """Register a staged batch before its commit; wait while too many batches are unpublished.
+
+        Args:
+            batch: the number of the batch.
+            has_effects: whether the batch has a manifest in the outbox.
 
         Raises:
             StatefunError: if publishing has failed.
@@ -165,6 +172,8 @@ class Publisher:
             if self.error is not None:
                 raise self.error
             self._uncommitted.append(batch)
+            if has_effects:
+                self._with_effects.add(batch)
             self._changed.notify_all()
 
     def drain(self, newest_commit: int, stopping: threading.Event) -> None:
@@ -309,11 +318,17 @@ class Publisher:
         """Flush a batch's commit to the disk, so that it is durable; then pass the batch to its egresses.
 
         Raises:
-            CheckpointError: if another driver has taken over the checkpoint: it publishes the batch.
+            CheckpointError: if another driver has taken over the checkpoint: it publishes the batch. Or if the effects
+                of the batch are missing.
         """
         self._settings.checkpoint.check_owner()
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
+        if staged is None and batch in self._with_effects:
+            raise CheckpointError(
+                f"the effects of batch {batch} are no longer in {self._outbox.batch_folder(batch).shown}, but have not "
+                "been published yet; restore the checkpoint from a copy"
+            )
         egresses: set[str] = set()
         if staged is not None:
             egresses.update(egress for egress in staged.egresses if staged.total(egress))
@@ -330,6 +345,7 @@ class Publisher:
         with self._changed:
             self._released.append(_Released(batch, staged, egresses.copy()))
             self._uncommitted.popleft()
+            self._with_effects.discard(batch)
         for egress in egresses:
             self._threads[egress].add(cast("Staged", staged))
 

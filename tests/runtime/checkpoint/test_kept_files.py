@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,13 @@ from object_store import ObjectStore
 from store_proxy import store_proxy
 
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint import kept_files
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.kept_files import KeptFiles, OwnCommits
 from statefun.runtime.checkpoint.object_store import ObjectStoreFiles
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.spark_internals.log_files import RUN_OF_COMMIT
 
 
 def test_permanent_files_are_read_once() -> None:
@@ -129,6 +133,27 @@ def test_an_owner_needs_few_requests(store: Folder, store_server: ObjectStore) -
 
         assert [each.method for each in proxy.requests] == ["PUT", "POST"]
     assert store.sizes() == {}
+
+
+def test_a_commit_that_the_store_has_shown_stays_known(
+    store: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JVM learns of it a moment later: meanwhile nobody may take the batch for one without effects."""
+    checkpoint = store.guarded(lambda: None)
+    assert checkpoint.kept is not None
+    checkpoint.kept.own_commits = OwnCommits("run", 3, lambda: -1)
+    outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
+    outbox.stage(Manifest(batch=4, run_id="run", segments=[Segment(partition=0)]))
+    commit = json.dumps({RUN_OF_COMMIT: "run"}).encode()
+    store.child("commits").write("4", b"v1\n" + commit)
+
+    monkeypatch.setattr(kept_files, "_ASK", timedelta(0))
+    assert log.author(4) == "run"
+    monkeypatch.setattr(kept_files, "_ASK", timedelta(days=1))  # the store is not asked again
+
+    assert log.author(4) == "run"
+    assert outbox.staged(4) is not None
+    assert (log.newest(), log.is_only_own(5)) == (4, False)
 
 
 def test_what_an_earlier_run_has_staged_is_deleted_with_the_batch(store: Folder) -> None:

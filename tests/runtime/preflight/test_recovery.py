@@ -195,8 +195,8 @@ def test_a_commit_in_the_midst_of_a_batch_is_noticed(
     kafka.send(users, [("Ada", "a")])
     add = Publisher.add
 
-    def add_meanwhile(self: Publisher, batch: int) -> None:
-        add(self, batch)
+    def add_meanwhile(self: Publisher, batch: int, *, has_effects: bool) -> None:
+        add(self, batch, has_effects=has_effects)
         written(checkpoint, {f"commits/{batch}": "v1\n{}"})
 
     monkeypatch.setattr(Publisher, "add", add_meanwhile)

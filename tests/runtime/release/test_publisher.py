@@ -83,7 +83,7 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
             publisher.start(outbox.recover(log.newest()))
             (tmp_path / "outbox" / "0" / "manifest").mkdir(parents=True)  # which cannot be read
             checkpoint.child("commits").write("0", b"v1\n{}")
-            publisher.add(0)
+            publisher.add(0, has_effects=True)
             with pytest.raises(EngineError, match="batch 0 cannot be published") as caught:
                 publisher.drain(0, threading.Event())
         finally:
@@ -91,6 +91,27 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
+
+
+def test_effects_that_are_missing_end_publishing(tmp_path: Path) -> None:
+    """A batch that was staged with effects is not taken for one without any."""
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint = settings.checkpoint
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            for batch in range(2):
+                offsets = b'v1\n{}\n{"batch":-1,"tick":-1}'
+                checkpoint.child("offsets").write(str(batch), offsets)
+                checkpoint.child("commits").write(str(batch), b"v1\n{}")
+            publisher.add(0, has_effects=False)
+            publisher.add(1, has_effects=True)
+            with pytest.raises(CheckpointError, match="the effects of batch 1 are no longer in"):
+                publisher.drain(1, threading.Event())
+        finally:
+            publisher.stop()
 
 
 def test_records_of_an_egress_that_is_not_declared_are_kept(tmp_path: Path) -> None:
@@ -149,7 +170,7 @@ def test_a_driver_that_has_lost_its_checkpoint_publishes_nothing(tmp_path: Path)
             outbox.stage(Manifest(batch=0, lanes=1, segments=[segment]))
             has_lost.set()
             Folder.at(tmp_path).child("commits").write("0", b"v1\n{}")
-            publisher.add(0)
+            publisher.add(0, has_effects=True)
             with pytest.raises(CheckpointError, match="another driver has taken over"):
                 publisher.drain(0, threading.Event())
             assert publisher.waiting() == {"a/out": (0, 0)}, "no egress has the batch"
@@ -185,7 +206,7 @@ def test_nothing_waits_for_a_paused_egress(tmp_path: Path, later: dict[str, int]
                 egress = {name: EffectStream(records=count) for name, count in records.items()}
                 outbox.stage(Manifest(batch=batch, lanes=1, segments=[Segment(egress=egress)]))
                 checkpoint.child("commits").write(str(batch), b"v1\n{}")
-                publisher.add(batch)
+                publisher.add(batch, has_effects=True)
             publisher.drain(1, late)
         finally:
             publisher.stop()
