@@ -39,7 +39,7 @@ from statefun.runtime.settings import Settings
 PEERS = Path(__file__).resolve().parent / "peers"
 BUILD = PEERS.parents[1] / "build" / "bench"
 PARTITIONS = 2
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 ALO, EO = "at-least-once", "exactly-once"
 BUSY = "busy cores"
 topics = itertools.count()

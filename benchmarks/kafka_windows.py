@@ -247,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--keys", default="100000,10000")
+    parser.add_argument("--keys", default="100000", help="numbers of keys to measure with")
     parser.add_argument("--peers", default="quix,spark")
     arguments = parser.parse_args()
     cases, notes = [], [REQUIREMENTS["quix"]]
@@ -260,7 +260,7 @@ def main() -> None:
             # The broker would delete records of past times.
             bench = Bench(kafka, workload, {"retention.ms": "-1"})
             comparison = Comparison(bench, Path(name), arguments.records // BATCHES, expected)
-            ours = partial(comparison.rate, "ours", comparison.run_ours(), "/spark/state")
+            ours = partial(comparison.rate, "ours", comparison.run_ours(), "/state")
             everybody: dict[str, tuple[str, Work, str]] = {
                 "quix": ("Quix Streams", comparison.run_quix(), "-*"),
                 "spark": ("Spark's own windows", comparison.run_spark(), "/state"),
