@@ -3,8 +3,8 @@
 
 See ``kafka_runs`` for what is measured. Each record is counted in the window of five minutes and the key that it
 belongs to; each window and key has one result. Event times rise evenly, and a window has a tenth of the records.
-One record in a hundred is late by half an hour, which is ten micro-batches: so it is late for everybody,
-however often the watermark moves. All results are compared with those of pandas.
+One record in a hundred is late by half an hour, which is twelve micro-batches: so its window is closed for
+everybody, although watermarks do not move at the same moments. All results are compared with those of pandas.
 
 The first fifth ends with a record at its end in each partition, which closes its windows; the rest ends with
 records an hour later.
