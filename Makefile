@@ -46,7 +46,7 @@ coverage: ready coverage-tools ## Run all tests, and print which lines and branc
 coverage-tools:
 	@$(PYTHON) scripts/bootstrap.py coverage
 
-NAME ?= dispatch growth async long_calls hop timers expiry latency sdk typed kafka flink remote publish
+NAME ?= dispatch growth async long_calls hop timers expiry latency sdk typed kafka kafka_windows flink remote publish
 bench: setup bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 

@@ -30,6 +30,7 @@ from kafka_runs import (
     PATIENCE_SECONDS,
     PEERS,
     Bench,
+    greetings,
     run_ours,
     running,
     venv,
@@ -235,7 +236,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="statefun-bench-", ignore_cleanup_errors=True) as name,
         Flink(Path(name)) as flink,
     ):
-        bench = Bench(kafka, arguments.records, KEYS, SIZE)
+        bench = Bench(kafka, greetings(arguments.records, KEYS, SIZE))
         ours = partial(bench.rate, "ours", run_ours(bench, Path(name), EO))
         for server in arguments.servers.split(","):
             peer = f"Flink StateFun, {server}"

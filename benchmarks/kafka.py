@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from kafka_runs import ALO, EO, PARTITIONS, PEERS, Bench, Work, run_ours, running, venv
+from kafka_runs import ALO, EO, PARTITIONS, PEERS, Bench, Work, greetings, run_ours, running, venv
 from report import Case, alternate, report
 
 from statefun.dev import EmbeddedKafka
@@ -109,7 +109,7 @@ def main() -> None:
         notes += [f"{peer}: {needs}" for peer, needs in REQUIREMENTS.items() if peer in wanted]
         for number in map(int, arguments.cases.split(",")):
             keys, size = CASES[number]
-            bench = Bench(kafka, arguments.records, keys, size)
+            bench = Bench(kafka, greetings(arguments.records, keys, size))
             for peer in peers(bench, folder, wanted):
                 title = f"{size} B, {100_000 // keys} per address and batch, {peer.semantic}"
                 run = run_ours(bench, folder, peer.semantic)

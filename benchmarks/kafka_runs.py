@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From Kafka to Kafka: the same records for several frameworks, and the rates at which they do it.
 
-One broker, an input topic of two partitions for each run: records are counted per key in durable state, one
-record out for each one in. The first fifth of the records warms a framework up. The others are in the topic
-as well, in a transaction that is still open, so that nobody can read them. Once all records of the first fifth
-are out, the transaction is committed, and the time begins. It ends when the last record is in the output
-topic, by the broker's clock: so a figure contains everything that a record needs, and no start.
+One broker, an input topic of two partitions for each run: records are counted per key in durable state. The
+greeter sends one record out for each one in; other functions send others. The first records, a fifth of
+them, warm a framework up. The others are in the topic as well, in a transaction that is still open, so that nobody
+can read them. Once all results of the first ones are out, the transaction is committed, and the time begins. It ends
+when the last result is in the output topic, by the broker's clock: so a figure contains everything that a record
+needs, and no start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
+import attrs
 import numpy as np
 from applications import running_application
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -36,7 +39,7 @@ from statefun.runtime.settings import Settings
 PEERS = Path(__file__).resolve().parent / "peers"
 BUILD = PEERS.parents[1] / "build" / "bench"
 PARTITIONS = 2
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 ALO, EO = "at-least-once", "exactly-once"
 BUSY = "busy cores"
 topics = itertools.count()
@@ -45,24 +48,60 @@ Work = Callable[[str], AbstractContextManager[None]]
 """What is measured: it begins to fill a topic, and ends when the block does."""
 
 
+class Record(NamedTuple):
+    """A record of the input topic."""
+
+    key: bytes
+    timestamp: int = 0
+    """In milliseconds since the epoch; 0 for the present."""
+    partition: int = -1
+    """-1 for the partition of the key."""
+
+
+@attrs.frozen
+class Workload:
+    """The records that everybody reads, and how many results they have."""
+
+    warm_up: Sequence[Record]
+    counted: Sequence[Record]
+    warm_up_results: int
+    counted_results: int
+    size: int
+    """The size of a record's value, in bytes."""
+
+
+def random_keys(records: int, keys: int) -> list[bytes]:
+    """Return a key for each record, the same ones each time."""
+    return [b"%d" % key for key in np.random.default_rng(1).integers(keys, size=records)]
+
+
+def greetings(records: int, keys: int, size: int) -> Workload:
+    """Return records with ``keys`` keys for the greeter, which sends one result for each record."""
+    each = [Record(key) for key in random_keys(records, keys)]
+    first, rest = each[: records // 5], each[records // 5 :]
+    return Workload(first, rest, len(first), len(rest), size)
+
+
 class Bench:
     """A broker, and the records that everybody reads.
 
     Args:
         kafka: the broker.
-        records: how many records a run has.
-        keys: how many keys the records have.
-        size: the size of a record's value, in bytes.
+        workload: the records of each run.
+        topic_config: the configuration of the input topics.
     """
 
-    def __init__(self, kafka: EmbeddedKafka, records: int, keys: int, size: int) -> None:
+    def __init__(
+        self,
+        kafka: EmbeddedKafka,
+        workload: Workload,
+        topic_config: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.kafka = kafka
-        self.source = ""
-        """The input topic of the present run."""
-        self._warm_up = records // 5
-        self._counted = records - self._warm_up
-        self._value = b"x" * size
-        self._keys = [b"%d" % key for key in np.random.default_rng(1).integers(keys, size=records)]
+        self.source = self.sink = ""
+        """The topics of the present run, or of the last one."""
+        self._workload = workload
+        self._topic_config = topic_config
         self._costs: defaultdict[str, list[Mapping[str, float]]] = defaultdict(list)
 
     def rate(self, name: str, work: Work) -> float:
@@ -71,42 +110,46 @@ class Bench:
         The CPU time of each record is recorded under ``name``.
         """
         number = next(topics)
-        self.source, sink = f"in-{number}", f"out-{number}"
-        self.kafka.create_topic(self.source, partitions=PARTITIONS)
+        self.source, self.sink = f"in-{number}", f"out-{number}"
+        sink, workload = self.sink, self._workload
+        self.kafka.create_topic(self.source, partitions=PARTITIONS, config=self._topic_config)
         self.kafka.create_topic(
             sink, partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
         )
-        self._produce(self._producer(), self._keys[: self._warm_up])
+        self._produce(self._producer(), workload.warm_up)
         held_back = self._producer({"transactional.id": sink, "transaction.timeout.ms": 900_000})
         held_back.init_transactions()
         held_back.begin_transaction()
-        self._produce(held_back, self._keys[self._warm_up :])
+        self._produce(held_back, workload.counted)
         sampler = Sampler()
-        with sampler.running(), work(sink), closing(self._consumer(sink)) as consumer:
-            self._append_times(consumer, 0, self._warm_up)
+        with sampler.running(), work(sink), closing(self.consumer(sink)) as consumer:
+            self._append_times(consumer, 0, workload.warm_up_results)
             written = self._end(consumer)
             begin = time.time()
             held_back.commit_transaction()
-            times = self._append_times(consumer, written, self._counted)
+            times = self._append_times(consumer, written, workload.counted_results)
         if times[0] < begin:
             sys.exit(f"{name} reads records of transactions that are not committed")
-        seconds = times[-1] - begin
+        seconds, counted = times[-1] - begin, len(workload.counted)
         costs = sampler.between(begin, times[-1])
         self._costs[name].append(
-            {of: cost / self._counted * 1e6 for of, cost in costs.items()}
+            {of: cost / counted * 1e6 for of, cost in costs.items()}
             | {BUSY: sum(costs.values()) / seconds}
         )
-        return self._counted / seconds
+        return counted / seconds
 
     def _producer(self, options: Mapping[str, object] = MappingProxyType({})) -> Producer:
         servers = {"bootstrap.servers": self.kafka.bootstrap_servers}
         return Producer({**servers, "linger.ms": 50, **options})
 
-    def _produce(self, producer: Producer, keys: Sequence[bytes]) -> None:
-        for key in keys:
+    def _produce(self, producer: Producer, records: Iterable[Record]) -> None:
+        value = b"x" * self._workload.size
+        for key, timestamp, partition in records:
             while True:
                 try:
-                    producer.produce(self.source, self._value, key)
+                    producer.produce(
+                        self.source, value, key, partition=partition, timestamp=timestamp
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -124,12 +167,14 @@ class Bench:
         total = sum(medians.values())
         return f"{name}: {total:.1f} µs of CPU a record ({parts}); {busy:.2f} cores busy"
 
-    def _consumer(self, sink: str) -> Consumer:
+    def consumer(self, sink: str) -> Consumer:
+        """Return a consumer of all that is committed in an output topic; it also says where partitions end."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
                 "group.id": "bench",
                 "isolation.level": "read_committed",
+                "enable.partition.eof": True,
             }
         )
         consumer.assign([TopicPartition(sink, number, 0) for number in range(PARTITIONS)])
@@ -157,11 +202,11 @@ class Bench:
                 times += [
                     message.timestamp()[1] / 1000 for message in messages if not message.error()
                 ]
-                moved = bool(messages)
+                moved = any(not message.error() for message in messages)
             if moved:
                 deadline = time.monotonic() + PATIENCE_SECONDS
             elif time.monotonic() > deadline:
-                sys.exit(f"only {len(times):,} of {count:,} records came out")
+                sys.exit(f"only {len(times):,} of {count:,} results came out")
         return sorted(times)
 
     def _end(self, consumer: Consumer) -> int:

@@ -18,6 +18,7 @@ from report import BUILD, figure
 
 NAMES = (
     "kafka",
+    "kafka_windows",
     "flink",
     "remote",
     "sdk",
@@ -83,7 +84,7 @@ def plot(results: dict[str, Any]) -> None:
     """Draw the ratios of all comparisons with others."""
     cases = [
         case
-        for name in ("flink", "remote", "kafka")
+        for name in ("flink", "remote", "kafka", "kafka_windows")
         for case in results.get(name, {}).get("cases", ())
     ]
     cases.sort(key=lambda case: case["ratio"])

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from applications import running_application
 from flink import SIZE, Flink, module_of, published, run_flink, served, tuned
-from kafka_runs import EO, Bench
+from kafka_runs import EO, Bench, greetings
 from report import Case, alternate, report
 
 from statefun import StatefulFunctions
@@ -58,7 +58,10 @@ def main() -> None:
         Flink(Path(name)) as flink,
     ):
         for per_address in PER_ADDRESS:
-            bench = Bench(kafka, arguments.records, arguments.records // per_address, SIZE)
+            bench = Bench(
+                kafka,
+                greetings(arguments.records, arguments.records // per_address, SIZE),
+            )
             ours = partial(run_ours, bench, Path(name), server)
             theirs = partial(run_flink, bench, flink, server)
             peer = f"Flink StateFun, {arguments.servers}, {per_address} per address"
