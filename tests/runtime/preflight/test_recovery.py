@@ -215,7 +215,7 @@ def test_a_staged_batch_is_removed_if_its_repetition_sends_nothing(
     module = kafka.module({users: ["test.fns/tell"]})
     kafka.send(users, [("Ada", "a")])
 
-    def fail(_self: Publisher, _batch: int) -> None:
+    def fail(_self: Publisher, _batch: int, **_named: object) -> None:
         raise CheckpointError("not now")
 
     with monkeypatch.context() as patch:
