@@ -263,7 +263,7 @@ def main() -> None:
             ours = partial(comparison.rate, "ours", comparison.run_ours(), "/state")
             everybody: dict[str, tuple[str, Work, str]] = {
                 "quix": ("Quix Streams", comparison.run_quix(), "-*"),
-                "spark": ("Spark's own windows", comparison.run_spark(), "/state"),
+                "spark": ("Spark's own windows, at-least-once", comparison.run_spark(), "/state"),
             }
             per_window = len(workload.counted) / workload.counted_results
             for peer, work, stored in map(everybody.__getitem__, arguments.peers.split(",")):
