@@ -37,11 +37,12 @@ class OwnCommits:
     _latest: Callable[[], int]
     """Returns the newest batch that the run has committed; -1 if it has committed none, or that is not known."""
     _known: int = attrs.field(init=False, default=-1)
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock, eq=False, repr=False)
     _asked: float = attrs.field(init=False, factory=time.monotonic)
 
     def newest(self) -> int:
         """Return the newest committed batch; -1 if there is none."""
-        self._known = max(self._known, self.earlier, self._latest())
+        self.learn(max(self.earlier, self._latest()))
         return self._known
 
     def has(self, batch: int) -> bool:
@@ -50,7 +51,8 @@ class OwnCommits:
 
     def learn(self, batch: int) -> None:
         """Take notice that the run has committed a batch: the store may show it before the JVM knows it."""
-        self._known = max(self._known, batch)
+        with self._lock:
+            self._known = max(self._known, batch)
 
     def is_to_ask(self) -> bool:
         """Return True once a second: then the caller asks the store for a commit of another driver."""

@@ -156,6 +156,19 @@ def test_a_commit_that_the_store_has_shown_stays_known(
     assert (log.newest(), log.is_only_own(5)) == (4, False)
 
 
+def test_a_commit_that_one_thread_learns_of_is_known_to_all() -> None:
+    """Another thread may be asking the JVM meanwhile."""
+
+    def latest() -> int:
+        own.learn(7)  # as another thread does
+        return 5
+
+    own = OwnCommits("run", 3, latest)
+
+    assert own.newest() == 7
+    assert own.has(7)
+
+
 def test_what_an_earlier_run_has_staged_is_deleted_with_the_batch(store: Folder) -> None:
     """The present run has repeated the batch that the earlier one has not committed."""
     earlier = Outbox(store)
