@@ -98,10 +98,12 @@ class Bootstrap:
             for partition, end in list(ends.items()):
                 topic, number = partition
                 offset = offsets.get(topic, {}).get(number)
-                if offset is not None:
+                if offset is None:
+                    is_read = (name, partition) in self._seen  # it was deleted
+                else:
                     self._seen.add((name, partition))
-                is_deleted = offset is None and (name, partition) in self._seen
-                if is_deleted or (offset is not None and offset >= end):
+                    is_read = offset >= end
+                if is_read:
                     del ends[partition]
             if not ends:
                 del self._unread[name]

@@ -150,7 +150,7 @@ def _starts(
     Returns:
         The starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint. And by ingress,
         for a checkpoint that is not fresh, the starting offsets of what it has not read yet; None if there is
-        nothing new. And what knows which ingresses are read first.
+        nothing new. And the object that knows which ingresses are read first.
     """
     timeout = settings.kafka_timeout
     for ingress, offsets in zip(ingresses, ends or (), strict=False):
