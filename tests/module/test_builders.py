@@ -98,6 +98,7 @@ BERLIN = timezone(timedelta(hours=1))
             "autoOffsetResetPosition: earliest",
         ),
         (lambda i: i.with_failure_policy(OnFailure.SKIP), "failurePolicy: skip"),
+        (lambda i: i.with_bootstrap_from("a/rows", "a/codes"), "bootstrapFrom: [a/rows, a/codes]"),
         (
             lambda i: i.with_properties({"fetch.min.bytes": 7}).with_properties({"a.b": "c"}),
             "properties: [fetch.min.bytes: 7, a.b: c]",

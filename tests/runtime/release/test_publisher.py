@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import attrs
@@ -34,6 +35,19 @@ from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError, ConfigurationError, EngineError
+
+
+@contextmanager
+def publishing(settings: Settings) -> Iterator[Publisher]:
+    """Publish the batches of a checkpoint during the block, without any egress."""
+    log, outbox = CommitLog(settings.checkpoint), Outbox(settings.checkpoint)
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher("run", (), settings, group_offsets, Retention(settings.checkpoint))
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            yield publisher
+        finally:
+            publisher.stop()
 
 
 def test_a_batch_whose_commit_file_is_lost_is_published(
@@ -76,18 +90,12 @@ def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> No
     """Debug mode shows it: the text of the error alone does not show its origin."""
     settings = Settings.resolve({}, None, checkpoint=tmp_path)
     checkpoint = settings.checkpoint
-    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
-    with closing(GroupOffsets([], [], log)) as group_offsets:
-        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
-        try:
-            publisher.start(outbox.recover(log.newest()))
-            (tmp_path / "outbox" / "0" / "manifest").mkdir(parents=True)  # which cannot be read
-            checkpoint.child("commits").write("0", b"v1\n{}")
-            publisher.add(0, has_effects=True)
-            with pytest.raises(EngineError, match="batch 0 cannot be published") as caught:
-                publisher.drain(0, threading.Event())
-        finally:
-            publisher.stop()
+    with publishing(settings) as publisher:
+        (tmp_path / "outbox" / "0" / "manifest").mkdir(parents=True)  # which cannot be read
+        checkpoint.child("commits").write("0", b"v1\n{}")
+        publisher.add(0, has_effects=True)
+        with pytest.raises(EngineError, match="batch 0 cannot be published") as caught:
+            publisher.drain(0, threading.Event())
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
@@ -97,21 +105,15 @@ def test_effects_that_are_missing_end_publishing(tmp_path: Path) -> None:
     """A batch that was staged with effects is not taken for one without any."""
     settings = Settings.resolve({}, None, checkpoint=tmp_path)
     checkpoint = settings.checkpoint
-    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
-    with closing(GroupOffsets([], [], log)) as group_offsets:
-        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
-        try:
-            publisher.start(outbox.recover(log.newest()))
-            for batch in range(2):
-                offsets = b'v1\n{}\n{"batch":-1,"tick":-1}'
-                checkpoint.child("offsets").write(str(batch), offsets)
-                checkpoint.child("commits").write(str(batch), b"v1\n{}")
-            publisher.add(0, has_effects=False)
-            publisher.add(1, has_effects=True)
-            with pytest.raises(CheckpointError, match="the effects of batch 1 are no longer in"):
-                publisher.drain(1, threading.Event())
-        finally:
-            publisher.stop()
+    with publishing(settings) as publisher:
+        for batch in range(2):
+            offsets = b'v1\n{}\n{"batch":-1,"tick":-1}'
+            checkpoint.child("offsets").write(str(batch), offsets)
+            checkpoint.child("commits").write(str(batch), b"v1\n{}")
+        publisher.add(0, has_effects=False)
+        publisher.add(1, has_effects=True)
+        with pytest.raises(CheckpointError, match="the effects of batch 1 are no longer in"):
+            publisher.drain(1, threading.Event())
 
 
 def test_records_of_an_egress_that_is_not_declared_are_kept(tmp_path: Path) -> None:
@@ -131,14 +133,8 @@ def test_records_of_an_egress_that_is_not_declared_are_kept(tmp_path: Path) -> N
 
     assert undeclared_egresses(checkpoint, ["a/other"]) == ["a/out"]
     assert undeclared_egresses(checkpoint, ["a/out"]) == []
-    with closing(GroupOffsets([], [], log)) as group_offsets:
-        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
-        try:
-            publisher.start(outbox.recover(log.newest()))
-            with pytest.raises(CheckpointError, match=text):
-                publisher.drain(log.newest(), threading.Event())
-        finally:
-            publisher.stop()
+    with publishing(settings) as publisher, pytest.raises(CheckpointError, match=text):
+        publisher.drain(log.newest(), threading.Event())
 
     assert outbox.staged(1) is not None
 
