@@ -9,12 +9,25 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from kafka_runs import ALO, EO, PARTITIONS, PEERS, Bench, Work, greetings, run_ours, running, venv
+from kafka_runs import (
+    ALO,
+    EO,
+    PARTITIONS,
+    PEERS,
+    Bench,
+    Work,
+    greetings,
+    read_by_spark,
+    run_ours,
+    running,
+    venv,
+    written_by_spark,
+)
 from report import Case, alternate, report
 
 from statefun.dev import EmbeddedKafka
@@ -28,31 +41,10 @@ CASES = ((50_000, 100), (5_000, 100), (50_000, 1000))
 def run_copy(bench: Bench, folder: Path) -> Work:
     """Return a run that copies the topic with Spark alone: the lower bound on Spark."""
 
-    @contextmanager
-    def work(sink: str) -> Iterator[None]:
-        address = bench.kafka.bootstrap_servers
+    def work(_sink: str) -> AbstractContextManager[None]:
         session = open_session(debug=False, state_partitions=2)
-        records = (
-            session.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", address)
-            .option("subscribe", bench.source)
-            .option("startingOffsets", "earliest")
-            .option("kafka.isolation.level", "read_committed")
-            .option("maxOffsetsPerTrigger", 100_000)
-            .load()
-        )
-        query = (
-            records.select("key", "value")
-            .writeStream.format("kafka")
-            .option("kafka.bootstrap.servers", address)
-            .option("topic", sink)
-            .option("checkpointLocation", str(folder / sink))
-            .start()
-        )
-        try:
-            yield
-        finally:
-            query.stop()
+        records = read_by_spark(session, bench, records_per_batch=100_000)
+        return written_by_spark(records.select("key", "value"), bench, folder)
 
     return work
 

@@ -29,6 +29,7 @@ import numpy as np
 from applications import running_application
 from confluent_kafka import Consumer, Producer, TopicPartition
 from processor import Sampler
+from pyspark.sql import DataFrame, SparkSession
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.dev import EmbeddedKafka
@@ -212,6 +213,35 @@ class Bench:
     def _end(self, consumer: Consumer) -> int:
         """Return the sum of the end offsets of the output topic; offsets count markers of transactions, too."""
         return sum(consumer.get_watermark_offsets(each)[1] for each in consumer.assignment())
+
+
+def read_by_spark(session: SparkSession, bench: Bench, records_per_batch: int) -> DataFrame:
+    """Return the records of the present run's input topic, as Spark's own source reads them."""
+    return (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bench.kafka.bootstrap_servers)
+        .option("subscribe", bench.source)
+        .option("startingOffsets", "earliest")
+        .option("kafka.isolation.level", "read_committed")
+        .option("maxOffsetsPerTrigger", records_per_batch)
+        .load()
+    )
+
+
+@contextmanager
+def written_by_spark(rows: DataFrame, bench: Bench, folder: Path) -> Iterator[None]:
+    """Write keys and values to the present run's output topic during the block, with Spark's own sink."""
+    query = (
+        rows.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bench.kafka.bootstrap_servers)
+        .option("topic", bench.sink)
+        .option("checkpointLocation", str(folder / bench.sink))
+        .start()
+    )
+    try:
+        yield
+    finally:
+        query.stop()
 
 
 @contextmanager

@@ -38,8 +38,10 @@ from kafka_runs import (
     Work,
     Workload,
     random_keys,
+    read_by_spark,
     running,
     venv,
+    written_by_spark,
 )
 from pyspark.sql import functions as sql
 from report import Case, alternate, report
@@ -202,20 +204,10 @@ class Comparison:
     def run_spark(self) -> Work:
         """Return a run of Spark's own windows, with the settings of our session."""
 
-        @contextmanager
-        def work(sink: str) -> Iterator[None]:
+        def work(_sink: str) -> AbstractContextManager[None]:
             session = open_session(debug=False, state_partitions=PARTITIONS)
             keep_checkpoint_locally(session)
-            address = self.bench.kafka.bootstrap_servers
-            records = (
-                session.readStream.format("kafka")
-                .option("kafka.bootstrap.servers", address)
-                .option("subscribe", self.bench.source)
-                .option("startingOffsets", "earliest")
-                .option("kafka.isolation.level", "read_committed")
-                .option("maxOffsetsPerTrigger", self.batch)
-                .load()
-            )
+            records = read_by_spark(session, self.bench, self.batch)
             counts = (
                 records.withWatermark("timestamp", "0 seconds")
                 .groupBy(sql.window("timestamp", "5 minutes"), "key")
@@ -226,18 +218,8 @@ class Comparison:
                 sql.unix_millis("window.end").alias("end"),
                 sql.col("count").alias("value"),
             )
-            query = (
-                counts.select("key", sql.to_json(value).alias("value"))
-                .writeStream.format("kafka")
-                .option("kafka.bootstrap.servers", address)
-                .option("topic", sink)
-                .option("checkpointLocation", str(self.folder / sink))
-                .start()
-            )
-            try:
-                yield
-            finally:
-                query.stop()
+            rows = counts.select("key", sql.to_json(value).alias("value"))
+            return written_by_spark(rows, self.bench, self.folder)
 
         return work
 
