@@ -250,8 +250,8 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
             "column": 3,
             "key": "spec.consumerGroup",
             "text": "unknown key 'consumerGroup'; did you mean 'consumerGroupId'? allowed keys: "
-            "address, autoOffsetResetPosition, commitOffsets, consumerGroupId, eventTime, failurePolicy, id, "
-            "onDataLoss, properties, startupPosition, stopPosition, topics",
+            "address, autoOffsetResetPosition, bootstrapFrom, commitOffsets, consumerGroupId, eventTime, "
+            "failurePolicy, id, onDataLoss, properties, startupPosition, stopPosition, topics",
         }
     ]
 
