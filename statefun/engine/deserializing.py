@@ -7,21 +7,25 @@ record has the value that was read from its topic, and a flag says that this val
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from statefun.engine.calls import Call, batch_of, failed_message, ingress_record
 from statefun.engine.failures import FailedMessage
 from statefun.engine.origin import key_of
 from statefun.engine.record_routes import RecordRoutes
-from statefun.module.topic_routes import TopicRoute
+from statefun.engine.row_flags import REPLAYED
+from statefun.module.topic_routes import Deserializer
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.encoding import encoded
 from statefun.sdk.errors import ValueDecodeError
-from statefun.sdk.invocation_batch import FailedInvocation
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation
 from statefun.sdk.raised import class_name, deserializer_failed, traceback_of
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue
+
+_make_invocation: Final = partial(tuple.__new__, Invocation)
 
 
 class Deserialized(NamedTuple):
@@ -35,48 +39,77 @@ class Deserialized(NamedTuple):
 def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
     """Decode the values of the records among the messages of ``call``."""
     invocations = call.batch.invocations
-    records = frozenset(filter(call.was_encoded, range(len(invocations))))
-    if not records:
-        return Deserialized(call, [])
-    ready, failed = {}, []
+    ready: list[Invocation] = []
+    kept: list[int] = []
+    failed: list[FailedMessage] = []
     for index, invocation in enumerate(invocations):
-        value: TypedValue | None = invocation.argument
-        if index in records:
-            origin = call.record(index)
-            route = None if origin is None else routes.route_of(origin)
+        if call.was_encoded(index):
             try:
-                with Alarm(call.function.timeout, call.batch.target) as alarm:
-                    alarm.begin()
-                    value = _value(call, index, origin, route)
+                value = _value(call, index, routes)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                failed.append(failed_message(_failure(call, index, route, error), call))
+                failed.append(failed_message(_failure(call, index, routes, error), call))
                 continue
-        if value is not None:
-            ready[index] = invocation._replace(argument=value)
+            if value is None:
+                continue
+            ready.append(_make_invocation((invocation.caller, value, invocation.trace)))
+        else:
+            ready.append(invocation)
+        kept.append(index)
     if not ready:
         return Deserialized(None, failed)
-    rows = [call.rows[index] for index in ready]
-    retried = {
-        place: call.retried[index] for place, index in enumerate(ready) if index in call.retried
-    }
-    batch = batch_of(call.group, call.batch.target, [*ready.values()], rows, retried)
-    originals = [invocations[index].argument for index in ready]
+    rows, retried = call.rows, call.retried
+    if len(ready) < len(invocations):
+        rows = [rows[index] for index in kept]
+        retried = {place: retried[index] for place, index in enumerate(kept) if index in retried}
+    originals = [invocations[index].argument for index in kept]
+    batch = batch_of(call.group, call.batch.target, ready, rows, retried)
     return Deserialized(
         Call(call.group, call.key, call.function, batch, rows, retried, originals), failed
     )
 
 
-def _value(
-    call: Call, index: int, origin: RecordOrigin | None, route: TopicRoute | None
-) -> TypedValue | None:
+def _value(call: Call, index: int, routes: RecordRoutes) -> TypedValue | None:
     """Return the decoded value of a record; None to drop the record."""
+    deserializer = _of_content(call, index, routes)
+    if deserializer is None or deserializer.read_content is None:
+        with Alarm(call.function.timeout, call.batch.target) as alarm:
+            alarm.begin()
+            return _value_of_record(call, index, routes)
+    argument = call.batch.invocations[index].argument
+    content = _content(argument)
+    if content is None:
+        return argument
+    return encoded(deserializer.read_content(content), deserializer.value_type)
+
+
+def _content(argument: Any) -> bytes | None:
+    """Return the value of a record; None if it has none, although the type says that all values are bytes."""
+    return argument.value  # type: ignore[no-any-return] # see above
+
+
+def _of_content(call: Call, index: int, routes: RecordRoutes) -> Deserializer | None:
+    """Return the deserializer of a message that may have all it needs in the message's value; None if it has not."""
+    if index in call.retried:
+        return None
+    row, columns = call.rows[index], call.group.columns
+    number = columns.routes()[row]
+    if number is None or columns.flags[row] & REPLAYED:
+        return None
+    route = routes.by_number.get(int(number))
+    return None if route is None else route.deserializer
+
+
+def _value_of_record(call: Call, index: int, routes: RecordRoutes) -> TypedValue | None:
+    """Return the decoded value of a record, whose deserializer gets all parts of the record; None to drop it."""
+    origin = call.record(index)
+    route = None if origin is None else routes.route_of(origin)
     if origin is None or route is None or route.deserializer is None:
         undecodable = "the message" if origin is None else f"records of topic {origin.topic}"
         raise ValueDecodeError(
             f"module.yaml no longer declares a deserializer for {undecodable}; declare it again"
         )
     argument = call.batch.invocations[index].argument
-    content: bytes | None = argument.value
+    content = _content(argument)
     if content is None and not route.deserializer.takes_tombstones:
         return argument
     value = route.deserializer.read(_kafka_record(call, origin, content))
@@ -90,8 +123,10 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
 
 
 def _failure(
-    call: Call, index: int, route: TopicRoute | None, error: BaseException
+    call: Call, index: int, routes: RecordRoutes, error: BaseException
 ) -> FailedInvocation:
+    origin = call.record(index)
+    route = None if origin is None else routes.route_of(origin)
     deserializer = None if route is None else route.deserializer
     name = (
         call.batch.invocations[index].argument.typename

@@ -67,7 +67,7 @@ class TaskTimes:
                 if typename == RETRY:
                     again = RetriedMessage.FromString(columns.value[row])
                     times[row] = again.event_time if again.HasField("event_time") else None
-        routes = columns.column("route")
+        routes = columns.routes()
         if any(route is not None for route in routes):
             topics, partitions = columns.column("topic"), columns.column("partition")
             places = zip(routes, topics, partitions, strict=True)

@@ -66,6 +66,7 @@ class Columns:
         """The event times of all rows, in milliseconds since the epoch; None if no ingress declares event time."""
         self.untimed: dict[int, RecordError] = {}
         """The errors of the records whose event time cannot be read, by row."""
+        self._routes: Sequence[Any] | None = None
         self._records: dict[int, RecordOrigin | None] = {}
         """The origins that were asked for, by row: a long call asks twice."""
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
@@ -82,6 +83,15 @@ class Columns:
         key = self.caller[row]
         argument = _make_value((self.typename[row], self.value[row]))
         return _make_invocation((address_of(key) if key else None, argument, self.trace[row]))
+
+    def routes(self) -> Sequence[Any]:
+        """Return the numbers of the routes of all rows; None for rows that are no ingress records."""
+        if self._routes is None:
+            if self.column is None:
+                self._routes = [self.cell("route", row) for row in range(len(self.typename))]
+            else:
+                self._routes = self.column("route")
+        return self._routes
 
     def time(self, row: int) -> int | None:
         """Return the event time of a row, in milliseconds since the epoch; None if it has none."""

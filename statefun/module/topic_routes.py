@@ -30,6 +30,10 @@ class Deserializer:
     """The type of the values that the deserializer returns."""
     takes_tombstones: bool = False
     """Whether the deserializer also reads records without a value (tombstones)."""
+    read_content: Callable[[bytes], Any] | None = None
+    """A function that does the same as ``read``, and needs only the bytes of a record's value; it always ends soon.
+
+    None if there is none: records with all of their parts take longer to make."""
 
 
 @attrs.frozen

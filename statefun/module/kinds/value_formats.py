@@ -25,7 +25,7 @@ def _read_text(record: KafkaRecord) -> str:
     return (record.value or b"").decode()
 
 
-TEXT = Deserializer("text", _read_text, StringType)
+TEXT = Deserializer("text", _read_text, StringType, read_content=bytes.decode)
 
 
 DESCRIPTOR_SET = Key(
