@@ -25,7 +25,8 @@ from statefun.engine.calls import Call, call_for
 from statefun.engine.deserializing import deserialized
 from statefun.engine.groups import Columns, Group
 from statefun.engine.record_routes import RecordRoutes
-from statefun.engine.row_flags import ENCODED
+from statefun.engine.row_flags import ENCODED, REPLAYED
+from statefun.module.kinds.value_formats import TEXT
 from statefun.module.location import Location
 from statefun.module.topic_routes import Deserializer, TopicRoute
 from statefun.sdk.address import TypeName
@@ -34,12 +35,12 @@ from statefun.testing import InProcessApplication
 CELLS = {"topic": "t", "partition": 0, "timestamp": 0, "headers": None, "key": None, "route": 7}
 
 
-def call_of(flags: Sequence[int]) -> Call:
+def call_of(flags: Sequence[int], content: bytes | None = b"") -> Call:
     """Return a call with a message for each number of flags; the offset is the position."""
     columns = Columns(
         [None] * len(flags),
         [StringType.typename] * len(flags),
-        [b""] * len(flags),
+        [content] * len(flags),
         [None] * len(flags),
         list(flags),
         cell=lambda name, row: row if name == "offset" else CELLS[name],
@@ -135,3 +136,28 @@ def test_functions_see_the_new_names_of_topics() -> None:
     app.drain()
 
     assert sorted(map(str, topics)) == ["None", "None", "orders", "plain"]
+
+
+def test_text_is_decoded_from_its_bytes_alone() -> None:
+    """Nothing else of a record is read, unless it is a replayed dead letter, which may have come by another route."""
+    route = TopicRoute("t", TypeName.parse(StringType.typename), (), Location("module.yaml", 1, 1))
+    routes = RecordRoutes({7: route.read_by(TEXT)})
+    call = call_of([ENCODED] * 2, b"Zo\xc3\xab")
+    asked = set()
+
+    def cell(name: str, row: int) -> Any:
+        asked.add(name)
+        return row if name == "offset" else CELLS[name]
+
+    call.group.columns.cell = cell
+
+    result = deserialized(call, routes)
+    [broken] = deserialized(call_of([ENCODED], b"\xff"), routes).failed
+    replayed = deserialized(call_of([ENCODED | REPLAYED], b"Ada"), routes)
+
+    assert result.call is not None
+    values = [each.argument.value for each in result.call.batch.invocations]
+    assert [StringType.serializer().deserialize(value) for value in values] == ["Zo\xeb"] * 2
+    assert asked == {"route"}
+    assert (broken.cause, broken.error.code) == ("UnicodeDecodeError", "SF302")
+    assert replayed.call is not None
