@@ -113,7 +113,7 @@ def functions(sink: str) -> StatefulFunctions:
 
     @add.on_close
     def close(ctx: WindowContext, clicks: Clicks) -> None:
-        start, end = (int(time.timestamp() * 1000) for time in (ctx.window.start, ctx.window.end))
+        start, end = (int(time.timestamp() * 1000) for time in ctx.window)
         text = json.dumps({"start": start, "end": end, "value": clicks.count})
         ctx.send(KafkaEgressMessage("bench/out", topic=sink, key=ctx.address.id, value=text))
 

@@ -26,6 +26,7 @@ MODULES = (
     "statefun.engine.address_keys",
     "statefun.engine.address_values",
     "statefun.engine.calls",
+    "statefun.engine.deserializing",
     "statefun.engine.dispatcher",
     "statefun.engine.effects",
     "statefun.engine.groups",
@@ -49,12 +50,23 @@ MODULES = (
     "statefun.sdk.sent",
     "statefun.sdk.storage",
     "statefun.sdk.values",
+    "statefun.windows.open_windows",
+    "statefun.windows.window_context",
+    "statefun.windows.window_values",
 )
 """The modules that are compiled: what each message goes through."""
 GROUP = "statefun_compiled"
 """The name of the compiled code of all modules, from which mypyc makes the name of its library."""
 LIBRARY = f"{GROUP}__mypyc"
-_USED = ("engine", "module", "runtime", "runtime/dispatch", "runtime/spark_internals", "sdk")
+_USED = (
+    "engine",
+    "module",
+    "runtime",
+    "runtime/dispatch",
+    "runtime/spark_internals",
+    "sdk",
+    "windows",
+)
 """The packages of these modules and of what they import: compiled code relies on the types of both."""
 _PURE = "STATEFUN_PURE"
 _PARENT = Path(__file__).parent.parent

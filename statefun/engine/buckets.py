@@ -32,7 +32,7 @@ from statefun.engine.wheel import (
     event_bucket,
     is_chunk,
 )
-from statefun.protocol.runtime_pb2 import Bucket
+from statefun.protocol.runtime_pb2 import Bucket, WakeUps
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.types import TypedValue
 
@@ -117,16 +117,39 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
     """Release the messages of a bucket that are due at ``now``, and send the others to finer buckets."""
     later: defaultdict[int, Bucket] = defaultdict(Bucket)
     for piece in pieces:
-        for message in Bucket.FromString(piece).messages:
+        content = Bucket.FromString(piece)
+        for message in content.messages:
             if message.due <= now:
                 release(message, effects)
             else:
                 place = event_bucket if message.in_event_time else bucket_before
                 bucket = place(message.due, now, message.target)
                 later[bucket].messages.append(message)
+        for wake_ups in content.wake_ups:
+            if wake_ups.due <= now:
+                _release_wake_ups(wake_ups, effects)
+            else:
+                _sort_wake_ups(wake_ups, now, later)
     for bucket, content in later.items():
         send(Row(bucket_key(bucket), key, DELAYED, content.SerializeToString()), effects)
     effects.buckets |= later.keys()
+
+
+def _release_wake_ups(wake_ups: WakeUps, effects: Effects) -> None:
+    """Send wake-ups to their targets: nobody sees in which order, so they need no wrapper with their place in it."""
+    due, typename = wake_ups.due, wake_ups.typename
+    for target in wake_ups.targets:
+        send(Row(target, target, typename, b"", None, due), effects)
+
+
+def _sort_wake_ups(wake_ups: WakeUps, now: int, later: defaultdict[int, Bucket]) -> None:
+    """Add wake-ups that are due after ``now`` to finer buckets."""
+    due, typename, step = wake_ups.due, wake_ups.typename, wake_ups.step
+    targets: defaultdict[int, list[bytes]] = defaultdict(list)
+    for target in wake_ups.targets:
+        targets[event_bucket(due, now, target, step)].append(target)
+    for bucket, own in targets.items():
+        later[bucket].wake_ups.add(due=due, typename=typename, targets=own, step=step)
 
 
 def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> int:

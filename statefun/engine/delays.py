@@ -31,7 +31,7 @@ from statefun.engine.wheel import (
     event_due,
     token_key,
 )
-from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
+from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage, WakeUps
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
@@ -145,6 +145,15 @@ def without_cancelled(
     return list(remaining.values())
 
 
+def send_wake_ups(effects: Effects) -> None:
+    """Send the wake-ups in event time that were collected to their buckets, with one message for each bucket and due time."""
+    for (bucket, wake_up), targets in effects.wake_ups.items():
+        content = Bucket(wake_ups=[WakeUps(targets=targets, **wake_up._asdict())])
+        effects.buckets.add(bucket)
+        send(Row(bucket_key(bucket), targets[0], DELAYED, content.SerializeToString()), effects)
+    effects.wake_ups.clear()
+
+
 def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
     """Send the next wake-up that the group's address needs to a bucket, unless one is on its way."""
     due = group.values.next_wake_up(now)
@@ -206,11 +215,28 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
         value: this value, or the value of the message.
     """
     if typename == DELAYED:
-        for message in Bucket.FromString(value).messages:
+        for message in messages_in(value):
             if message.typename not in {_RELEASE, WAKE_UP}:
                 yield message
     elif typename == _CANCELLABLE:
         yield CancellableMessage.FromString(value).message
+
+
+def messages_in(bucket: bytes) -> Iterator[Entry]:
+    """Yield all messages of a serialized ``Bucket``, also the engine's own, each in the form of a delayed message."""
+    content = Bucket.FromString(bucket)
+    yield from content.messages
+    for each in content.wake_ups:
+        due = each.due
+        for target in each.targets:
+            yield Entry(
+                due=due,
+                target=target,
+                caller=target,
+                typename=each.typename,
+                event_time=due,
+                in_event_time=True,
+            )
 
 
 def token_of(typename: str, value: bytes) -> str:

@@ -147,6 +147,8 @@ class Dispatcher:
                 else:
                     next_calls.append(next_call)
             async_calls = next_calls
+        if effects.wake_ups:
+            delays.send_wake_ups(effects)
 
     def _settled(self, group: Group, effects: Effects) -> Group:
         """Move the waiting messages of a handled group to chunks, or ask chunks for messages; return the group."""
@@ -285,7 +287,7 @@ class Dispatcher:
     def _collect_result(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Apply the result of a call: its effects, its changes of state, and its failed messages."""
         # A tuple's items are read at once: compiled code takes longer for each name.
-        mutations, messages, delayed, records, failures, expiring, postponed, trouble = result
+        mutations, messages, delayed, records, failures, expiring, postponed, trouble, own = result
         count = len(call.batch.invocations)
         handled = count if postponed is None else postponed.first
         self._tallies.count(call.function, call.batch.target, handled, result)
@@ -293,6 +295,8 @@ class Dispatcher:
             self._transports.give_times(call, result)
         if messages or delayed:
             self._immediate.collect(call, messages, delayed, self._sender, effects)
+        for wake_up in own:
+            self._sender.wake_up(call.key, wake_up, effects)
         for record in cast("Sequence[KafkaEgressMessage]", records):
             effects.egress[record.typename].append(egress_row(record))
         for failed in failures:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from statefun.engine.sinks import headers_size
 from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.sent import WakeUp
 
 PIECE_BYTES = 16 * 1024 * 1024
 """The size at which a piece of the effects is complete, in bytes; each piece becomes an Arrow batch.
@@ -98,6 +99,9 @@ class Effects:
         self.messages = EffectRows()
         self.buckets: set[int] = set()
         """The numbers of the timer buckets to which some of the messages go."""
+        self.wake_ups: dict[tuple[int, WakeUp], list[bytes]] = {}
+        """The keys of addresses that send themselves messages in event time, which are not among ``messages`` yet; by
+        the message and the number of the bucket in which it waits."""
         self.oldest: tuple[int, bytes] | None = None
         """The earliest event time of all messages that hold the watermark, in milliseconds since the epoch,
         and the key of the message's target; None if no message holds the watermark."""

@@ -13,10 +13,11 @@ from statefun.engine.effects import Effects
 from statefun.engine.program import Program
 from statefun.engine.row import Row
 from statefun.engine.sinks import egress_record
+from statefun.engine.wheel import event_bucket, event_due
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
 from statefun.sdk.message import Message
-from statefun.sdk.sent import Cancellation, DelayedMessage
+from statefun.sdk.sent import Cancellation, DelayedMessage, WakeUp
 from statefun.sdk.times import in_milliseconds
 
 
@@ -96,6 +97,17 @@ class Sender:
                 delays.send_cancellable(due, row, token, effects)
             else:
                 delays.send_at(due, row, effects)
+
+    def wake_up(self, key: bytes, wake_up: WakeUp, effects: Effects) -> None:
+        """Send a wake-up of an address, given the address's key."""
+        due = event_due(wake_up.due)
+        now = due if self._watermark is None else min(self._watermark, due)
+        bucket = event_bucket(due, now, key, wake_up.step)
+        wake_ups, place = effects.wake_ups, (bucket, wake_up._replace(due=due))
+        if place in wake_ups:
+            wake_ups[place].append(key)
+        else:
+            wake_ups[place] = [key]
 
     def row(self, caller: bytes, message: Message) -> Row:
         """Return a message that the address with the key ``caller`` sends, as a row."""

@@ -58,8 +58,11 @@ def bucket_for(due: int, target: bytes) -> int:
     return -(-due // _TICK) * _SHARDS + zlib.crc32(target) % _SHARDS
 
 
-def event_bucket(due: int, now: int, target: bytes) -> int:
+def event_bucket(due: int, now: int, target: bytes, step: int = _TICK) -> int:
     """Return the number of the bucket in which a message waits that is due in event time.
+
+    The watermark stops at the ticks of coarse buckets, too. They are not needed for messages that all are due at
+    multiples of a long time, as windows are: such messages are in few buckets anyway.
 
     >>> bucket = event_bucket(1000, 1000, b"Ada")
     >>> time_of(due_tick(bucket)), is_of_event_time(due_tick(bucket))
@@ -69,7 +72,10 @@ def event_bucket(due: int, now: int, target: bytes) -> int:
         due: the event time at which the message is due, as :func:`event_due` rounds it.
         now: the watermark.
         target: the key of the address that gets the message.
+        step: by how much the due times of such messages differ, in milliseconds.
     """
+    if due - now <= step * _FINENESS:
+        now = due
     bucket = bucket_before(due - EARLIEST_TIME, now - EARLIEST_TIME, target)
     return bucket + EVENT_TICKS * _SHARDS
 

@@ -14,12 +14,12 @@ from statefun.joins.buffered import Buffer, Buffered
 from statefun.sdk.context import Context, context_values
 from statefun.sdk.errors import FunctionError, LateMessageError
 from statefun.sdk.handlers import Handler, Handlers
-from statefun.sdk.message import Message
+from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import from_epoch_millis
-from statefun.sdk.types import SimpleType, TypedValue
+from statefun.sdk.types import SimpleType
+from statefun.sdk.waking import send_to_itself
 
-_WAKE_UP = TypedValue("io.statefun.python/join-wake-up", b"")
-WAKE_UP_TYPE: SimpleType[bytes] = SimpleType(_WAKE_UP.typename, bytes, bytes)
+WAKE_UP_TYPE: SimpleType[bytes] = SimpleType("io.statefun.python/join-wake-up", bytes, bytes)
 """The type of the messages with which an address wakes itself up."""
 _SECOND = 1000
 """Records wait until a whole second, so that an address is woken up once for those of a second; in milliseconds."""
@@ -76,8 +76,7 @@ class IntervalCalls:
         typed_value = message.typed_value
         buffer.add(time, due, typed_value, is_left=is_left, is_matched=is_matched)
         if not is_waking_up:
-            address = context.address
-            context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
+            send_to_itself(context, WakeUp(due, WAKE_UP_TYPE.typename, _SECOND))
 
     def wake_up(self, context: Context, _value: bytes) -> None:
         """Let go of the records for which no partner can come any longer."""

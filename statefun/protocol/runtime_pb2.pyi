@@ -407,20 +407,57 @@ class Bucket(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
+    WAKE_UPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayedMessage]: ...
+    @_builtins.property
+    def wake_ups(self) -> _containers.RepeatedCompositeFieldContainer[Global___WakeUps]: ...
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___DelayedMessage] | None = ...,
+        wake_ups: _abc.Iterable[Global___WakeUps] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "wake_ups", b"wake_ups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Bucket: _TypeAlias = Bucket  # noqa: Y015
+
+@_typing.final
+class WakeUps(_message.Message):
+    """Messages without content that addresses send themselves, all due at one event time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_FIELD_NUMBER: _builtins.int
+    TYPENAME_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    due: _builtins.int
+    """milliseconds since the epoch"""
+    typename: _builtins.str
+    step: _builtins.int
+    """by how much the due times of such messages differ, in milliseconds"""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        due: _builtins.int = ...,
+        typename: _builtins.str = ...,
+        targets: _abc.Iterable[_builtins.bytes] | None = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "step", b"step", "targets", b"targets", "typename", b"typename"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WakeUps: _TypeAlias = WakeUps  # noqa: Y015
 
 @_typing.final
 class CancellableMessage(_message.Message):

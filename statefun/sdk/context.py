@@ -24,7 +24,7 @@ from statefun.sdk.errors import (
 from statefun.sdk.function_logger import FunctionLogger
 from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
-from statefun.sdk.sent import Cancellation, DelayedMessage, Sent
+from statefun.sdk.sent import Cancellation, DelayedMessage, Sent, no_event_time
 from statefun.sdk.storage import Storage
 from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds
 from statefun.sdk.tracing import traced
@@ -301,11 +301,7 @@ class Context:
                 f"the time for send_at must be a datetime with a time zone, not {when!r}"
             )
         if not self._has_event_times:
-            raise FunctionError(
-                f"function {self.address.typename} at address {self.address}: send_at needs event time, which no "
-                "ingress declares: add eventTime to an ingress, or use send_after (functions behind endpoints "
-                "have no event time)"
-            )
+            raise no_event_time(self.address)
         ready, token = self._later("send_at", message, value, cancellation_token, value_type)
         due = in_milliseconds(when - EPOCH)
         self._sent.delayed.append(DelayedMessage(_NO_DELAY, ready, token, due))

@@ -221,5 +221,6 @@ class _Run:
             self._function.expiring,
             postponed,
             NO_TROUBLE,
+            sent.wake_ups,
         )
         return _make_result(parts)

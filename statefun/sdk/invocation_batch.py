@@ -17,7 +17,7 @@ from statefun.sdk.context import PrepareMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import InvocationError
 from statefun.sdk.message import FindRecord, Message
-from statefun.sdk.sent import Cancellation, DelayedMessage
+from statefun.sdk.sent import Cancellation, DelayedMessage, WakeUp
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
@@ -147,6 +147,8 @@ class InvocationResult(NamedTuple):
     """The invocations that have to wait for a later call; None if all were handled or have failed."""
     trouble: Trouble = NO_TROUBLE
     """The failed attempts to call the address, kept for the next call of the address."""
+    wake_ups: Sequence[WakeUp] = ()
+    """Messages in event time that the address sends itself, in the order they were sent."""
 
 
 class Transport(Protocol):

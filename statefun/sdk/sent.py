@@ -30,6 +30,20 @@ class Cancellation(NamedTuple):
     cancellation_token: str
 
 
+class WakeUp(NamedTuple):
+    """A message without content that an address sends itself; nobody can cancel it.
+
+    Functions with windows and joins send them: the engine keeps many of them in little space.
+    """
+
+    due: int
+    """The event time at which the message is due, in milliseconds since the epoch."""
+    typename: str
+    """The type of the message."""
+    step: int = 0
+    """By how much the due times of such messages differ, in milliseconds; 0 if they are arbitrary."""
+
+
 def token_in_use(sender: Address, token: str) -> FunctionError:
     """Return the error for a delayed message whose token another pending message already has.
 
@@ -42,26 +56,42 @@ def token_in_use(sender: Address, token: str) -> FunctionError:
     )
 
 
+def no_event_time(sender: Address) -> FunctionError:
+    """Return the error for a message that is sent for an event time in an application without event time."""
+    return FunctionError(
+        f"function {sender.typename} at address {sender}: send_at needs event time, which no ingress declares: add "
+        "eventTime to an ingress, or use send_after (functions behind endpoints have no event time)"
+    )
+
+
 class Sent:
     """The messages that the invocations of an address have sent so far, in order."""
 
-    __slots__ = ("delayed", "egress_messages", "messages")
+    __slots__ = ("delayed", "egress_messages", "messages", "wake_ups")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         """Messages to functions."""
         self.delayed: list[DelayedMessage | Cancellation] = []
         """Messages to functions with a delay, and cancellations of such messages."""
+        self.wake_ups: list[WakeUp] = []
+        """Messages in event time that the address sends itself."""
         self.egress_messages: list[EgressMessage] = []
         """Records for egresses."""
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many messages, delayed messages and egress records were sent, for :meth:`take_back`."""
-        return len(self.messages), len(self.delayed), len(self.egress_messages)
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how much of each kind was sent, for :meth:`take_back`."""
+        return (
+            len(self.messages),
+            len(self.delayed),
+            len(self.wake_ups),
+            len(self.egress_messages),
+        )
 
-    def take_back(self, counts: tuple[int, int, int]) -> None:
+    def take_back(self, counts: tuple[int, int, int, int]) -> None:
         """Remove the messages that were sent after :meth:`counts` returned ``counts``."""
-        messages, delayed, egress_messages = counts
+        messages, delayed, wake_ups, egress_messages = counts
+        del self.wake_ups[wake_ups:]
         del self.messages[messages:]
         del self.delayed[delayed:]
         del self.egress_messages[egress_messages:]
@@ -71,5 +101,6 @@ class Sent:
         copied = Sent()
         copied.messages += self.messages
         copied.delayed += self.delayed
+        copied.wake_ups += self.wake_ups
         copied.egress_messages += self.egress_messages
         return copied

@@ -11,7 +11,7 @@ import heapq
 
 from statefun.engine.address_keys import address_of, typename_of
 from statefun.engine.buckets import DELAYED
-from statefun.engine.delays import delayed_messages
+from statefun.engine.delays import delayed_messages, messages_in
 from statefun.engine.wheel import (
     CANCELLABLE,
     TIMERS_NAMESPACE,
@@ -19,7 +19,7 @@ from statefun.engine.wheel import (
     due_tick,
     is_of_event_time,
 )
-from statefun.protocol.runtime_pb2 import AddressState, Bucket
+from statefun.protocol.runtime_pb2 import AddressState
 
 _TOKENS = f"{TIMERS_NAMESPACE}/{CANCELLABLE}"
 
@@ -55,7 +55,7 @@ class DueTimes:
         """
         if is_of_event_time(due_tick(bucket_of_id(address_of(bucket).id))) != self._in_event_time:
             return
-        for entry in Bucket.FromString(content).messages:
+        for entry in messages_in(content):
             if (entry.due, bucket) not in self._in_buckets:
                 self._in_buckets.add((entry.due, bucket))
                 heapq.heappush(self._buckets, (entry.due, bucket))

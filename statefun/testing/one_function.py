@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import attrs
@@ -171,6 +171,9 @@ class TestContext:
                 self.delayed.append(
                     DelayedMessage(each.delay, sent.target, sent.value, token, when)
                 )
+        for wake_up in result.wake_ups:
+            when = from_epoch_millis(wake_up.due)
+            self.delayed.append(DelayedMessage(timedelta(0), self.address, b"", "", when))
         for message in result.egress_messages:
             record = _record_of(message)
             self.egress.append(record)

@@ -54,6 +54,7 @@ def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[
     kinds = (
         ("message", first.messages, second.messages),
         ("delayed message or cancellation", first.delayed, second.delayed),
+        ("wake-up", first.wake_ups, second.wake_ups),
         ("record to an egress", first.egress_messages, second.egress_messages),
         ("failure", first.failures, second.failures),
     )

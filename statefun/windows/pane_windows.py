@@ -70,7 +70,7 @@ class PaneWindows(SeparateWindows):
             due = self._next_due(start, call._watermark)  # noqa: SLF001 - a datetime takes long to make
             pane = OpenWindow(self._open.free_key(values, start), start, end, due, is_pane=True)
             self._open.add(values, pane)
-            wake_up_at(call, due)
+            wake_up_at(call, due, self._step)
         state = self._states.read(values, pane.key)
         move_to(call, start, end, self._last_end(start) + self._grace)
         fun(call, value, state)
@@ -149,7 +149,7 @@ class PaneWindows(SeparateWindows):
                 over.append(pane)
                 continue
             if due not in asked:
-                wake_up_at(call, due)
+                wake_up_at(call, due, self._step)
                 asked.add(due)
             self._open.replace(values, pane, due=due)
         if over:

@@ -13,13 +13,14 @@ from statefun.sdk.context import Context, context_values
 from statefun.sdk.errors import FunctionError, LateMessageError
 from statefun.sdk.handlers import Handler, Handlers
 from statefun.sdk.message import Message
-from statefun.sdk.times import from_epoch_millis, in_milliseconds, to_epoch_millis
-from statefun.sdk.types import TypedValue
+from statefun.sdk.sent import WakeUp
+from statefun.sdk.times import in_milliseconds, to_epoch_millis
 from statefun.sdk.values import Values
+from statefun.sdk.waking import send_to_itself
 from statefun.windows.window_context import WindowContext, WindowContexts, move_to
-from statefun.windows.window_state import WindowValues
+from statefun.windows.window_values import WindowValues
 
-_WAKE_UP = TypedValue("io.statefun.python/window-wake-up", b"")
+_WAKE_UP = "io.statefun.python/window-wake-up"
 _ROUNDING = 250
 """By how much the due time of a message in event time is rounded up, in milliseconds."""
 
@@ -56,7 +57,7 @@ class WindowCalls(ABC):
     def __call__(self, context: Context, message: Message) -> None:
         """Handle a message or a wake-up."""
         values = context_values(context)
-        if message.typed_value.typename != _WAKE_UP.typename:
+        if message.typed_value.typename != _WAKE_UP:
             handler, value = self._decoder.decoded(message)
             time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
             if time is None:
@@ -126,10 +127,15 @@ class WindowCalls(ABC):
         return watermark is not None and watermark > due + _ROUNDING
 
 
-def wake_up_at(context: Context, due: int) -> None:
-    """Send the context's address a wake-up that is due at the event time ``due``, in milliseconds since the epoch."""
-    address = context.address
-    context.send_at(from_epoch_millis(due), Message(address.typename, address.id, _WAKE_UP))
+def wake_up_at(context: Context, due: int, step: int = 0) -> None:
+    """Send the context's address a wake-up that is due at an event time.
+
+    Args:
+        context: the context.
+        due: the event time, in milliseconds since the epoch.
+        step: by how much such times differ, in milliseconds; 0 if they are arbitrary.
+    """
+    send_to_itself(context, WakeUp(due, _WAKE_UP, step))
 
 
 class Decoder(Handlers):

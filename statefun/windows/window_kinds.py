@@ -214,3 +214,14 @@ class Counted:
 
 
 WindowKind = Tumbling | Hopping | Sliding | Session | Counted
+
+
+def step_of(kind: WindowKind) -> int:
+    """Return by how much the ends of windows differ, in milliseconds; 0 if they depend on the records.
+
+    >>> step_of(Tumbling(timedelta(minutes=5)))
+    300000
+    """
+    if isinstance(kind, Tumbling):
+        return in_milliseconds(kind.size)
+    return in_milliseconds(kind.every) if isinstance(kind, Hopping) else 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import DELAYED, RELEASED, TICK, run_bucket
+from statefun.engine.delays import messages_in, send_wake_ups
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Columns, Group
 from statefun.engine.wheel import (
@@ -21,11 +22,14 @@ from statefun.engine.wheel import (
     bucket_of,
     chunk_of,
     due_tick,
+    event_bucket,
+    event_due,
     is_chunk,
     time_of,
 )
 from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
+from statefun.sdk.sent import WakeUp
 
 NUMBER = 86_400
 """Of some bucket."""
@@ -179,3 +183,85 @@ def test_a_coarse_bucket_releases_what_is_due_and_passes_on_the_rest(
     assert released == [due for due in dues if due <= now]
     assert sorted(passed_on) == sorted(due for due in dues if due > now)
     assert values.encoded() is None
+
+
+MINUTE = 60_000
+WAKE_UP = "test/wake-up"
+
+
+@given(
+    dues=st.lists(st.integers(1, 30 * 24 * 60).map(MINUTE.__mul__), min_size=1, max_size=20),
+    step=st.sampled_from([0, MINUTE]),
+)
+def test_wake_ups_reach_their_addresses_at_their_times(dues: list[int], step: int) -> None:
+    """Through buckets of all sizes, the watermark stops for none that is early, and passes none."""
+    effects = Effects()
+    for number, due in enumerate(map(event_due, dues)):
+        key = b"%d\0t/f" % number
+        place = event_bucket(due, 0, key, step), WakeUp(due, WAKE_UP, step)
+        effects.wake_ups.setdefault(place, []).append(key)
+    send_wake_ups(effects)
+    states: dict[bytes, AddressValues] = {}
+    arrived: dict[bytes, int] = {}
+    now = 0
+    while True:
+        for target, typename, value in rows_of(effects):
+            if typename == DELAYED:
+                run(states.setdefault(target, AddressValues(None)), [(DELAYED, value)], target)
+            else:
+                assert (typename, value) == (WAKE_UP, b"")
+                assert target not in arrived
+                arrived[target] = now
+        if not states:
+            break
+        now = min(time_of(due_tick(bucket_of(bucket))) for bucket in states)
+        effects = Effects()
+        for bucket in [each for each in states if time_of(due_tick(bucket_of(each))) == now]:
+            done = run(states.pop(bucket), [(TICK, b"%d" % now)], bucket)
+            for row in rows_of(done):
+                effects.messages.append((row[0], None, *row[1:], None, None))
+
+    assert arrived == {b"%d\0t/f" % number: due for number, due in enumerate(map(event_due, dues))}
+
+
+def test_wake_ups_are_shown_as_messages_of_their_addresses() -> None:
+    """Those of one due time and bucket share one message to the bucket, whose event time is the due time."""
+    effects = Effects()
+    effects.wake_ups[event_bucket(MINUTE, 0, b"x", MINUTE), WakeUp(MINUTE, WAKE_UP, MINUTE)] = [
+        b"x\0t/f",
+        b"y\0t/f",
+    ]
+
+    send_wake_ups(effects)
+
+    [(_, typename, content)] = rows_of(effects)
+    shown = [
+        (each.target, each.caller, each.typename, each.due, each.event_time, each.in_event_time)
+        for each in messages_in(content)
+    ]
+    assert typename == DELAYED
+    assert shown == [(key, key, WAKE_UP, MINUTE, MINUTE, True) for key in (b"x\0t/f", b"y\0t/f")]
+    assert not effects.wake_ups
+
+
+def test_a_released_wake_up_holds_the_watermark() -> None:
+    """Until it is delivered, no watermark passes its time."""
+    content = Bucket()
+    content.wake_ups.add(due=MINUTE, typename=WAKE_UP, targets=[b"x\0t/f", b"y\0t/f"])
+
+    effects = run(
+        AddressValues(None),
+        [(DELAYED, content.SerializeToString()), (TICK, b"%d" % MINUTE)],
+        bucket_key(NUMBER),
+    )
+
+    assert effects.oldest == (MINUTE, b"x\0t/f")
+
+
+def test_windows_need_no_coarse_buckets() -> None:
+    """The watermark stops once for each end of a window, also if the ends are an hour away."""
+    due = 60 * MINUTE
+
+    assert time_of(due_tick(event_bucket(due, 0, b"x", 5 * MINUTE))) == due
+    assert time_of(due_tick(event_bucket(due, 0, b"x"))) < due
+    assert time_of(due_tick(event_bucket(300 * due, 0, b"x", 5 * MINUTE))) < 300 * due

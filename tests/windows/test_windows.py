@@ -39,7 +39,7 @@ from statefun.windows import (
     WindowContext,
     windowed,
 )
-from statefun.windows.window_state import WindowValues
+from statefun.windows.window_values import WindowValues
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TYPENAME = "com.example/clicks"
