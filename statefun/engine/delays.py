@@ -150,7 +150,8 @@ def send_wake_ups(effects: Effects) -> None:
     for (bucket, wake_up), targets in effects.wake_ups.items():
         content = Bucket(wake_ups=[WakeUps(targets=targets, **wake_up._asdict())])
         effects.buckets.add(bucket)
-        send(Row(bucket_key(bucket), targets[0], DELAYED, content.SerializeToString()), effects)
+        key = bucket_key(bucket)
+        send(Row(key, key, DELAYED, content.SerializeToString()), effects)
     effects.wake_ups.clear()
 
 

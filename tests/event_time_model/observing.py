@@ -107,11 +107,14 @@ class _ObservedChannels(Channels):
 
 
 def _content(message: MessageRow) -> str:
-    """Return all of a message but the numbers that order delayed messages, which are those of the attempt."""
+    """Return all of a message but what depends on the attempt: the numbers that order delayed messages, and the order of
+    addresses that wake up at one time, which is that of their calls."""
     entries = [*delayed_messages(message.typename, message.value or b"")]
     for each in entries:
         each.ClearField("sequence")
-    return repr(message._replace(value=b"") if entries else message) + repr(entries)
+    return repr(message._replace(value=b"") if entries else message) + repr(
+        sorted(map(repr, entries))
+    )
 
 
 def _rows(groups: Sequence[tuple[bytes, Sequence[MessageRow]]]) -> list[int]:
