@@ -107,8 +107,10 @@ class _ObservedChannels(Channels):
 
 
 def _content(message: MessageRow) -> str:
-    """Return all of a message but what depends on the attempt: the numbers that order delayed messages, and the order of
-    addresses that wake up at one time, which is that of their calls."""
+    """Return all of a message but what depends on the order of calls in an attempt.
+
+    That is the numbers that order delayed messages, and the order of addresses that wake up at one time.
+    """
     entries = [*delayed_messages(message.typename, message.value or b"")]
     for each in entries:
         each.ClearField("sequence")
