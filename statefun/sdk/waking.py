@@ -6,6 +6,24 @@ from __future__ import annotations
 from statefun.sdk.context import Context
 from statefun.sdk.sent import WakeUp, no_event_time
 
+_SHARE = 100
+_QUARTER = 250
+
+
+def unit_of(wait: int) -> int:
+    """Return the unit to which the times of wake-ups are rounded up: a hundredth of their wait, in quarters of a second.
+
+    The watermark stops at each time at which a message is due. If each address had times of its own, the watermark
+    of a busy application could rise by no more than a quarter of a second in a micro-batch, and would fall behind.
+
+    >>> unit_of(30 * 60_000), unit_of(1000)
+    (18000, 250)
+
+    Args:
+        wait: how long addresses wait, in milliseconds.
+    """
+    return max(wait // _SHARE // _QUARTER, 1) * _QUARTER
+
 
 def send_to_itself(context: Context, wake_up: WakeUp) -> None:
     """Send the context's address a wake-up.

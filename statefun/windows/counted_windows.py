@@ -15,7 +15,7 @@ from statefun.sdk.types import SimpleType
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE
-from statefun.windows.window_calls import WindowCalls, wake_up_at
+from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext, move_to
 from statefun.windows.window_kinds import Counted
 
@@ -65,7 +65,7 @@ class CountedWindows(WindowCalls):
     def __init__(
         self, handler: Handler, kind: Counted, time: Callable[[Any], datetime] | None
     ) -> None:
-        super().__init__(handler, timedelta(0), time)
+        super().__init__(handler, kind, timedelta(0), time)
         self._size = kind.size
         self._timeout = None if kind.timeout is None else in_milliseconds(kind.timeout)
 
@@ -77,7 +77,7 @@ class CountedWindows(WindowCalls):
             due = NO_UPDATE if self._timeout is None else time + self._timeout
             window = CountedWindow(time, time, time + 1, due, 1)
             if self._timeout is not None:
-                wake_up_at(call, due)
+                self._wake_up_at(call, due)
         else:
             key, start, end, due, records = window
             window = CountedWindow(key, min(start, time), max(end, time + 1), due, records + 1)

@@ -16,7 +16,6 @@ from statefun.sdk.state import State
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE, OpenWindow
 from statefun.windows.separate_windows import SeparateWindows
-from statefun.windows.window_calls import wake_up_at
 from statefun.windows.window_context import WindowContext, move_to
 from statefun.windows.window_kinds import Hopping, Sliding
 
@@ -70,7 +69,7 @@ class PaneWindows(SeparateWindows):
             due = self._next_due(start, call._watermark)  # noqa: SLF001 - a datetime takes long to make
             pane = OpenWindow(self._open.free_key(values, start), start, end, due, is_pane=True)
             self._open.add(values, pane)
-            wake_up_at(call, due, self._step)
+            self._wake_up_at(call, due)
         state = self._states.read(values, pane.key)
         move_to(call, start, end, self._last_end(start) + self._grace)
         fun(call, value, state)
@@ -149,7 +148,7 @@ class PaneWindows(SeparateWindows):
                 over.append(pane)
                 continue
             if due not in asked:
-                wake_up_at(call, due, self._step)
+                self._wake_up_at(call, due)
                 asked.add(due)
             self._open.replace(values, pane, due=due)
         if over:

@@ -15,9 +15,9 @@ from typing import Any
 from statefun.sdk.handlers import Handler
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE, OpenWindow, OpenWindows
-from statefun.windows.window_calls import WindowCalls, wake_up_at
+from statefun.windows.window_calls import WindowCalls
 from statefun.windows.window_context import WindowContext, move_to
-from statefun.windows.window_kinds import Hopping, Session, Sliding, Tumbling, step_of
+from statefun.windows.window_kinds import Hopping, Session, Sliding, Tumbling
 
 
 class SeparateWindows(WindowCalls):
@@ -35,10 +35,9 @@ class SeparateWindows(WindowCalls):
         kind: Tumbling | Hopping | Session | Sliding,
         time: Callable[[Any], datetime] | None,
     ) -> None:
-        super().__init__(handler, kind.grace, time)
+        super().__init__(handler, kind, kind.grace, time)
         self._windows = kind.assigner()
         self._is_session = isinstance(kind, Session)
-        self._step = step_of(kind)
         self._open = OpenWindows()
 
     def _add(
@@ -99,7 +98,7 @@ class SeparateWindows(WindowCalls):
         due = end + self._grace
         window = OpenWindow(self._open.free_key(values, start), start, end, due)
         self._open.add(values, window)
-        wake_up_at(call, due, self._step)
+        self._wake_up_at(call, due)
         return window
 
     def _join(self, values: Values, key: int, later: int) -> None:
@@ -116,7 +115,7 @@ class SeparateWindows(WindowCalls):
         if window.update > update or self._is_lost(call, window.update):
             self._open.replace(values, window, update=update)
             if update < self._closes(window):
-                wake_up_at(call, update, self.every)
+                self._update_at(call, update)
 
     def _closes(self, window: OpenWindow) -> int:
         """Return the watermark at which a window closes."""
@@ -146,7 +145,7 @@ class SeparateWindows(WindowCalls):
             closes = window.end + self._grace
             if closes > now:  # a session that has become longer
                 self._open.replace(values, window, due=closes)
-                wake_up_at(call, closes, self._step)
+                self._wake_up_at(call, closes)
                 continue
             if self.close is not None:
                 move_to(call, window.start, window.end, closes)

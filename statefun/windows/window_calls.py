@@ -18,6 +18,7 @@ from statefun.sdk.times import in_milliseconds, to_epoch_millis
 from statefun.sdk.values import Values
 from statefun.sdk.waking import send_to_itself
 from statefun.windows.window_context import WindowContext, WindowContexts, move_to
+from statefun.windows.window_kinds import Hopping, Tumbling, WindowKind, step_of
 from statefun.windows.window_values import WindowValues
 
 _WAKE_UP = "io.statefun.python/window-wake-up"
@@ -30,18 +31,26 @@ class WindowCalls(ABC):
 
     Args:
         handler: the user's function for messages; its state is the class of the windows.
+        kind: the kind of the windows.
         grace: how far the watermark passes the end of a window before the window closes.
         time: returns the event time of a value; None for the event time of its message.
     """
 
     def __init__(
-        self, handler: Handler, grace: timedelta, time: Callable[[Any], datetime] | None
+        self,
+        handler: Handler,
+        kind: WindowKind,
+        grace: timedelta,
+        time: Callable[[Any], datetime] | None,
     ) -> None:
         if handler.state is None:
             raise AssertionError("a handler of windows has a state")
         functools.update_wrapper(self, handler.fun, updated=())
         self._decoder = Decoder((handler,))
         self._grace = in_milliseconds(grace)
+        self._step = step_of(kind)
+        self._has_own_ends = not isinstance(kind, Tumbling | Hopping)
+        """Whether the ends of windows depend on the records."""
         self._time = time
         self._contexts = WindowContexts()
         self._states = WindowValues(handler.state)
@@ -114,6 +123,16 @@ class WindowCalls(ABC):
                 f"its window from {window.start.isoformat()} to {window.end.isoformat()} is closed"
             )
 
+    def _wake_up_at(self, call: WindowContext, due: int) -> None:
+        """Wake the address up when the watermark has come to ``due``, or somewhat later if windows have ends of their own."""
+        if self._has_own_ends:
+            due = -(-due // self._step) * self._step
+        send_to_itself(call, WakeUp(due, _WAKE_UP, self._step))
+
+    def _update_at(self, call: WindowContext, update: int) -> None:
+        """Wake the address up at a time for early results."""
+        send_to_itself(call, WakeUp(update, _WAKE_UP, self.every))
+
     def _next_update(self, call: WindowContext, time: int) -> int:
         """Return when the windows of a message are shown next, as they are then."""
         watermark = call._watermark  # noqa: SLF001 - as above
@@ -125,17 +144,6 @@ class WindowCalls(ABC):
         """Return whether a wake-up was delivered without effect, as a handler has failed."""
         watermark = call._watermark  # noqa: SLF001 - as above
         return watermark is not None and watermark > due + _ROUNDING
-
-
-def wake_up_at(context: Context, due: int, step: int = 0) -> None:
-    """Send the context's address a wake-up that is due at an event time.
-
-    Args:
-        context: the context.
-        due: the event time, in milliseconds since the epoch.
-        step: by how much such times differ, in milliseconds; 0 if they are arbitrary.
-    """
-    send_to_itself(context, WakeUp(due, _WAKE_UP, step))
 
 
 class Decoder(Handlers):

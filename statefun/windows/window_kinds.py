@@ -15,6 +15,7 @@ import attrs
 
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.times import check_duration, in_milliseconds
+from statefun.sdk.waking import unit_of
 
 Assign = Callable[[int], Sequence[tuple[int, int]]]
 """Returns the start and end of each window that an event time belongs to, by their ends."""
@@ -217,11 +218,16 @@ WindowKind = Tumbling | Hopping | Sliding | Session | Counted
 
 
 def step_of(kind: WindowKind) -> int:
-    """Return by how much the ends of windows differ, in milliseconds; 0 if they depend on the records.
+    """Return by how much the times differ at which addresses look at their windows, in milliseconds.
 
-    >>> step_of(Tumbling(timedelta(minutes=5)))
-    300000
+    >>> step_of(Tumbling(timedelta(minutes=5))), step_of(Session(timedelta(minutes=30)))
+    (300000, 18000)
     """
     if isinstance(kind, Tumbling):
         return in_milliseconds(kind.size)
-    return in_milliseconds(kind.every) if isinstance(kind, Hopping) else 0
+    if isinstance(kind, Hopping):
+        return in_milliseconds(kind.every)
+    if isinstance(kind, Session):
+        return unit_of(in_milliseconds(kind.gap))
+    wait = kind.size if isinstance(kind, Sliding) else kind.timeout
+    return unit_of(0 if wait is None else in_milliseconds(wait))

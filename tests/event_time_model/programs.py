@@ -105,6 +105,7 @@ def _kind(chance: Random) -> WindowKind:
     grace = timedelta(milliseconds=chance.choice([0, 0, 1, 3100, 6000]))
     offset = timedelta(milliseconds=chance.choice([0, 0, 2000, 1]))
     size = chance.choice([1000, 3000, 7000, 7001, 12_000, 30_000])
+    wait = 75_000 if size == 30_000 else size  # its times are rounded more than others
     match chance.randrange(5):
         case 0:
             return Tumbling(timedelta(milliseconds=size), grace=grace, offset=offset)
@@ -112,11 +113,11 @@ def _kind(chance: Random) -> WindowKind:
             every = timedelta(milliseconds=max(size // chance.choice([2, 3, 4]), 1))
             return Hopping(timedelta(milliseconds=size), every=every, grace=grace, offset=offset)
         case 2:
-            return Session(timedelta(milliseconds=size), grace=grace)
+            return Session(timedelta(milliseconds=wait), grace=grace)
         case 3:
-            return Sliding(timedelta(milliseconds=size), grace=grace)
+            return Sliding(timedelta(milliseconds=wait), grace=grace)
         case _:
-            timeout = chance.choice([None, timedelta(milliseconds=size)])
+            timeout = chance.choice([None, timedelta(milliseconds=wait)])
             return Counted(chance.randint(1, 4), timeout=timeout)
 
 
@@ -146,7 +147,7 @@ def random_program(chance: Random, records: int) -> Program:
         kind=kind,
         shares_panes=chance.random() < 0.5 or isinstance(kind, Session | Sliding),
         before=chance.choice([0, 0, 999, 5000]),
-        after=chance.choice([0, 2000, 10_000]),
+        after=chance.choice([0, 2000, 150_000]),
         within=chance.choice([0, 1500, 20_000]),
         grace=chance.choice([0, 0, 1, 4000]),
         crashes=chance.choice([0.0, 0.2]),

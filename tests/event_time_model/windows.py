@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from event_time_model.arrivals import Arrival, rounded
+from event_time_model.arrivals import TICK, Arrival, rounded
 from event_time_model.observing import EPOCH_START, Trace
 from event_time_model.programs import Program
 from statefun.windows import Counted, Hopping, Session, Sliding, Tumbling
@@ -151,6 +151,23 @@ def _counted(key: str, kind: Counted, arrivals: Iterable[Arrival]) -> Iterator[C
         yield window(own[0].time + timeout)
 
 
+def _closed_at(kind: WindowKind, closes: int) -> int:
+    """Return the watermark at which a window is closed, given the one at which it may be closed."""
+    if isinstance(kind, Tumbling | Hopping):
+        return rounded(closes)
+    wait = (
+        kind.gap
+        if isinstance(kind, Session)
+        else kind.size
+        if isinstance(kind, Sliding)
+        else kind.timeout
+    )
+    unit = TICK
+    while wait is not None and (unit + TICK) * 100 <= millis(wait):
+        unit += TICK
+    return rounded(closes + EPOCH_START, unit) - EPOCH_START
+
+
 def window_differences(
     program: Program, arrivals: Sequence[Arrival], trace: Trace
 ) -> Iterator[str]:
@@ -158,7 +175,7 @@ def window_differences(
     windows, late = expected_windows(program.kind, arrivals)
     end = -_NEVER if trace.watermark is None else trace.watermark - EPOCH_START
     closing = {each[:3]: each.closes for each in windows}
-    expected = sorted(each[:4] for each in windows if rounded(each.closes) <= end)
+    expected = sorted(each[:4] for each in windows if _closed_at(program.kind, each.closes) <= end)
     entries = [(key, *details, at) for what, key, at, *details in trace.journal if what == "closed"]
     found = sorted((key, start, end, numbers) for key, start, end, numbers, _ in entries)
     if found != expected:
@@ -168,7 +185,7 @@ def window_differences(
     if not isinstance(program.kind, Counted):
         for key, start, until, _, at in entries:
             closes = closing.get((key, start, until), at)
-            if not closes <= at <= rounded(closes):
+            if not closes <= at <= _closed_at(program.kind, closes):
                 yield f"the window from {start} to {until} of {key} closed at {at}, not at {closes}"
     missed = sorted(
         Late(key, start, until, number)
