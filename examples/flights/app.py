@@ -3,7 +3,8 @@
 
 ``spark-submit examples/flights/app.py``. A flight arrives at its plane, which messages its
 carrier and the airport it lands at; an airport where many flights are late raises an alert, and
-so does a plane that has not flown on for long.
+so does a plane that has not flown on for long. The delays of each hour of scheduled departures are published
+for each airport once the hour has passed, in event time.
 """
 
 import json
@@ -22,6 +23,7 @@ from statefun import (
     make_json_type,
     message_builder,
 )
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 FLIGHT = make_json_type("com.example.flights/Flight")
 REPORT = make_json_type("com.example.flights/Report")
@@ -66,9 +68,8 @@ def plane(ctx: Context, message: Message) -> None:
         message_builder("com.example.flights/carrier", flight["carrier"], int_value=flight["miles"])
     )
     if flight["delay"] is not None:  # it has arrived
-        ctx.send(
-            message_builder("com.example.flights/airport", flight["to"], int_value=flight["delay"])
-        )
+        for function_of_airports in ("com.example.flights/airport", "com.example.flights/hours"):
+            ctx.send(message_builder(function_of_airports, flight["to"], int_value=flight["delay"]))
 
 
 @function(
@@ -113,6 +114,28 @@ def airport(ctx: Context, message: Message) -> None:
         own.alerted = 1
     else:
         del own.alerted
+
+
+class Hour(Window):
+    """The arrivals at an airport of flights that were to depart in one hour."""
+
+    arrivals: int = 0
+    minutes: int = 0
+
+
+@windowed("com.example.flights/hours", Tumbling(timedelta(hours=1)))
+def arrive(ctx: WindowContext, delay: int, hour: Hour) -> None:  # noqa: ARG001 - as handlers are
+    """Count an arrival; its event time is that of its flight."""
+    hour.arrivals += 1
+    hour.minutes += delay
+
+
+@arrive.on_close
+def publish_hour(ctx: WindowContext, hour: Hour) -> None:
+    """Publish the delays of an hour."""
+    key = f"{ctx.address.id} {ctx.window.start:%Y-%m-%dT%H:%MZ}"
+    totals = {"arrivals": hour.arrivals, "minutes": hour.minutes}
+    ctx.send(to("hours", key, json.dumps(totals)))
 
 
 def report(ctx: Context, **totals: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from nycflights import read_flights
 
-COLUMNS = ["tailnum", "carrier", "dest", "distance", "arr_delay"]
+COLUMNS = ["tailnum", "carrier", "dest", "distance", "arr_delay", "time_hour"]
 TOPICS = {
     "flights": 2,
     "plane-reports": 2,
@@ -18,22 +18,26 @@ TOPICS = {
     "airport-reports": 1,
     "alerts": 1,
     "totals": 1,
+    "hours": 1,
 }
 """Every topic of module.yaml, with its partitions."""
 
 
 def load(limit: int | None = None) -> tuple[pd.DataFrame, int]:
-    """Return the first ``limit`` flights that have a tail number, and how many have none."""
-    return read_flights(COLUMNS, limit)
+    """Return the first ``limit`` flights that have a tail number, day by day, and how many have none."""
+    flights, without = read_flights([*COLUMNS, "month", "day"], limit)
+    return flights.sort_values(["month", "day"], kind="stable"), without
 
 
 def records(flights: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
     """Return key and value of the record for each flight."""
-    for tail_number, carrier, dest, distance, delay in flights[COLUMNS].itertuples(index=False):
+    rows = flights[COLUMNS].itertuples(index=False)
+    for tail_number, carrier, dest, distance, delay, scheduled in rows:
         value = {
             "carrier": carrier,
             "to": dest,
             "miles": int(distance),
+            "scheduled": scheduled,
             "delay": None if pd.isna(delay) else int(delay),
         }
         yield tail_number, json.dumps(value).encode()
@@ -52,6 +56,25 @@ def expected(flights: pd.DataFrame) -> dict[str, dict[str, Any]]:
         "carrier": carriers.to_dict("index"),
         "airport": airports.astype(int).to_dict("index"),
     }
+
+
+def expected_hours(flights: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Compute with pandas, by airport and hour of scheduled departures, the expected delays."""
+    arrived = flights.dropna(subset=["arr_delay"])
+    times = pd.to_datetime(arrived["time_hour"], utc=True).dt.strftime("%Y-%m-%dT%H:%MZ")
+    hours = arrived.groupby(arrived["dest"] + " " + times)
+    totals = hours.agg(arrivals=("dest", "size"), minutes=("arr_delay", "sum")).astype(int)
+    return {str(key): total for key, total in totals.to_dict("index").items()}
+
+
+def wrong_hours(expected: Mapping[str, Mapping[str, int]], hours: Mapping[str, str]) -> list[str]:
+    """Compare the published hours with the expected ones; return a text for each difference."""
+    found = {key: json.loads(value) for key, value in hours.items()}
+    return [
+        f"{key}: {found.get(key)} was published, but pandas says {expected.get(key)}"
+        for key in sorted(expected.keys() | found.keys())
+        if found.get(key) != expected.get(key)
+    ]
 
 
 def wrong(expected: Mapping[str, Mapping[str, Any]], totals: Mapping[str, str]) -> list[str]:

@@ -12,6 +12,9 @@ from running import DRAIN, consume, drained, fresh_checkpoint, produce, submitte
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import ProgressLine
 
+FINAL = ("--conf", "spark.statefun.final-watermark=true")
+"""Lets a run that has read all flights close the windows of the last ones."""
+
 
 def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     """Send flights, let the functions message each other, and compare everybody's totals."""
@@ -24,14 +27,16 @@ def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
         f"Sent {len(flights):,} flights, keyed by tail number; {without:,} have none and were "
         "left out. Launching:"
     )
-    print("  $ spark-submit --conf spark.statefun.available-now=true examples/flights/app.py")
-    expected = data.expected(flights)
+    print("  $ spark-submit --conf spark.statefun.available-now=true \\")
+    print("      --conf spark.statefun.final-watermark=true examples/flights/app.py")
+    expected, expected_hours = data.expected(flights), data.expected_hours(flights)
     began = time.monotonic()
     with fresh_checkpoint() as checkpoint:
         with (
             ProgressLine("Planes message carriers and airports"),
-            submitted(kafka, "flights", checkpoint, *DRAIN) as process,
+            submitted(kafka, "flights", checkpoint, *DRAIN, *FINAL) as process,
         ):
+            hours = dict(consume(kafka, process, "hours", len(expected_hours)))
             drained(process)
         seconds = time.monotonic() - began
         for kind, by_id in expected.items():
@@ -43,7 +48,7 @@ def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
             count = sum(map(len, expected.values()))
             totals = dict(consume(kafka, process, "totals", count))
             drained(process)
-    differences = data.wrong(expected, totals)
+    differences = data.wrong(expected, totals) + data.wrong_hours(expected_hours, hours)
     if differences:
         sys.exit("\n".join(["The totals are wrong:", *differences[:10]]))
     print(f"\n{'airport':>10} {'arrivals':>10} {'mean delay':>12}")
@@ -51,10 +56,10 @@ def follow_flights(kafka: EmbeddedKafka, limit: int | None) -> None:
     for airport, total in busiest[:5]:
         mean = total["minutes"] / total["arrivals"]
         print(f"{airport:>10} {total['arrivals']:>10,} {mean:>8.1f} min")
-    messages = len(flights) + sum(total["arrivals"] for _, total in busiest)
+    messages = len(flights) + 2 * sum(total["arrivals"] for _, total in busiest)
     print(
         f"\n{len(flights):,} flights and {messages:,} messages between functions in "
         f"{seconds:.0f} s; the totals of {len(expected['plane']):,} planes, "
-        f"{len(expected['carrier'])} carriers and {len(expected['airport'])} airports are those "
-        "of pandas."
+        f"{len(expected['carrier'])} carriers and {len(expected['airport'])} airports, and the delays "
+        f"of {len(expected_hours):,} hours, are those of pandas."
     )
