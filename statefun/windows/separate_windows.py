@@ -122,7 +122,8 @@ class SeparateWindows(WindowCalls):
         return window.end + self._grace
 
     def _wake_up(self, call: WindowContext, values: Values, now: int) -> None:
-        self._show_changed(call, values, now)
+        if self.every:
+            self._show_changed(call, values, now)
         self._close_due(call, values, now, self._open.due(values, now))
 
     def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
