@@ -100,6 +100,9 @@ class Bounds:
         self._outbox = Outbox(checkpoint)
         self._ingresses = ingresses
         self._have_all = False
+        self._repeated = commit_log.planned()
+        """The newest micro-batch that earlier runs have planned."""
+        self._starts: list[Offsets] = []
         self.stops: list[Offsets | None] = []
         """The offsets before which each ingress stops; None for an ingress that reads for ever."""
 
@@ -132,7 +135,8 @@ class Bounds:
         declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
         have_stops = all(ingress.stop_position is not None for ingress in declared)
         self._have_all = have_stops and not self._are_endless
-        return [start for start, _ in offsets]
+        self._starts = [start for start, _ in offsets]
+        return self._starts
 
     def write(self) -> None:
         """Write the stop offsets of the ingresses into the checkpoint: the next run begins at these offsets."""
@@ -157,11 +161,10 @@ class Bounds:
         if newest < 0:  # the first batch always runs, and the next run starts after it
             return False
         read = self._commit_log.end_offsets(newest)
-        sources = zip(self.stops, read, strict=False)
-        if not all(
-            stops is None or _is_reached(stops, offsets or {}) for stops, offsets in sources
-        ):
-            return False
+        is_repeated = newest <= self._repeated
+        for stops, starts, offsets in zip(self.stops, self._starts, read, strict=False):
+            if not _is_reached(stops or {}, offsets or {}, starts if is_repeated else None):
+                return False
         delivered = feedback_offset(self._commit_log, newest).batch
         manifests = map(self._outbox.manifest, range(delivered + 1, newest + 1))
         return not any(manifest and has_messages(manifest) for manifest in manifests)
@@ -270,10 +273,23 @@ def has_unread(newest: Offsets | None, read: Offsets | None, stops: Offsets | No
     return any(read.get(topic, {}).get(number, end) < end for (topic, number), end in ends.items())
 
 
-def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Return whether all records before the stop offsets were read; deleted partitions count as read."""
+def _is_reached(stops: Offsets, read: Offsets, starts: Offsets | None) -> bool:
+    """Return whether all records before the stop offsets were read.
+
+    >>> new = {"users": {"0": 7, "1": 3}}
+    >>> _is_reached(new, {"users": {"0": 7}}, None), _is_reached(new, {"users": {"0": 7}}, {})
+    (True, True)
+    >>> _is_reached(new, {"users": {"0": 7}}, {"users": {"0": 5, "1": 0}})
+    False
+
+    Args:
+        stops: the stop offsets.
+        read: the offsets before which the records are read; partitions that were deleted are missing.
+        starts: the starting offsets if an earlier run has planned the micro-batch that was read last: it lacks
+            partitions that are new. None if this run has planned it.
+    """
     return all(
-        read.get(topic, {}).get(number, end) >= end
+        read.get(topic, {}).get(number, (starts or {}).get(topic, {}).get(number, end)) >= end
         for topic, partitions in stops.items()
         for number, end in partitions.items()
     )

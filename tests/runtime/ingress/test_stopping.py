@@ -170,6 +170,27 @@ def test_a_run_waits_for_records_that_are_still_to_come(
     assert received(kafka, out) == expected(range(5), range(3))
 
 
+def test_a_repeated_batch_ends_no_run_before_new_partitions_are_read(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """After a crash, the planned batch does not know the partition; the run does."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    fill(kafka, topic, 0, range(4))
+    text = module(kafka, topic, "{type: latest}")
+    run(text, echo(out), checkpoint, available_now=False)
+    newest = CommitLog(Folder.at(checkpoint)).newest()
+    for name in (str(newest), f".{newest}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    wait(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 2)
+    fill(kafka, topic, 1, range(3))
+
+    run(text, echo(out), checkpoint, available_now=False)
+
+    assert {*received(kafka, out)} == {*expected(range(4), range(3))}
+
+
 def test_the_offsets_of_a_planned_batch_are_cut_back_as_well(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
