@@ -15,7 +15,7 @@ from typing import TypeVar
 import attrs
 
 from statefun.module.model import KafkaEgress, KafkaIngress
-from statefun.sdk.errors import StatefunError
+from statefun.sdk.errors import ConfigurationError, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.raised import line_of
 from statefun.sdk.stateful_function import StatefulFunction
@@ -54,10 +54,10 @@ def load_program(app: Path) -> UserProgram:
     """Execute a program's file as a module, which stays in ``sys.modules``, and return the program.
 
     Raises:
-        StatefunError: if the file does not exist, or the program raises an exception.
+        ConfigurationError: if the file does not exist, or the program raises an exception.
     """
     if not app.is_file():
-        raise StatefunError(f"there is no program {app}")
+        raise ConfigurationError(f"there is no program {app}")
     module = ModuleType(LOADED)
     module.__file__ = str(app)
     sys.modules[LOADED] = module
@@ -67,7 +67,7 @@ def load_program(app: Path) -> UserProgram:
     except StatefunError:
         raise
     except BaseException as error:  # sys.exit() as well
-        raise StatefunError(
+        raise ConfigurationError(
             f"the program cannot be loaded: {line_of(error)}{place_in(str(app), error)}; {OUTSIDE}"
         ) from error
     return program_of(module)

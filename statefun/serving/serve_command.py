@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statefun.console.command_parser import CommandParser
 from statefun.module.user_program import load_program
-from statefun.sdk.errors import PlatformError, StatefunError
+from statefun.sdk.errors import ConfigurationError, PlatformError
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
 from statefun.sdk.request_reply import check_served
@@ -56,7 +56,7 @@ def run_command(options: argparse.Namespace) -> None:
     registries = load_program(options.app).registries
     if len(registries) != 1:
         problem = "has several registries of functions" if registries else "registers no function"
-        raise StatefunError(
+        raise ConfigurationError(
             f"{options.app} {problem}; decorate all functions with @function, or with bind of one "
             "StatefulFunctions"
         )
