@@ -17,14 +17,15 @@ from statefun.sdk.failure import OnFailure
 from statefun.sdk.kafka_parts import topic_problem
 
 _DEFAULT_TIMEOUT = timedelta(minutes=15)
+_MIN_TIMEOUT = timedelta(seconds=1)
 _MAX_TIMEOUT = timedelta(milliseconds=2**31 - 1)
 
 
 @described(schema_of(duration))
 def _timeout(node: Node, problems: Problems) -> timedelta:
     timeout = duration(node, problems)
-    if isinstance(node, ScalarNode) and not timedelta(milliseconds=1) <= timeout <= _MAX_TIMEOUT:
-        sentence = f"{node.quoted} is out of range; Kafka takes 1 ms to {2**31 - 1} ms"
+    if isinstance(node, ScalarNode) and not _MIN_TIMEOUT <= timeout <= _MAX_TIMEOUT:
+        sentence = f"{node.quoted} is out of range; Kafka takes 1000 ms to {2**31 - 1} ms"
         raise problems.report(node.location, node.path, sentence)
     return timeout
 

@@ -93,7 +93,7 @@ def test_both_timeouts_may_agree(read_egress: Callable[..., KafkaEgress]) -> Non
             ),
         ),
         (
-            "{type: exactly-once, transactionTimeout: 1, transactionTimeoutMillis: 2}",
+            "{type: exactly-once, transactionTimeout: 1000, transactionTimeoutMillis: 2000}",
             (
                 "21: spec.deliverySemantic: 'transactionTimeout' and 'transactionTimeoutMillis' "
                 "are different; give one of them"
@@ -108,17 +108,17 @@ def test_both_timeouts_may_agree(read_egress: Callable[..., KafkaEgress]) -> Non
             ),
         ),
         (
-            "{type: exactly-once, transactionTimeout: 0}",
+            "{type: exactly-once, transactionTimeout: 999}",
             (
                 "62: spec.deliverySemantic.transactionTimeout: "
-                "'0' is out of range; Kafka takes 1 ms to 2147483647 ms"
+                "'999' is out of range; Kafka takes 1000 ms to 2147483647 ms"
             ),
         ),
         (
             "{type: exactly-once, transactionTimeout: 25d}",
             (
                 "62: spec.deliverySemantic.transactionTimeout: "
-                "'25d' is out of range; Kafka takes 1 ms to 2147483647 ms"
+                "'25d' is out of range; Kafka takes 1000 ms to 2147483647 ms"
             ),
         ),
     ],
