@@ -41,6 +41,8 @@ class TextLines(logging.Formatter):
         text = f"{record.levelname}{place}{name}: {printable(record.getMessage(), keep=_KEPT)}{fields}{more}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
+        if record.stack_info:
+            text += "\n" + self.formatStack(record.stack_info)
         return text
 
 
@@ -48,7 +50,7 @@ class JsonLines(logging.Formatter):
     """Formats a record as a line of JSON.
 
     Its members are ``time`` (ISO 8601, UTC), ``level``, ``logger`` and ``message``, and where there are any,
-    ``function``, ``id``, ``batch``, ``trace_id``, ``fields``, ``exception`` and ``left_out``.
+    ``function``, ``id``, ``batch``, ``trace_id``, ``fields``, ``exception``, ``stack`` and ``left_out``.
     """
 
     batch: int | None = None
@@ -74,6 +76,8 @@ class JsonLines(logging.Formatter):
                 members["fields"] = _fields_for_json(call.fields)
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            members["stack"] = self.formatStack(record.stack_info)
         left_out = getattr(record, _LEFT_OUT, 0)
         if left_out:
             members["left_out"] = left_out

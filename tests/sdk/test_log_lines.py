@@ -200,3 +200,16 @@ def test_lines_left_out_are_reported_if_their_place_logs_no_more(logger: logging
     assert place.startswith(f"{__file__}:")
     assert count == 2
     assert limit.take_left_out() == []
+
+
+def test_stacks_are_shown_where_they_are_asked_for(logger: logging.Logger) -> None:
+    """As with the standard library's own formatter."""
+    text, json_lines = text_of(logger), Lines(JsonLines())
+    logger.addHandler(json_lines)
+
+    logger.warning("slow", stack_info=True)
+
+    [line], [document] = text.lines, map(json.loads, json_lines.lines)
+    assert line.startswith("WARNING test.lines: slow\nStack (most recent call last):\n")
+    assert document["stack"].startswith("Stack (most recent call last):\n")
+    assert __file__ in document["stack"]
