@@ -247,6 +247,7 @@ class Run:
             if self._is_complete() or (query.look() and self._is_drained(query)):
                 query.stop()
                 return
+            self._figures.waits = self._prepared.bootstrap.waits()
             self.summary.calls_under_way = self._register.count
             self.summary.oldest_call = self._register.oldest
             reports.report(stream)

@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.declared import all_sources
-from statefun.runtime.release.committed_progress import CommittedProgress, running_state
+from statefun.runtime.release.committed_progress import RUNNING, CommittedProgress, running_state
 from statefun.runtime.reporting.figures import Figures, FunctionFigures
 from statefun.runtime.stored.address_report import address_report
 from statefun.runtime.stored.committed_state import with_state
@@ -146,11 +146,14 @@ class AdminViews:
         """Return an ingress, and how far it is read."""
         source = self._sources[name]
         partitions = [each for each in self.figures.partitions if each.ingress == name]
+        waits_for = self.figures.waits.get(name, ())
+        state = running_state(self.paused, "ingress", name)
         return {
             "name": name,
             "type": "source",
             "kind": _kind(source),
-            "state": running_state(self.paused, "ingress", name),
+            "state": "WAITING" if waits_for and state == RUNNING else state,
+            "waits_for": list(waits_for),
             "records": sum(each.read - each.first for each in partitions)
             + self.figures.connectors.get(name, 0),
             "lag": sum(each.lag for each in partitions),

@@ -83,6 +83,14 @@ class Bootstrap:
             return not self.is_complete
         return any(name in self._unread for name in self._begins_from.get(ingress, ()))
 
+    def waits(self) -> dict[str, list[str]]:
+        """Return the ids of the declared ingresses that may not be read yet, each with those that are read before it."""
+        waits = {
+            name: [other for other in others if other in self._unread]
+            for name, others in self._begins_from.items()
+        }
+        return {name: others for name, others in waits.items() if others}
+
     def look(self, read: Sequence[Offsets | None]) -> None:
         """Take notice of how far the ingresses are read; partitions that were deleted since count as read.
 

@@ -17,7 +17,7 @@ from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.release.retention import BACKLOG
 from statefun.runtime.spark_internals.log_files import OFFSETS_FOLDER
 
-_RUNNING, _PAUSED, _STOPPED = "RUNNING", "PAUSED", "STOPPED"
+RUNNING, _PAUSED, _STOPPED = "RUNNING", "PAUSED", "STOPPED"
 
 
 @attrs.frozen
@@ -101,7 +101,7 @@ def running_state(paused: Paused, kind: str = "", name: str = "") -> str:
         is_paused = name in paused.egresses
     else:
         is_paused = paused.application or name in paused.ingresses
-    return _PAUSED if is_paused else _RUNNING
+    return _PAUSED if is_paused else RUNNING
 
 
 def _planned_for(checkpoint: Folder, batch: int) -> timedelta | None:

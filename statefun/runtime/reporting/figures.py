@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -122,6 +122,8 @@ class Figures:
         """When the newest micro-batch was committed, in seconds since the epoch; before the first one, the start."""
         self.heap: tuple[int, int] = (0, 0)
         """The used and the largest size of the JVM's heap, in bytes; zero if not known."""
+        self.waits: Mapping[str, Sequence[str]] = {}
+        """The ids of the ingresses that are not read yet, each with those that are read before it."""
         self.is_up = False
         """Whether the query of the present run goes on."""
         self.lock = threading.Lock()

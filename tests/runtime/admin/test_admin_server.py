@@ -52,6 +52,18 @@ def test_the_parts_of_an_application_are_shown(api: Served) -> None:
 PLURALS = ("ingresses", "egresses")
 
 
+def test_an_ingress_that_waits_for_tables_says_so(api: Served) -> None:
+    """A pause has priority: after it, the ingress still waits."""
+    api.figures.waits = {"test/in": ["test/rows"]}
+
+    waiting = api.ask("GET", "/ingresses/test/in")[1]
+    api.ask("PUT", "/ingresses/test/in/pause")
+    paused = api.ask("GET", "/ingresses/test/in")[1]
+
+    assert (waiting["state"], waiting["waits_for"]) == ("WAITING", ["test/rows"])
+    assert (paused["state"], paused["waits_for"]) == ("PAUSED", ["test/rows"])
+
+
 def test_parts_are_paused_and_resumed(api: Served) -> None:
     """What is paused already is a success, and is on the disk."""
     for path in ("/ingresses/test/in", "/egresses/test/out", ""):

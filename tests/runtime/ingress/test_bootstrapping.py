@@ -51,13 +51,14 @@ def test_an_ingress_is_held_until_all_partitions_of_the_others_are_read() -> Non
         return [str(each.id) for each in ingresses if bootstrap.holds(str(each.id))]
 
     assert held() == ["t/orders", "t/rows"]
+    assert bootstrap.waits() == {"t/orders": ["t/rows", "t/codes"], "t/rows": ["t/codes"]}
     bootstrap.look([None, {"rows": {"0": 0, "1": 0}}, {"codes": {"0": 7}}])
     assert held() == ["t/orders"]
     bootstrap.look([None, {"rows": {"0": 3, "1": 4}}, {"codes": {"0": 7}}])
     assert held() == ["t/orders"]
     assert not bootstrap.is_complete
     bootstrap.look([None, {"rows": {"0": 2, "1": 6}}, {"codes": {"0": 7}}])  # what was read is read
-    assert held() == []
+    assert (held(), bootstrap.waits()) == ([], {})
     assert bootstrap.is_complete
 
 

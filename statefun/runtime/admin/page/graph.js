@@ -84,17 +84,18 @@ export function draw(svg, topology, rates, states, select) {
   const boxes = [...places.values()].map(({ x, y, node, rate }) => {
     const key = keyOf(node), state = states.get(key);
     const failing = node.is_failing ? ", it fails" : "";
+    const still = { PAUSED: ", paused", WAITING: ", waiting for others" }[state] ?? "";
     const box = element("g", {
       class: `${node.kind}${node.is_failing ? " failing" : ""}${state === "PAUSED" ? " paused" : ""}`,
       role: "button", tabindex: "0", "data-key": key, transform: `translate(${x} ${y})`,
-      "aria-label": `${node.kind} ${node.name}, ${perSecond(rate)}${failing}${state === "PAUSED" ? ", paused" : ""}`,
+      "aria-label": `${node.kind} ${node.name}, ${perSecond(rate)}${failing}${still}`,
     });
     const title = element("title");
     title.textContent = `${node.kind} ${node.name}`;
     const name = element("text", { x: 10, y: 19 });
     name.textContent = short(node.name);
     const under = element("text", { x: 10, y: 36, class: "rate" });
-    under.textContent = `${node.kind}, ${perSecond(rate)}${node.failures ? `, ${node.failures.toLocaleString()} failures` : ""}${state === "PAUSED" ? ", paused" : ""}`;
+    under.textContent = `${node.kind}, ${perSecond(rate)}${node.failures ? `, ${node.failures.toLocaleString()} failures` : ""}${still}`;
     box.append(title, element("rect", { width: WIDTH, height: HEIGHT }), name, under);
     box.addEventListener("click", () => select(node));
     box.addEventListener("keydown", (event) => {
