@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, Optional, TypeVar
 
+import attrs
+
 from statefun.joins.parameters import named_after, report, taken_by
-from statefun.sdk.address import Address, checked_typename
+from statefun.sdk.address import Address, TypeName, checked_typename
 from statefun.sdk.context import Context
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
+from statefun.sdk.kafka_parts import topic_problem
 from statefun.sdk.state_fields import StateField
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.sdk.structured import StructuredType
@@ -109,6 +112,9 @@ class Table(Generic[R]):
             timeout=timeout,
             renamed_from=renamed_from,
         )
+        registered = functions.find(self.typename)
+        if egress is not None and registered is not None:
+            functions.replace(attrs.evolve(registered, publishes_to=TypeName.parse(egress)))
 
     def address(self, key: str) -> Address:
         """Return the address of a key, where its row is: values that are joined with the row are sent there."""
@@ -182,6 +188,8 @@ def _publisher(
             f"table {typename}: to publish its changes, give both the topic, as materialize, and the egress, "
             f"not {topic!r} and {egress!r}"
         )
+    if problem := topic_problem(topic):
+        raise DefinitionError(f"table {typename}: {problem}")
     id_ = checked_typename(egress)
 
     def publish(ctx: Context, row: Any) -> None:

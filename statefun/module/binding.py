@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Iterator
@@ -77,6 +78,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"
     yield from _problems_of_event_time(module, functions)
+    yield from _unknown_egresses(module, functions)
     for function in functions:
         try:
             function.takes("")  # raises if two of its handlers take the same type
@@ -131,6 +133,22 @@ def _problems_of_event_time(module: Module, functions: StatefulFunctions) -> Ite
                     if function is not None and function.needs_event_time:
                         text = f"target {target} of {ingress.label} has windows or joins streams, but the ingress declares no eventTime"
                         yield route.location, text
+
+
+def _unknown_egresses(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find tables whose rows are published to an egress that is not declared, or not of Kafka."""
+    names = [str(each.id) for each in module.egresses]
+    for function in functions:
+        egress = str(function.publishes_to or "")
+        if egress and egress not in names:
+            near = difflib.get_close_matches(egress, names, n=1)
+            known = (
+                f"did you mean {near[0]}?" if near else f"declared: {', '.join(names) or 'none'}"
+            )
+            yield (
+                None,
+                f"table {function.typename} publishes its rows to {egress}, which is no Kafka egress of the module; {known}",
+            )
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:

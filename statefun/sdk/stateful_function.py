@@ -70,6 +70,8 @@ class StatefulFunction:
     """The former typename with which a checkpoint stores state and messages of the function, if it is one."""
     needs_event_time: bool = False
     """Whether the function has windows or joins streams, so that its messages need event times."""
+    publishes_to: TypeName | None = None
+    """The Kafka egress to which the function publishes its rows, if it is a table that does."""
     on_late: OnFailure | None = None
     """The policy for messages that are late."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)

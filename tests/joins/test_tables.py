@@ -211,6 +211,23 @@ def test_topic_and_egress_of_a_table_belong_together(options: dict[str, str]) ->
         Table("com.example/rows", str, functions=StatefulFunctions(), **options)  # type: ignore[arg-type]
 
 
+def test_where_a_table_is_published_is_checked_at_the_start() -> None:
+    """The name of the topic with the table, and the egress with the module, before a row comes."""
+    functions = StatefulFunctions()
+    with pytest.raises(DefinitionError, match=r"table com\.example/rows: 'no topic' is not a name"):
+        Table("com.example/rows", str, materialize="no topic", egress="a/b", functions=functions)
+    Table("com.example/rows", str, materialize="now", egress="com.example/oat", functions=functions)
+    egress = KafkaEgress.for_id("com.example/out").with_kafka_address("kafka:9092").build()
+
+    with pytest.raises(BindingError) as refused:
+        InProcessApplication(functions=functions, components=[egress])
+
+    assert (
+        "table com.example/rows publishes its rows to com.example/oat, which is no Kafka egress of the module; did you "
+        "mean com.example/out?"
+    ) in refused.value.message
+
+
 def test_tombstones_are_rejected_by_default() -> None:
     """They become dead letters, whose error says what to do."""
     app = application(functions_of_customers(), tombstones="reject")
