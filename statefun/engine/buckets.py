@@ -16,7 +16,8 @@ ordered by their due time, and then by the order in which they were sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
@@ -56,6 +57,11 @@ _FULL_BYTES = 8 * 1024
 """The largest state of a bucket, in bytes; the messages of a larger state move to chunks."""
 _CHUNK_BYTES = 64 * 1024
 """The size at which a chunk is complete, in bytes: further messages go to the next chunk."""
+
+_WAKE_UP_BYTES = 100
+"""The bytes of a delayed message without content, about; a wake-up takes less."""
+TOGETHER = -(-_CHUNK_BYTES // _WAKE_UP_BYTES)
+"""How many wake-ups at most a message to a bucket has."""
 
 
 def send(row: Row, effects: Effects) -> None:
@@ -135,21 +141,34 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
     effects.buckets |= later.keys()
 
 
+def targets_of(wake_ups: WakeUps) -> Iterator[tuple[bytes, str]]:
+    """Yield the keys of the addresses that wake up, each with its trace-context headers, which may be empty."""
+    return zip(wake_ups.targets, wake_ups.traces or repeat(""))  # noqa: B905 - the latter has no end
+
+
+def add_targets(wake_ups: WakeUps, targets: Sequence[tuple[bytes, str]]) -> None:
+    """Add targets in the form that :func:`targets_of` returns; the wake-ups must not have any yet."""
+    wake_ups.targets.extend([target for target, _ in targets])
+    traces = [trace for _, trace in targets]
+    if any(traces):
+        wake_ups.traces.extend(traces)
+
+
 def _release_wake_ups(wake_ups: WakeUps, effects: Effects) -> None:
     """Send wake-ups to their targets: nobody sees in which order, so they need no wrapper with their place in it."""
     due, typename = wake_ups.due, wake_ups.typename
-    for target in wake_ups.targets:
-        send(Row(target, target, typename, b"", None, due), effects)
+    for target, trace in targets_of(wake_ups):
+        send(Row(target, target, typename, b"", trace or None, due), effects)
 
 
 def _sort_wake_ups(wake_ups: WakeUps, now: int, later: defaultdict[int, Bucket]) -> None:
     """Add wake-ups that are due after ``now`` to finer buckets."""
     due, typename, step = wake_ups.due, wake_ups.typename, wake_ups.step
-    targets: defaultdict[int, list[bytes]] = defaultdict(list)
-    for target in wake_ups.targets:
-        targets[event_bucket(due, now, target, step)].append(target)
+    targets: defaultdict[int, list[tuple[bytes, str]]] = defaultdict(list)
+    for each in targets_of(wake_ups):
+        targets[event_bucket(due, now, each[0], step)].append(each)
     for bucket, own in targets.items():
-        later[bucket].wake_ups.add(due=due, typename=typename, targets=own, step=step)
+        add_targets(later[bucket].wake_ups.add(due=due, typename=typename, step=step), own)
 
 
 def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> int:
@@ -162,13 +181,21 @@ def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> 
     return first
 
 
+def _weight(piece: bytes) -> int:
+    """Return the bytes that messages would have without wake-ups: as many messages of both kinds are delivered together."""
+    if len(piece) <= _WAKE_UP_BYTES:
+        return len(piece)
+    wake_ups = sum(len(each.targets) for each in Bucket.FromString(piece).wake_ups)
+    return max(len(piece), wake_ups * _WAKE_UP_BYTES)
+
+
 def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Join byte strings to larger ones, each of ``_CHUNK_BYTES`` or little more; the last may be smaller."""
     parts: list[bytes] = []
     size = 0
     for piece in pieces:
         parts.append(piece)
-        size += len(piece)
+        size += _weight(piece)
         if size >= _CHUNK_BYTES:
             yield b"".join(parts)
             parts, size = [], 0

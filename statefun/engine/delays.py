@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from statefun.engine.buckets import DELAYED, RELEASED, release, run_bucket, send
+from statefun.engine.buckets import (
+    DELAYED,
+    RELEASED,
+    TOGETHER,
+    add_targets,
+    release,
+    run_bucket,
+    send,
+    targets_of,
+)
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
 from statefun.engine.row import Row
@@ -31,7 +40,7 @@ from statefun.engine.wheel import (
     event_due,
     token_key,
 )
-from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage, WakeUps
+from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
@@ -146,13 +155,18 @@ def without_cancelled(
 
 
 def send_wake_ups(effects: Effects) -> None:
-    """Send the wake-ups in event time that were collected to their buckets, with one message for each bucket and due time."""
-    for (bucket, wake_up), targets in effects.wake_ups.items():
-        content = Bucket(wake_ups=[WakeUps(targets=targets, **wake_up._asdict())])
+    """Send the wake-ups in event time that were collected to their buckets, many of one due time in a message."""
+    for (bucket, (due, typename, step, _)), keys in effects.wake_ups.items():
         effects.buckets.add(bucket)
         key = bucket_key(bucket)
-        send(Row(key, key, DELAYED, content.SerializeToString()), effects)
+        targets = [*keys.items()]
+        for first in range(0, len(targets), TOGETHER):
+            content = Bucket()
+            wake_ups = content.wake_ups.add(due=due, typename=typename, step=step)
+            add_targets(wake_ups, targets[first : first + TOGETHER])
+            send(Row(key, key, DELAYED, content.SerializeToString()), effects)
     effects.wake_ups.clear()
+    effects.wake_ups_size = 0
 
 
 def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
@@ -229,12 +243,13 @@ def messages_in(bucket: bytes) -> Iterator[Entry]:
     yield from content.messages
     for each in content.wake_ups:
         due = each.due
-        for target in each.targets:
+        for target, trace in targets_of(each):
             yield Entry(
                 due=due,
                 target=target,
                 caller=target,
                 typename=each.typename,
+                trace=trace or None,
                 event_time=due,
                 in_event_time=True,
             )

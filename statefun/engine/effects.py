@@ -99,9 +99,11 @@ class Effects:
         self.messages = EffectRows()
         self.buckets: set[int] = set()
         """The numbers of the timer buckets to which some of the messages go."""
-        self.wake_ups: dict[tuple[int, WakeUp], list[bytes]] = {}
-        """The keys of addresses that send themselves messages in event time, which are not among ``messages`` yet; by
-        the message and the number of the bucket in which it waits."""
+        self.wake_ups: dict[tuple[int, WakeUp], dict[bytes, str]] = {}
+        """The keys of addresses that send themselves messages in event time, which are not among ``messages`` yet, with
+        their trace-context headers; by the message without these, and the number of the bucket in which it waits."""
+        self.wake_ups_size = 0
+        """The bytes of ``wake_ups``, about."""
         self.oldest: tuple[int, bytes] | None = None
         """The earliest event time of all messages that hold the watermark, in milliseconds since the epoch,
         and the key of the message's target; None if no message holds the watermark."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR
@@ -19,6 +19,9 @@ from statefun.sdk.errors import UnknownFunctionError
 from statefun.sdk.message import Message
 from statefun.sdk.sent import Cancellation, DelayedMessage, WakeUp
 from statefun.sdk.times import in_milliseconds
+
+_FULL_BYTES: Final = 1024 * 1024
+"""The size of collected wake-ups at which they are sent: the limits of effects do not count them before."""
 
 
 class _Target(NamedTuple):
@@ -103,11 +106,15 @@ class Sender:
         due = event_due(wake_up.due)
         now = due if self._watermark is None else min(self._watermark, due)
         bucket = event_bucket(due, now, key, wake_up.step)
-        wake_ups, place = effects.wake_ups, (bucket, wake_up._replace(due=due))
-        if place in wake_ups:
-            wake_ups[place].append(key)
-        else:
-            wake_ups[place] = [key]
+        place = bucket, WakeUp(due, wake_up.typename, wake_up.step)
+        keys = effects.wake_ups.get(place)
+        if keys is None:
+            keys = effects.wake_ups[place] = {}
+        if key not in keys:  # one wake-up is enough for all windows of the address
+            keys[key] = wake_up.trace
+            effects.wake_ups_size += len(key) + len(wake_up.trace)
+            if effects.wake_ups_size > _FULL_BYTES:
+                delays.send_wake_ups(effects)
 
     def row(self, caller: bytes, message: Message) -> Row:
         """Return a message that the address with the key ``caller`` sends, as a row."""

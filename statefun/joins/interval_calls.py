@@ -17,12 +17,12 @@ from statefun.sdk.handlers import Handler, Handlers
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import SimpleType
-from statefun.sdk.waking import send_to_itself, unit_of
+from statefun.sdk.waking import send_to_itself
 
 WAKE_UP_TYPE: SimpleType[bytes] = SimpleType("io.statefun.python/join-wake-up", bytes, bytes)
 """The type of the messages with which an address wakes itself up."""
 _SECOND = 1000
-"""Records wait until a whole second at least, so that an address is woken up once for those of a second; in milliseconds."""
+"""Records wait until a whole second, so that an address is woken up once for those of a second; in milliseconds."""
 
 
 class Interval(NamedTuple):
@@ -59,7 +59,6 @@ class IntervalCalls:
         self._fun = fun
         self._decoder = Handlers(tuple(Handler(fun, each, None, False) for each in (left, right)))
         self._before, self._after, self._grace = interval
-        self._unit = max(unit_of(sum(interval)), _SECOND)
         self.unmatched: dict[bool, Callable[[Any, Any], Any]] = {}
         """Called with the context and a value that has had no partner; by whether the value is a left one."""
 
@@ -71,13 +70,13 @@ class IntervalCalls:
             context, buffer, time, value, is_left=is_left
         )
         later = self._after if is_left else self._before
-        due = -(-(time + later + self._grace + 1) // self._unit) * self._unit
+        due = -(-(time + later + self._grace + 1) // _SECOND) * _SECOND
         is_waking_up = buffer.is_waking_up(time, due)
         message: Any = context._message  # noqa: SLF001 - no part of the API
         typed_value = message.typed_value
         buffer.add(time, due, typed_value, is_left=is_left, is_matched=is_matched)
         if not is_waking_up:
-            send_to_itself(context, WakeUp(due, WAKE_UP_TYPE.typename, self._unit))
+            send_to_itself(context, WakeUp(due, WAKE_UP_TYPE.typename, _SECOND))
 
     def wake_up(self, context: Context, _value: bytes) -> None:
         """Let go of the records for which no partner can come any longer."""

@@ -436,6 +436,7 @@ class WakeUps(_message.Message):
     TYPENAME_FIELD_NUMBER: _builtins.int
     TARGETS_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    TRACES_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     typename: _builtins.str
@@ -443,6 +444,10 @@ class WakeUps(_message.Message):
     """by how much the due times of such messages differ, in milliseconds"""
     @_builtins.property
     def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def traces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the trace-context headers for each target; none if no target has any"""
+
     def __init__(
         self,
         *,
@@ -450,10 +455,11 @@ class WakeUps(_message.Message):
         typename: _builtins.str = ...,
         targets: _abc.Iterable[_builtins.bytes] | None = ...,
         step: _builtins.int = ...,
+        traces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "step", b"step", "targets", b"targets", "typename", b"typename"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "step", b"step", "targets", b"targets", "traces", b"traces", "typename", b"typename"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

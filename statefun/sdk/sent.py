@@ -42,6 +42,8 @@ class WakeUp(NamedTuple):
     """The type of the message."""
     step: int = 0
     """By how much the due times of such messages differ, in milliseconds; 0 if they are arbitrary."""
+    trace: str = ""
+    """The trace-context headers of the message in whose invocation it is sent; empty if it has none."""
 
 
 def token_in_use(sender: Address, token: str) -> FunctionError:

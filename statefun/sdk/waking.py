@@ -33,4 +33,7 @@ def send_to_itself(context: Context, wake_up: WakeUp) -> None:
     """
     if not context._has_event_times:  # noqa: SLF001 - no part of the API
         raise no_event_time(context.address)
+    trace = context._trace  # noqa: SLF001 - as above
+    if trace is not None:
+        wake_up = wake_up._replace(trace=trace)
     context._sent.wake_ups.append(wake_up)  # noqa: SLF001 - as above

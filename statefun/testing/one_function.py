@@ -173,7 +173,11 @@ class TestContext:
                 )
         for wake_up in result.wake_ups:
             when = from_epoch_millis(wake_up.due)
-            self.delayed.append(DelayedMessage(timedelta(0), self.address, b"", "", when))
+            self.delayed.append(
+                DelayedMessage(
+                    timedelta(0), self.address, TypedValue(wake_up.typename, b""), "", when
+                )
+            )
         for message in result.egress_messages:
             record = _record_of(message)
             self.egress.append(record)

@@ -229,5 +229,5 @@ def step_of(kind: WindowKind) -> int:
         return in_milliseconds(kind.every)
     if isinstance(kind, Session):
         return unit_of(in_milliseconds(kind.gap))
-    wait = kind.size if isinstance(kind, Sliding) else kind.timeout
+    wait = kind.grace if isinstance(kind, Sliding) else kind.timeout
     return unit_of(0 if wait is None else in_milliseconds(wait))

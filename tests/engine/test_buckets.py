@@ -187,6 +187,7 @@ def test_a_coarse_bucket_releases_what_is_due_and_passes_on_the_rest(
 
 MINUTE = 60_000
 WAKE_UP = "test/wake-up"
+TRACE = "traceparent=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @given(
@@ -199,7 +200,7 @@ def test_wake_ups_reach_their_addresses_at_their_times(dues: list[int], step: in
     for number, due in enumerate(map(event_due, dues)):
         key = b"%d\0t/f" % number
         place = event_bucket(due, 0, key, step), WakeUp(due, WAKE_UP, step)
-        effects.wake_ups.setdefault(place, []).append(key)
+        effects.wake_ups.setdefault(place, {})[key] = ""
     send_wake_ups(effects)
     states: dict[bytes, AddressValues] = {}
     arrived: dict[bytes, int] = {}
@@ -227,20 +228,23 @@ def test_wake_ups_reach_their_addresses_at_their_times(dues: list[int], step: in
 def test_wake_ups_are_shown_as_messages_of_their_addresses() -> None:
     """Those of one due time and bucket share one message to the bucket, whose event time is the due time."""
     effects = Effects()
-    effects.wake_ups[event_bucket(MINUTE, 0, b"x", MINUTE), WakeUp(MINUTE, WAKE_UP, MINUTE)] = [
-        b"x\0t/f",
-        b"y\0t/f",
-    ]
+    effects.wake_ups[event_bucket(MINUTE, 0, b"x", MINUTE), WakeUp(MINUTE, WAKE_UP, MINUTE)] = {
+        b"x\0t/f": "",
+        b"y\0t/f": TRACE,
+    }
 
     send_wake_ups(effects)
 
     [(_, typename, content)] = rows_of(effects)
     shown = [
-        (each.target, each.caller, each.typename, each.due, each.event_time, each.in_event_time)
+        (each.target, each.caller, each.typename, each.due, each.event_time, each.trace)
         for each in messages_in(content)
     ]
     assert typename == DELAYED
-    assert shown == [(key, key, WAKE_UP, MINUTE, MINUTE, True) for key in (b"x\0t/f", b"y\0t/f")]
+    assert shown == [
+        (key, key, WAKE_UP, MINUTE, MINUTE, trace)
+        for key, trace in ((b"x\0t/f", ""), (b"y\0t/f", TRACE))
+    ]
     assert not effects.wake_ups
 
 
@@ -265,3 +269,21 @@ def test_windows_need_no_coarse_buckets() -> None:
     assert time_of(due_tick(event_bucket(due, 0, b"x", 5 * MINUTE))) == due
     assert time_of(due_tick(event_bucket(due, 0, b"x"))) < due
     assert time_of(due_tick(event_bucket(300 * due, 0, b"x", 5 * MINUTE))) < 300 * due
+
+
+def test_wake_ups_are_delivered_in_as_small_parts_as_other_messages() -> None:
+    """Each micro-batch ticks so many chunks, and a chunk has no more wake-ups than other messages."""
+    effects, values = Effects(), AddressValues(None)
+    keys = {b"%d\0t/f" % number: "" for number in range(5000)}
+    effects.wake_ups[NUMBER, WakeUp(MINUTE, WAKE_UP, MINUTE)] = keys
+
+    send_wake_ups(effects)
+    sent = [(typename, value) for _, typename, value in rows_of(effects)]
+    chunks = rows_of(run(values, sent, bucket_key(NUMBER)))
+
+    counts = [
+        sum(len(each.targets) for each in Bucket.FromString(value).wake_ups)
+        for _, _, value in chunks
+    ]
+    assert sum(counts) == len(keys)
+    assert max(counts) <= 700

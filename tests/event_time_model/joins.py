@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from event_time_model.arrivals import TICK, Arrival, Arrivals, rounded
+from event_time_model.arrivals import Arrival, Arrivals, rounded
 from event_time_model.observing import EPOCH_START, Trace
 from event_time_model.programs import Program
 
@@ -32,9 +32,6 @@ def _pairs(program: Program, arrivals: Sequence[Arrival], trace: Trace) -> Itera
     end = _NEVER if trace.watermark is None else trace.watermark - EPOCH_START
     pairs: list[Any] = []
     alone: dict[tuple[str, int], int] = {}
-    unit = _SECOND
-    while (unit + TICK) * 100 <= program.before + program.after + program.grace:
-        unit += TICK
     for key, own in _by_key(arrivals).items():
         in_time = [each for each in own if each.watermark <= each.time + program.grace]
         lefts, rights = ([each for each in in_time if each.role == s] for s in ("left", "right"))
@@ -46,8 +43,7 @@ def _pairs(program: Program, arrivals: Sequence[Arrival], trace: Trace) -> Itera
                     matched |= {left.number, right.number}
         for each in [*lefts, *rights]:
             later = program.after if each.role == "left" else program.before
-            due = each.time + later + program.grace + 1 + EPOCH_START
-            due = rounded(due, unit) - EPOCH_START
+            due = rounded(each.time + later + program.grace + 1, _SECOND)
             if each.number not in matched and due <= end:
                 alone[key, each.number] = due
     found = sorted((key, left, right) for key, _, left, right in _noted(trace, "pair"))

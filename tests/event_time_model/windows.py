@@ -153,15 +153,9 @@ def _counted(key: str, kind: Counted, arrivals: Iterable[Arrival]) -> Iterator[C
 
 def _closed_at(kind: WindowKind, closes: int) -> int:
     """Return the watermark at which a window is closed, given the one at which it may be closed."""
-    if isinstance(kind, Tumbling | Hopping):
+    if isinstance(kind, Tumbling | Hopping | Sliding):
         return rounded(closes)
-    wait = (
-        kind.gap
-        if isinstance(kind, Session)
-        else kind.size
-        if isinstance(kind, Sliding)
-        else kind.timeout
-    )
+    wait = kind.gap if isinstance(kind, Session) else kind.timeout
     unit = TICK
     while wait is not None and (unit + TICK) * 100 <= millis(wait):
         unit += TICK

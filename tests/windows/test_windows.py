@@ -22,6 +22,7 @@ from statefun import (
     Retry,
     State,
     StatefulFunctions,
+    TypedValue,
     simple_type,
     state_value,
 )
@@ -425,6 +426,7 @@ def test_a_function_with_windows_is_tested_alone() -> None:
 
     assert context.state[f"count@{round(START.timestamp() * 1000)}"] == 2
     assert [each.when for each in context.delayed] == [at(60)]
+    assert context.delayed[0].value == TypedValue("io.statefun.python/window-wake-up", b"")
 
 
 class Plain(State):
@@ -573,3 +575,27 @@ def test_an_ill_formed_kind_is_refused(make: Callable[[], Any]) -> None:
     """Sizes are positive, graces are not negative, both are whole milliseconds, and hopping windows are not too many."""
     with pytest.raises(DefinitionError, match="window"):
         make()
+
+
+def test_results_have_the_trace_of_the_record_that_opened_their_window() -> None:
+    """Its headers reach the published records; a record without headers opens windows without them."""
+    functions = StatefulFunctions()
+
+    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
+    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
+        clicks.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, clicks: Clicks) -> None:
+        out(ctx, "closed", clicks.count)
+
+    app = of_functions(functions)
+    traced = {"traceparent": b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    app.produce("in", "Ada", "x", timestamp=at(10), headers=traced)
+    app.produce("in", "Bob", "x", timestamp=at(10))
+    app.drain()
+    app.produce("in", "Bob", "x", timestamp=at(70))
+    app.drain()
+
+    found = {json.loads(each.value or b"")[0]: each.headers for each in app.egress("closed")}
+    assert found == {"Ada": traced, "Bob": {}}
