@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefun import StatefulFunctions
 from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import DELAYED, RELEASED, TICK, run_bucket
+from statefun.engine.clock import BatchClock, SystemClock
 from statefun.engine.delays import messages_in, send_wake_ups
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Columns, Group
+from statefun.engine.program import Program
+from statefun.engine.sending import Sender
 from statefun.engine.wheel import (
     BUCKET,
     bucket_key,
@@ -287,3 +291,21 @@ def test_wake_ups_are_delivered_in_as_small_parts_as_other_messages() -> None:
     ]
     assert sum(counts) == len(keys)
     assert max(counts) <= 700
+
+
+def test_wake_ups_count_as_effects_before_they_are_many() -> None:
+    """So the limits of a task's memory hold for them; an address has one for each time."""
+    effects, clock = Effects(), BatchClock(SystemClock(), 0)
+    sender = Sender(Program(StatefulFunctions(), {}), clock, iter(()))
+
+    for number in range(3000):
+        key = b"%d" % (number // 2) + b"x" * 1000
+        sender.wake_up(key, WakeUp(MINUTE, WAKE_UP, MINUTE), effects)
+
+    assert effects.size > 1_000_000
+    assert effects.wake_ups_size < 1_000_000
+    send_wake_ups(effects)
+    contents = [Bucket.FromString(value) for _, _, value in rows_of(effects)]
+    targets = [target for each in contents for one in each.wake_ups for target in one.targets]
+    assert len(set(targets)) == 1500
+    assert len(targets) <= 1501  # one more where the wake-ups were sent in between
