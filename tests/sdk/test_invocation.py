@@ -93,7 +93,7 @@ def test_a_batch_runs_in_order_with_one_storage(run: Run) -> None:
     result = run(add, _batch(1, 2, 3, state={"count": typed(10, IntType)}))
 
     assert seen == [(10, 1), (11, 2), (13, 3)]
-    assert result == InvocationResult({"count": typed(16, IntType)}, [], [], [], [])
+    assert result == InvocationResult({"count": typed(16, IntType)}, [], [], [], [], wake_ups=[])
 
 
 @given(st.lists(st.integers(-1000, 1000)), st.integers(0, 10))
@@ -165,7 +165,7 @@ def test_an_empty_batch_has_no_effects(run: Run) -> None:
     """Without messages the function is not called."""
     result = run(_add, _batch())
 
-    assert result == InvocationResult({}, [], [], [], [])
+    assert result == InvocationResult({}, [], [], [], [], wake_ups=[])
 
 
 def _fail_on_two(context: Context, message: Message) -> None:
