@@ -39,6 +39,8 @@ class Deserialized(NamedTuple):
 def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
     """Decode the values of the records among the messages of ``call``."""
     invocations = call.batch.invocations
+    if not any(map(call.was_encoded, range(len(invocations)))):
+        return Deserialized(call, [])  # other addresses of the rows have such records
     ready: list[Invocation] = []
     kept: list[int] = []
     failed: list[FailedMessage] = []

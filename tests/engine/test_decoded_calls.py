@@ -101,6 +101,13 @@ def test_records_without_values_are_dropped_and_other_messages_stay() -> None:
     assert (list(mixed.call.rows), mixed.failed) == ([1], [])
 
 
+def test_a_call_without_records_is_made_as_it_is() -> None:
+    """Rows of one batch may be records for some addresses, and messages for others."""
+    call = call_of([0, 0])
+
+    assert deserialized(call, RecordRoutes({})).call is call
+
+
 def test_a_record_whose_deserializer_was_removed_fails() -> None:
     """The error names the topic of the record."""
     [failed] = deserialized(call_of([ENCODED]), RecordRoutes({})).failed
