@@ -579,17 +579,7 @@ def test_an_ill_formed_kind_is_refused(make: Callable[[], Any]) -> None:
 
 def test_results_have_the_trace_of_the_record_that_opened_their_window() -> None:
     """Its headers reach the published records; a record without headers opens windows without them."""
-    functions = StatefulFunctions()
-
-    @windowed(TYPENAME, Tumbling(MINUTE), functions=functions)
-    def add(ctx: WindowContext, text: str, clicks: Clicks) -> None:
-        clicks.count += 1
-
-    @add.on_close
-    def close(ctx: WindowContext, clicks: Clicks) -> None:
-        out(ctx, "closed", clicks.count)
-
-    app = of_functions(functions)
+    app = application(Tumbling(MINUTE))
     traced = {"traceparent": b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     app.produce("in", "Ada", "x", timestamp=at(10), headers=traced)
     app.produce("in", "Bob", "x", timestamp=at(10))
