@@ -61,8 +61,8 @@ def bucket_for(due: int, target: bytes) -> int:
 def event_bucket(due: int, now: int, target: bytes, step: int = _TICK) -> int:
     """Return the number of the bucket in which a message waits that is due in event time.
 
-    The watermark stops at the ticks of coarse buckets, too. They are not needed for messages that all are due at
-    multiples of a long time, as windows are: such messages are in few buckets anyway.
+    The watermark stops at the ticks of coarse buckets, too. Messages whose due times differ by a long step, such as those
+    of windows, need no coarse buckets: they are in few buckets anyway.
 
     >>> bucket = event_bucket(1000, 1000, b"Ada")
     >>> time_of(due_tick(bucket)), is_of_event_time(due_tick(bucket))

@@ -13,8 +13,8 @@ _QUARTER = 250
 def unit_of(wait: int) -> int:
     """Return the unit to which the times of wake-ups are rounded up: a hundredth of their wait, in quarters of a second.
 
-    The watermark stops at each time at which a message is due. If each address had times of its own, the watermark
-    of a busy application could rise by no more than a quarter of a second in a micro-batch, and would fall behind.
+    The watermark stops at each time at which a message is due. If each address of a busy application had times of its
+    own, the watermark would rise by a quarter of a second in two micro-batches, which may take longer than that.
 
     >>> unit_of(30 * 60_000), unit_of(1000)
     (18000, 250)
