@@ -77,12 +77,16 @@ class KeptFiles:
         """The contents by path; None for a file that this process has deleted."""
         self._readers: dict[str, object] = {}
         """The newest read of each file that is being read, unless this process has changed the file since it began."""
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        """Tells those that wait for a read of another thread when it has ended."""
         self.own_commits: OwnCommits | None = None
         """The commits of the present run; None before its query."""
 
     def read(self, path: str, read: Callable[[str], bytes]) -> bytes:
         """Return the content of a file; ``read`` reads it if it is not kept.
+
+        While another thread reads the file, wait for what it gets. If it gets nothing, read the file all the same: it may
+        have been written since the other one asked.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -91,6 +95,9 @@ class KeptFiles:
             return read(path)
         reader = object()
         with self._lock:
+            other = self._readers.get(path)
+            if other is not None:
+                self._lock.wait_for(lambda: self._readers.get(path) is not other)
             if path in self._contents:
                 self._contents.move_to_end(path)
                 known = self._contents[path]
@@ -107,6 +114,7 @@ class KeptFiles:
                     del self._readers[path]
                     if content is not None:
                         self._keep(path, content)
+                    self._lock.notify_all()
         return content
 
     def has(self, path: str) -> bool:
@@ -126,6 +134,7 @@ class KeptFiles:
         with self._lock:
             self._readers.pop(path, None)
             self._keep(path, content)
+            self._lock.notify_all()
 
     def drop(self, folder: str) -> None:
         """Forget the files in a folder and below it, since this process deletes them."""
@@ -134,6 +143,7 @@ class KeptFiles:
                 if path.startswith(f"{folder}/"):
                     self._readers.pop(path, None)
                     self._forget(path)
+            self._lock.notify_all()
 
     def _keep(self, path: str, content: bytes | None) -> None:
         self._forget(path)

@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from object_store import ObjectStore
+from patience import SECONDS
 from store_proxy import store_proxy
 
 from statefun.protocol.runtime_pb2 import Manifest, Segment
@@ -77,6 +80,36 @@ def test_a_file_that_is_deleted_while_it_is_read_is_not_kept(*, is_folder: bool)
     assert not kept.has(path)
     assert kept.read(path, lambda _: b"of Spark") == b"of Spark"
     assert kept.has(path)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_file_that_another_thread_reads_is_not_requested_again(*, is_there: bool) -> None:
+    """Who waits reads it all the same if the other one has found nothing: it may have been written since."""
+    kept, reads, is_read, is_asked = KeptFiles(), [], threading.Event(), threading.Event()
+
+    def slow(path: str) -> bytes:
+        is_read.set()
+        assert is_asked.wait(SECONDS)
+        if not is_there:
+            raise FileNotFoundError(path)
+        return b"plan"
+
+    def quick(path: str) -> bytes:
+        reads.append(path)
+        return b"plan"
+
+    def ask() -> bytes:
+        threading.Timer(0.05, is_asked.set).start()
+        return kept.read("c/offsets/7", quick)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(kept.read, "c/offsets/7", slow)
+        assert is_read.wait(SECONDS)
+        asked = [threads.submit(ask) for _ in range(2)]
+
+        assert [each.result(SECONDS) for each in asked] == [b"plan"] * 2
+        assert len(reads) == 0 if is_there else 1 <= len(reads) <= 2
+        assert (first.exception(SECONDS) is None) == is_there
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
