@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -81,14 +82,14 @@ class CallLimits:
 
         Args:
             function: the function to call.
-            is_alone: whether the call needs no place among those that run at a time, since its endpoint is called
-                for no other address.
+            is_alone: whether the call goes first, since its endpoint is called for no other address and its micro-batch waits
+                for it: it needs no place among the calls that run at a time, and is the next one to begin.
         """
         # A call of a function behind an endpoint runs no code of users in this process.
         company = None if function.transport is not None else self._company
         if function.max_in_flight is None and function.rate_limit is None:
             return company or _NO_LIMIT
-        return self._limited(function, company, None if is_alone else function.max_in_flight)
+        return self._limited(function, company, is_alone=is_alone)
 
     @asynccontextmanager
     async def place_again(
@@ -114,15 +115,15 @@ class CallLimits:
 
     @asynccontextmanager
     async def _limited(
-        self, function: StatefulFunction, company: Company | None, most: int | None
+        self, function: StatefulFunction, company: Company | None, *, is_alone: bool
     ) -> AsyncIterator[None]:
         name = str(function.typename)
-        async with self._in_flight(name, most):
+        async with self._in_flight(name, None if is_alone else function.max_in_flight):
             while True:
                 if company is not None:
                     await company.opened()
                 if function.rate_limit is not None:
-                    await self._rate(name, function.rate_limit).wait()
+                    await self._rate(name, function.rate_limit).wait(is_next=is_alone)
                 if company is None or company.is_open:  # else another call has begun to run alone
                     break
             async with company or _NO_LIMIT:
@@ -156,14 +157,39 @@ class _Rate:
         self._burst = limit.per.total_seconds() - self._interval
         self._expected = 0.0
         """When the next call would begin at an even rate, in seconds of the event loop's clock."""
+        self._waiting = deque[asyncio.Event]()
+        """The calls that wait, in the order in which they begin; the event of the first one is set."""
 
-    async def wait(self) -> None:
-        """Wait until the next call may begin."""
-        now = asyncio.get_running_loop().time()
-        begin = max(now, self._expected - self._burst)
-        self._expected = max(now, self._expected) + self._interval
-        if begin > now:
-            await asyncio.sleep(begin - now)
+    async def wait(self, *, is_next: bool = False) -> None:
+        """Wait until a call may begin.
+
+        Args:
+            is_next: whether the call is the next one to begin, before all that wait already.
+        """
+        turn = asyncio.Event()
+        if is_next:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        try:
+            while (pause := self._pause_of(turn)) is None or pause > 0:
+                if pause is None:
+                    await turn.wait()
+                else:
+                    await asyncio.sleep(pause)
+            now = asyncio.get_running_loop().time()
+            self._expected = max(now, self._expected) + self._interval
+        finally:
+            self._waiting.remove(turn)
+            if self._waiting:
+                self._waiting[0].set()
+
+    def _pause_of(self, turn: asyncio.Event) -> float | None:
+        """Return how long the first call has to wait, in seconds; None for others, which wait for their event."""
+        if self._waiting[0] is not turn:
+            turn.clear()
+            return None
+        return self._expected - self._burst - asyncio.get_running_loop().time()
 
 
 class _Turn:

@@ -210,6 +210,7 @@ class BatchRun:
         client = self._client
         url, caller = client.url_of(target), client.caller()
         empty = partial(request_of, target, {}, {}, ())
+        is_unknown = partial(client.lacks, target, is_alone=self._batch.is_alone)
         problem = ""
         for _ in range(_MOST_QUESTIONS):
             sent = facts.values
@@ -221,9 +222,7 @@ class BatchRun:
                 )
             read = partial(self._read, sent, trace)
             try:
-                reply = await caller.call(
-                    url, body, empty, self._budget, read, partial(client.lacks, target)
-                )
+                reply = await caller.call(url, body, empty, self._budget, read, is_unknown)
             except StaleReplyError as stale:
                 problem = f"has answered with {stale}"
                 facts.values = {}

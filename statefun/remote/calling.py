@@ -90,7 +90,7 @@ class Caller:
         try:
             while True:
                 await circuit.admit(probe)
-                async with self._client.connection():
+                async with self._client.permit(is_alone=budget.is_alone):
                     await circuit.admit(probe)  # the circuit may have opened during the wait
                     begun = time.monotonic()
                     outcome = await self._attempt(url, circuit, body, budget.seconds, read)
@@ -120,10 +120,14 @@ class Caller:
         if is_asked and not await circuit.answers(probe):
             raise circuit.down_error()
 
-    async def replies(self, url: str, empty: bytes) -> bool:
-        """Send a request without messages; return whether the answer is a reply of a function."""
+    async def replies(self, url: str, empty: bytes, *, is_alone: bool) -> bool:
+        """Send a request without messages; return whether the answer is a reply of a function.
+
+        Many calls may ask at the same time, so that the request needs a permit unless ``is_alone``.
+        """
         try:
-            answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
+            async with self._client.permit(is_alone=is_alone):
+                answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
             return False
         return is_reply(answer)

@@ -140,20 +140,26 @@ class EndpointClient:
         self._replied[self.server_of(target)] = target
         self.facts_of(target).has_replied = True
 
-    async def lacks(self, target: Address) -> bool:
+    async def lacks(self, target: Address, *, is_alone: bool) -> bool:
         """Return whether the server replies for another function, but has never replied for this one.
 
         Both functions are asked for by requests without messages, so no function is called: a server that
         has the function replies to such a request, whatever the function would do with a message.
+
+        Args:
+            target: an address of the function.
+            is_alone: whether the server is called for no other address now; see ``HttpClient.permit``.
         """
         other = self._replied.get(self.server_of(target))
         if other is None or self.facts_of(target).has_replied:
             return False
-        return not await self._replies(target) and await self._replies(other)
+        return not await self._replies(target, is_alone=is_alone) and await self._replies(
+            other, is_alone=is_alone
+        )
 
-    async def _replies(self, target: Address) -> bool:
+    async def _replies(self, target: Address, *, is_alone: bool) -> bool:
         empty = request_of(target, {}, {}, ())
-        return await self.caller().replies(self.url_of(target), empty)
+        return await self.caller().replies(self.url_of(target), empty, is_alone=is_alone)
 
     def take_circuit_reports(self) -> list[CircuitReport]:
         """Return the new reports about servers of the endpoint that went down, or can be reached again."""

@@ -11,6 +11,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,6 +29,8 @@ BYTES = "application/octet-stream"
 """The content type of requests and replies."""
 _BUFFERED = 64 * 1024
 """How many bytes of a request fit into the buffers of a connection."""
+_BY_PERMITS = 0
+"""The connector's own limit, none: permits limit the connections."""
 
 
 class NoConnectionError(Exception):
@@ -162,12 +165,19 @@ class HttpClient:
             if sending is not None:
                 sending.end()
 
-    def connection(self) -> asyncio.Semaphore:
-        """Return a semaphore that each request acquires, with as many permits as there may be connections.
+    def permit(self, *, is_alone: bool = False) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that waits for a permit; there are as many as there may be connections.
 
         Without it, requests would wait for a connection inside of aiohttp, where the time limit of a
         waiting request runs already, and where a thousand waiting requests need 20 percent more CPU time.
+
+        Args:
+            is_alone: whether the request needs no permit, since its micro-batch waits for it, and the server is called
+                for no other address. The question whether a server can be reached needs none, either: no answer would
+                mean that the server is down.
         """
+        if is_alone:
+            return nullcontext()
         loop = asyncio.get_running_loop()
         if self._free is None or self._free[0] is not loop:
             self._free = loop, asyncio.Semaphore(self._endpoint.pool_size)
@@ -196,12 +206,12 @@ class HttpClient:
         return self._session
 
     def _connector(self, url: str) -> aiohttp.BaseConnector:
-        size, ttl = self._endpoint.pool_size, self._endpoint.pool_ttl.total_seconds()
+        ttl = self._endpoint.pool_ttl.total_seconds()
         file = socket_file(url)
         if file is not None:
-            return aiohttp.UnixConnector(file, limit=size, keepalive_timeout=ttl)
+            return aiohttp.UnixConnector(file, limit=_BY_PERMITS, keepalive_timeout=ttl)
         return aiohttp.TCPConnector(
-            limit=size, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
+            limit=_BY_PERMITS, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
         )
 
     async def _content(self, reply: aiohttp.ClientResponse) -> tuple[bytes, bool]:

@@ -245,6 +245,36 @@ def test_a_call_of_an_endpoint_alone_does_not_wait_for_places() -> None:
     assert _Loop(MachineClock(Random(0))).run_until_complete(run()) == [False, False]
 
 
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_a_call_of_an_endpoint_alone_begins_next(cancelled: int) -> None:
+    """However many calls wait for the rate, it waits for one interval; one that gives up takes no interval."""
+    limits = CallLimits()
+    remote = StatefulFunction(
+        TypeName("t", "far"), (), {}, transport=cast("Any", object()), rate_limit=RateLimit(1)
+    )
+    loop = _Loop(MachineClock(Random(0)))
+
+    async def call(*, is_alone: bool) -> float:
+        async with limits.place(remote, is_alone=is_alone):
+            return round(loop.time() - begun, 1)
+
+    async def run() -> list[float]:
+        calls = [asyncio.ensure_future(call(is_alone=False)) for _ in range(100)]
+        await asyncio.sleep(2.5)
+        calls.append(asyncio.ensure_future(call(is_alone=True)))
+        await asyncio.sleep(0)
+        for each in calls[50 : 50 + cancelled]:
+            each.cancel()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        return [each for each in ended if isinstance(each, float)]
+
+    begun = loop.time()
+    *others, alone = loop.run_until_complete(run())
+
+    assert alone == 3.0
+    assert others == [each for each in map(float, range(101 - cancelled)) if each != alone]
+
+
 def test_calls_that_run_long_do_not_hold_up_all_others() -> None:
     """A call does not wait for ever to run alone, nor does it run alone for ever; between two, others begin."""
     alone = MOST_ALONE.total_seconds()

@@ -571,6 +571,33 @@ def test_a_call_that_goes_on_has_time_for_an_answer() -> None:
     asyncio.run(scenario())
 
 
+def test_a_call_alone_waits_for_no_permit() -> None:
+    """Its micro-batch waits for it, whatever takes the connections; the question before it needs none, either."""
+    is_begun, is_ended = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if len(ToFunction.FromString(await request.read()).invocation.invocations) > 1:
+            is_begun.set()
+            await is_ended.wait()
+        return await answer(request)
+
+    async def scenario() -> None:
+        async with serving(
+            handler, pool_size=1, timeouts=Timeouts(60 * SECOND, SECOND, None)
+        ) as served:
+            long = asyncio.ensure_future(served.remote.invoke(batch_of(TARGET, "a", "b"), None))
+            await is_begun.wait()
+            turn = Turn(TARGET, served.remote.client.server_of(TARGET))
+            assert await served.remote.admit(TARGET, Trouble(outages=5), turn) is None
+            alone = batch_of(TARGET, "c")._replace(is_alone=True)
+            assert seen(await served.remote.invoke(alone, None)) == "c"
+            assert not long.done()
+            is_ended.set()
+            assert seen(await long) == "ab"
+
+    asyncio.run(scenario())
+
+
 def test_the_time_begins_anew_when_values_are_asked_for() -> None:
     """Vain attempts before the endpoint's first reply do not fail an innocent message."""
 

@@ -156,7 +156,7 @@ class Worker:
         self.actor.journal_of_call.add(actor.journal)
         return answer
 
-    def connection(self) -> contextlib.AbstractAsyncContextManager[None]:
+    def permit(self, *, is_alone: bool = False) -> contextlib.AbstractAsyncContextManager[None]:
         """There are as many as anybody wants."""
         return contextlib.nullcontext()
 
