@@ -173,7 +173,7 @@ class Processes:
             self._late.append(report)  # the same once more
 
     def _report(self, report: CallReport) -> None:
-        self._register.report(report)
+        self._register.report(report.attempt.rpartition("-")[0], report, lambda: False)
         (self._begun if report.begun else self._over).add(report.attempt)
 
     def _lose(self, partition: int) -> None:

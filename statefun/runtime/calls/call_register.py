@@ -30,6 +30,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 """The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
+_LOOK = 0.05
+"""The time, in seconds, between two checks whether a worker whose report waits has ended."""
 _ENDS_IN_ORDER = 4
 """How many ends in order of workers during an address's calls count as one end for which a call may be the reason.
 
@@ -73,8 +75,10 @@ class CallRegister:
         """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
         """For each call that waits until the micro-batch that it has left is staged: its worker, and the answer."""
-        self._ends: list[dict[str, CallLoss]] = []
-        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls."""
+        self._ends: dict[str, dict[str, CallLoss]] = {}
+        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls.
+
+        They are empty while a report of the worker waits."""
         self._survived: dict[str, CallLoss] = {}
         """The losses of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
@@ -87,7 +91,9 @@ class CallRegister:
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
         self._bytes = 0
-        """The total size of the messages with results, in bytes."""
+        """The total size of the messages with results, and of the early reports, in bytes."""
+        self._is_over = False
+        """Whether reports do not wait any more, as no further micro-batch reads them."""
         self._is_closed = False
         for name in self._under_way:
             self._lose(log.losses.get(name, CallLoss(attempt=name)))
@@ -122,11 +128,21 @@ class CallRegister:
             losses = {name: self._loss_with(worker, name, has_ended=has_ended) for name in lost}
             for loss in losses.values():
                 self._lose(loss)
-            if has_ended and worker not in self._in_order and not self._is_closed:
-                self._ends.append(losses)
+            if self._is_closed:
+                return
+            if has_ended and worker not in self._in_order:
+                self._ends[worker] = losses
+            else:
+                self._ends.pop(worker, None)
 
-    def report(self, report: CallReport) -> None:
-        """Accept a worker's report about a call; wait first while too many results wait for a micro-batch."""
+    def report(self, worker: str, report: CallReport, has_ended: Callable[[], bool]) -> None:
+        """Accept a worker's report about a call; wait first while too many results wait for a micro-batch.
+
+        Args:
+            worker: the name of the worker.
+            report: the report.
+            has_ended: returns whether the worker has ended. It may end while its report waits, before other workers do.
+        """
         with self._changed:
             if report.begun:
                 self._begun.add(report.attempt)
@@ -134,10 +150,14 @@ class CallRegister:
                 self._begun.discard(report.attempt)
             if report.begun or report.accompanied:
                 return
-            self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
+            while not self._changed.wait_for(self._has_room, _LOOK):
+                if has_ended():
+                    self._ends.setdefault(worker, {})
             if report.attempt in self._detached:
                 self._answer(report)
             else:
+                former = self._early.get(report.attempt, CallReport())
+                self._bytes += len(report.result) - len(former.result)
                 self._early[report.attempt] = report
 
     def ask(self, worker: str, attempt: str, answer: Callable[[bool], None]) -> None:
@@ -161,6 +181,7 @@ class CallRegister:
             now, early = time.monotonic(), self._early
             # Others are of attempts of the same micro-batch's tasks that do not count.
             self._early = {}
+            self._bytes -= sum(len(report.result) for report in early.values())
             if calls:
                 addresses = {call.attempt: call.address for call in calls}
                 self._under_way |= addresses
@@ -173,20 +194,27 @@ class CallRegister:
                     self._lose(self._loss_with(call.worker, call.attempt, has_ended=True))
             self._in_order &= self._workers
             self._begun &= self._detached.keys()
-            survived = [self._survived, *self._ends]
+            survived = [self._survived, *self._ends.values()]
             self._survived = {
                 name: loss
                 for losses in survived
                 for name, loss in losses.items()
                 if name in self._under_way
             }
-            self._ends = []
+            self._ends = {}
+            self._changed.notify_all()
             asked, self._asked = self._asked, {}
             for name, (_, answer) in asked.items():
                 answer(name in self._detached)
 
+    def end_waiting(self) -> None:
+        """Accept reports that wait for room at once, as the run is over and nobody reads them."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
     def close(self, *, has_failed: bool = False) -> None:
-        """End the register with the run: reports that wait for room are accepted at once, and nobody reads them.
+        """End the register with the run, after :meth:`end_waiting`.
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
@@ -195,11 +223,10 @@ class CallRegister:
         """
         with self._changed:
             self._is_closed = True
-            self._changed.notify_all()
             if not self._under_way:
                 self._log.clear()
             elif has_failed:
-                losses = self._survived | (self._ends[0] if self._ends else {})
+                losses = self._survived | next(iter(self._ends.values()), {})
                 if losses:
                     self._log.lose(losses, self._under_way)
 
@@ -260,6 +287,9 @@ class CallRegister:
                 self._bytes -= len(self._messages.pop(number).value)
                 self._under_way.pop(self._names.pop(number), None)
             self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._bytes < _MOST_BYTES or self._is_over
 
     def _answer(self, report: CallReport) -> None:
         if report.result:

@@ -99,6 +99,7 @@ class CallServer:
         with self._lock:
             self._closed.set()
             ended = [thread for each, thread in self._connections.items() if has_ended(each)]
+        self._register.end_waiting()
         if has_failed:
             end = time.monotonic() + _LAST_REPORTS
             for thread in ended:
@@ -151,7 +152,7 @@ class CallServer:
                 elif report.ends:
                     self._register.ends(worker)
                 else:
-                    self._register.report(report)
+                    self._register.report(worker, report, partial(has_ended, connection))
         except (EOFError, ConnectionResetError):
             pass  # the worker has ended
         except OSError as error:

@@ -33,6 +33,11 @@ def outcome(*attempts: str, worker: str = "w") -> Outcome:
     return Outcome(detached=calls)
 
 
+def runs_on() -> bool:
+    """Return that a worker has not ended."""
+    return False
+
+
 def report(attempt: str, result: bytes = b"result") -> CallReport:
     """Return what a worker reports."""
     return CallReport(address=KEY, attempt=attempt, result=result)
@@ -61,11 +66,11 @@ def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
     register: CallRegister,
 ) -> None:
     """A report may come before its micro-batch is staged; it is read after that."""
-    register.report(report("early"))
+    register.report("w", report("early"), runs_on)
     before = read(register)
     register.staged(0, [outcome("early", "late")])
     between = read(register)
-    register.report(report("late", b"other"))
+    register.report("w", report("late", b"other"), runs_on)
 
     assert (before, between) == ([], [(RESULT, b"result")])
     assert read(register) == [(RESULT, b"result"), (RESULT, b"other")]
@@ -76,8 +81,8 @@ def test_a_second_report_of_a_call_is_ignored(register: CallRegister) -> None:
     """Only the first report of a call becomes a message."""
     register.staged(1, [outcome("a")])
 
-    register.report(report("a"))
-    register.report(report("a", b"again"))
+    register.report("w", report("a"), runs_on)
+    register.report("w", report("a", b"again"), runs_on)
     register.staged(2, [])
 
     assert read(register) == [(RESULT, b"result")]
@@ -85,7 +90,7 @@ def test_a_second_report_of_a_call_is_ignored(register: CallRegister) -> None:
 
 def test_reports_of_calls_that_do_not_count_are_forgotten(register: CallRegister) -> None:
     """A task that was tried again has made calls of which no outcome speaks."""
-    register.report(report("of a failed attempt"))
+    register.report("w", report("of a failed attempt"), runs_on)
 
     register.staged(3, [outcome("a")])
     register.staged(4, [outcome("of a failed attempt")])
@@ -117,9 +122,9 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
 
 def test_a_loss_says_whether_the_call_had_begun_again(register: CallRegister) -> None:
     """The report that it has begun may come before its micro-batch is staged."""
-    register.report(CallReport(attempt="early", begun=True))
+    register.report("w", CallReport(attempt="early", begun=True), runs_on)
     register.staged(7, [outcome("early", "late", "waiting")])
-    register.report(CallReport(attempt="late", begun=True))
+    register.report("w", CallReport(attempt="late", begun=True), runs_on)
     before = read(register)
 
     register.disconnected("w")
@@ -139,8 +144,8 @@ def test_a_loss_says_nothing_about_a_call_in_company_or_behind_a_broken_network(
     register.connected("other")
     register.staged(8, [outcome("a"), outcome("b", worker="other")])
     for name in ("a", "b"):
-        register.report(CallReport(attempt=name, begun=True))
-    register.report(CallReport(attempt="a", accompanied=True))
+        register.report("w", CallReport(attempt=name, begun=True), runs_on)
+    register.report("w", CallReport(attempt="a", accompanied=True), runs_on)
 
     register.disconnected("w")
     register.disconnected("other", has_ended=False)
@@ -158,7 +163,7 @@ def test_a_loss_with_a_worker_that_ends_in_order_blames_nobody(
     """It may have ended before the micro-batch that its calls have left is staged."""
     if is_staged:
         register.staged(0, [outcome("a")])
-        register.report(CallReport(attempt="a", begun=True))
+        register.report("w", CallReport(attempt="a", begun=True), runs_on)
     register.ends("w")
     register.disconnected("w")
     if not is_staged:
@@ -177,7 +182,7 @@ def test_some_ends_in_order_during_calls_of_an_address_count_as_one_loss(
         register.connected(worker)
         register.staged(number, [outcome(name, worker=worker)])
         if number == 5:
-            register.report(report(name))
+            register.report("w", report(name), runs_on)
             continue
         register.ends(worker)
         register.disconnected(worker)
@@ -206,7 +211,7 @@ def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) 
     """What an earlier run has planned to read is gone, and new messages have further numbers."""
     register = new_register(tmp_path, 7)
     register.staged(9, [outcome("a")])
-    register.report(report("a"))
+    register.report("w", report("a"), runs_on)
 
     assert register.messages(5, 7) == []
     assert [each.number for each in register.messages(7, 8)] == [8]
@@ -215,7 +220,7 @@ def test_numbers_go_on_where_an_earlier_run_has_planned_to_read(tmp_path: Path) 
 def test_read_messages_are_forgotten(register: CallRegister) -> None:
     """What is forgotten is not read again, and pending no more."""
     register.staged(10, [outcome("a")])
-    register.report(report("a"))
+    register.report("w", report("a"), runs_on)
 
     register.forget(1)
 
@@ -226,11 +231,11 @@ def test_read_messages_are_forgotten(register: CallRegister) -> None:
 def test_a_worker_waits_while_too_many_results_wait(register: CallRegister) -> None:
     """A report waits until a micro-batch has read earlier ones."""
     register.staged(11, [outcome("large", "next")])
-    register.report(report("large", bytes(call_register._MOST_BYTES)))  # noqa: SLF001 - its limit
+    register.report("w", report("large", bytes(call_register._MOST_BYTES)), runs_on)  # noqa: SLF001 - its limit
     done = threading.Event()
 
     def send() -> None:
-        register.report(report("next"))
+        register.report("w", report("next"), runs_on)
         done.set()
 
     thread = threading.Thread(target=send)
@@ -249,7 +254,7 @@ def test_a_call_has_its_name_until_a_micro_batch_has_read_its_result(
     """A run that is stopped waits for it: else the call would be made again."""
     register.staged(12, [outcome("a", "b")])
 
-    register.report(report("a"))
+    register.report("w", report("a"), runs_on)
     before = register.names()
     register.forget(1)
 
@@ -268,7 +273,7 @@ def test_the_next_run_makes_the_calls_again_that_this_one_leaves(
     register.staged(1, [outcome("a")])
     register.close()
     under_way = read(new_register(tmp_path))
-    register.report(report("a"))
+    register.report("w", report("a"), runs_on)
     register.close()
     ended = read(new_register(tmp_path))
     register.forget(1)
@@ -293,7 +298,7 @@ def test_a_run_is_pending_until_it_has_made_the_calls_of_earlier_runs_again(
     third.forget(2)
 
     assert (numbers, before, third.names()) == ([2], True, {"again"})
-    third.report(report("again"))
+    third.report("w", report("again"), runs_on)
     third.forget(3)
     assert not third.is_pending()
 
@@ -309,7 +314,7 @@ def test_losses_count_over_runs_if_a_worker_has_ended_the_query(
     """Workers that end after the first one may have ended with the query; nobody is blamed for them."""
     register.connected("other")
     register.staged(1, [outcome("a", "b"), outcome("c", worker="other")])
-    register.report(CallReport(attempt="a", begun=True))
+    register.report("w", CallReport(attempt="a", begun=True), runs_on)
     register.disconnected("w")
     register.disconnected("other")
     register.close(has_failed=True)
@@ -318,6 +323,52 @@ def test_losses_count_over_runs_if_a_worker_has_ended_the_query(
 
     assert losses == {"a": (True, True), "b": (True, False), "c": (False, False)}
     assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
+
+
+def test_early_reports_take_room_until_their_batch_is_staged(register: CallRegister) -> None:
+    """Those of attempts that do not count are dropped then."""
+    large = bytes(call_register._MOST_BYTES // 2)  # noqa: SLF001 - its limit
+    for name in ("a", "a", "of a failed attempt"):
+        register.report("w", report(name, large), runs_on)
+    thread = threading.Thread(target=register.report, args=("w", report("b"), runs_on))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+
+    register.staged(1, [outcome("a", "b")])
+    thread.join()
+
+    assert register.readable(1, is_busy=False) == 2
+    register.forget(2)
+    assert register._bytes == 0  # noqa: SLF001 - all room is free
+
+
+def test_a_worker_that_ends_while_its_report_waits_has_ended_first(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """It may have ended the query, with which other workers end; reports wait no more when the run is over."""
+    register.connected("other")
+    register.staged(1, [outcome("large", "next", "a"), outcome("b", worker="other")])
+    register.report("w", report("large", bytes(call_register._MOST_BYTES)), runs_on)  # noqa: SLF001 - its limit
+    is_noticed = threading.Event()
+
+    def has_ended() -> bool:
+        is_noticed.set()
+        return True
+
+    def serve() -> None:
+        register.report("w", report("next"), has_ended)
+        register.disconnected("w")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    is_noticed.wait()
+    register.disconnected("other")
+    register.end_waiting()
+    thread.join()
+    register.close(has_failed=True)
+
+    assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a"}
 
 
 def test_nobody_is_blamed_for_a_worker_without_calls_that_ends_the_query(
@@ -438,7 +489,7 @@ class Runs:
         if self._running:
             name = self._random.choice([*self._running])
             for _ in range(self._random.randint(1, 2)):
-                self.register.report(report(name, name.encode()))
+                self.register.report("w", report(name, name.encode()), runs_on)
             del self._running[name]
 
     def lose(self) -> None:
