@@ -137,6 +137,11 @@ def _add_run(actions: Actions) -> None:
         "--admin", default=str(_PAGE), help=f"the port of the live page (default {_PAGE})"
     )
     run.add_argument(
+        "--open",
+        action=argparse.BooleanOptionalAction,
+        help="open the live page in the browser (default: in a terminal)",
+    )
+    run.add_argument(
         "--data", type=Path, default=_DATA, help=f"the folder for the records (default {_DATA})"
     )
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,9 +24,10 @@ from statefun.dev.record_feed import RecordFeed
 from statefun.module.loader import load_module_files
 from statefun.projects.program_arguments import check_program
 from statefun.projects.run_command import environment
+from statefun.runtime.http_server import ListenAddress
 from statefun.runtime.spark.jars import java_command
 from statefun.runtime.spark_internals.warm_spark import WarmSpark
-from statefun.sdk.errors import StatefunError
+from statefun.sdk.errors import ConfigurationError, StatefunError
 
 _LOOK = timedelta(milliseconds=300)
 _SETTLED = timedelta(milliseconds=200)
@@ -44,11 +46,13 @@ def run_action(options: argparse.Namespace) -> None:
         options: the parsed options of the command line.
 
     Raises:
-        ConfigurationError: if there is no such program.
+        ConfigurationError: if there is no such program, or an option has a wrong value.
         StatefunError: if the broker or Spark's JVM cannot be started.
     """
     program: Path = options.program
     check_program(program)
+    is_to_open = sys.stdout.isatty() if options.open is None else options.open
+    page = _page_of(options) if is_to_open else None
     java_command()  # fails with the command that installs Java
     # SIGTERM raises an exception, as Ctrl-C does, so that all processes end before the command.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -62,7 +66,10 @@ def run_action(options: argparse.Namespace) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         spark = WarmSpark(_spark_arguments(options), environment())
         try:
-            _follow(_Application(program, options.conf, address if is_own else None, spark, feed))
+            application = _Application(
+                program, options.conf, address if is_own else None, spark, feed
+            )
+            _follow(application, page)
         finally:
             spark.close()
 
@@ -155,14 +162,42 @@ class _Application:
             _say(f"created topic {topic}")
 
 
-def _follow(application: _Application) -> None:
-    """Start the application, and start it again after each change of its files, until Ctrl-C."""
+class _Page:
+    """The live page of the application, which is opened once in the browser, when the application serves it."""
+
+    def __init__(self, place: ListenAddress) -> None:
+        self._place = place
+        self._is_opened = False
+
+    def look(self) -> None:
+        """Open the page if the application serves it now."""
+        if not self._is_opened and _is_listening(self._place.host, self._place.port):
+            self._is_opened = True
+            webbrowser.open(self._place.url)
+
+
+def _page_of(options: argparse.Namespace) -> _Page:
+    try:
+        return _Page(ListenAddress.parse(options.admin))
+    except ValueError as error:
+        raise ConfigurationError(f"--admin {options.admin}: {error}") from error
+
+
+def _follow(application: _Application, page: _Page | None) -> None:
+    """Start the application, and start it again after each change of its files, until Ctrl-C.
+
+    Args:
+        application: the application.
+        page: the page to open; None to open none.
+    """
     changes = ChangedFiles(application.folder)
     try:
         application.start()
         while True:
             time.sleep(_LOOK.total_seconds())
             application.look()
+            if page is not None:
+                page.look()
             changed = set(changes.take())
             if not changed:
                 continue
@@ -183,7 +218,7 @@ def _broker(options: argparse.Namespace) -> Iterator[str]:
     """Give the address of a broker: ``KAFKA_ADDRESS``, the one at the port, or a new one until the block ends."""
     given = os.environ.get(_ADDRESS)
     address = given or f"localhost:{options.port}"
-    if given or _is_listening(options.port):
+    if given or _is_listening("localhost", options.port):
         cluster_topics(address)  # fails with one sentence if no broker answers
         _say(f"Kafka is at {address}")
         yield address
@@ -200,9 +235,9 @@ def _broker(options: argparse.Namespace) -> Iterator[str]:
         yield address
 
 
-def _is_listening(port: int) -> bool:
+def _is_listening(host: str, port: int) -> bool:
     try:
-        socket.create_connection(("localhost", port), timeout=1).close()
+        socket.create_connection((host, port), timeout=1).close()
     except OSError:
         return False
     return True

@@ -26,15 +26,16 @@ class Developing:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port, self.admin = free_port(), free_port()
         self._out = folder.parent / "out"
         environment = {name: value for name, value in os.environ.items() if name != "KAFKA_ADDRESS"}
         environment.pop("PYSPARK_SUBMIT_ARGS")
+        environment["BROWSER"] = "echo browser at %s"
         with self._out.open("w") as out:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "statefun.cli", "dev", "run"),
-                    *("--port", str(self.port), "--admin", str(free_port())),
+                    *("--port", str(self.port), "--admin", str(self.admin), "--open"),
                 ],
                 cwd=folder,
                 env=environment,
@@ -103,6 +104,7 @@ def developing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deve
 def test_changes_take_effect_and_the_state_stays(developing: Developing) -> None:
     """A mistake in the module, or in the program, is shown, and the next change ends it."""
     developing.wait_for("created topic users", "running 1 function")
+    developing.wait_for(f"browser at http://127.0.0.1:{developing.admin}")
     developing.send("ada", "Ada")
     developing.wait_for("in  users  ada  Ada", "out greetings  ada  Hello Ada, visit 1")
 
@@ -125,3 +127,4 @@ def test_changes_take_effect_and_the_state_stays(developing: Developing) -> None
     developing.change("app.py", "Good day", "Hi")
     developing.send("ada", "Ada")
     developing.wait_for("out greetings  ada  Hi Ada, visit 4")
+    assert sum(line.startswith("browser at") for line in developing.printed()) == 1
