@@ -3,7 +3,8 @@
 
 Each of 128 functions counts its messages, and passes them on to another function, now or a moment
 later. What is written into a ledger goes to a function elsewhere, and waits there while its server is
-away. Calls of a coroutine function leave their micro-batches, and are lost with processes.
+away. Calls of a coroutine function leave their micro-batches, and are lost with processes. Other entries are counted
+in windows of event time, which wait for all of these messages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 import soak_functions
 from pyspark import cloudpickle
-from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SLOW, SPECS, TEXT, audit, count
+from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SLOW, SPECS, TEXT, WINDOWS, audit, count
 
 from statefun import Context, Message, StatefulFunctions, message_builder, run
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -33,6 +34,7 @@ from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfir
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.staging import Staging
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 SHORTEST, TIMES_LONGER = 0.05, 60
 """Seconds of the shortest call of the coroutine function, and how many times as long the longest one is."""
@@ -80,9 +82,12 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
             target, id_ = "away/ledger", name
         elif name in SLOW:
             target, id_ = "slow/waiter", name
+        elif name in WINDOWS:
+            target, id_ = "windows/closed" if text == "audit" else "windows/entries", name
         ctx.send(message_builder(target, id_, value=text, value_type=TEXT))
 
     bind_slow(registry, prefix)
+    bind_windows(registry, prefix)
     return registry
 
 
@@ -100,6 +105,43 @@ def bind_slow(registry: StatefulFunctions, prefix: str) -> None:
         count(ctx, prefix, me, f"{text} {uuid.uuid4().hex}")
 
 
+class Entries(Window):
+    """The entries of a second."""
+
+    count: int = 0
+
+
+def bind_windows(registry: StatefulFunctions, prefix: str) -> None:
+    """Add a function with windows, and one that gets their results: each token begins with the start and the count."""
+
+    def send(ctx: WindowContext, start: str, entries: int) -> None:
+        closed = message_builder(
+            "windows/closed", ctx.address.id, value=f"{start} {entries}", value_type=TEXT
+        )
+        ctx.send(closed)
+
+    @windowed("windows/entries", Tumbling(timedelta(seconds=1)), functions=registry)
+    def add(ctx: WindowContext, _message: Message, window: Entries) -> None:
+        window.count += 1
+
+    @add.on_close
+    def close(ctx: WindowContext, window: Entries) -> None:
+        send(ctx, f"{ctx.window.start.timestamp():.0f}", window.count)
+
+    @add.on_late
+    def miss(ctx: WindowContext, _message: Message) -> None:
+        send(ctx, "late", 1)
+
+    @registry.bind("windows/closed", specs=SPECS)
+    def closed(ctx: Context, message: Message) -> None:
+        text = message.as_type(TEXT)
+        me = ctx.address.id
+        if text == "audit":
+            audit(ctx, prefix, me)
+        else:
+            count(ctx, prefix, me, f"{text} {uuid.uuid4().hex}")
+
+
 def module(address: str, prefix: str, port: int) -> str:
     """Return the module file; the audits are always exact.
 
@@ -115,6 +157,7 @@ spec:
   address: {address}
   consumerGroupId: {prefix}soak
   startupPosition: {{type: earliest}}
+  eventTime: {{outOfOrder: 1s, idle: 2s, whenAllIdle: follow}}
   topics:
     - {{topic: {prefix}in, valueType: soak/text, targets: [soak/entry]}}
 ---

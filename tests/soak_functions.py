@@ -19,6 +19,9 @@ LEDGERS = ("ledger0", "ledger1")
 """The ids of ``away/ledger``, the function elsewhere."""
 SLOW = ("slow0", "slow1", "slow2", "slow3")
 """The ids of ``slow/waiter``, the coroutine function whose calls leave their micro-batches."""
+WINDOWS = ("window0", "window1")
+"""The ids of ``windows/entries``, which counts entries in windows of event time, and of ``windows/closed``, which gets
+the counts of windows that close, and of late entries."""
 ORDERED = (*LEDGERS, *SLOW)
 """The ids of functions that get numbered entries, and have to receive them in their order."""
 SEMANTICS = ("exactly-once", "at-least-once", "none")
@@ -43,7 +46,6 @@ def count(ctx: Context, prefix: str, me: str, token: str) -> None:
 
 
 def audit(ctx: Context, prefix: str, me: str) -> None:
-    """Send count and digest, if there are any."""
-    if ctx.storage.count:
-        value = json.dumps([me, ctx.storage.count, ctx.storage.digest])
-        ctx.send(KafkaEgressMessage("soak/audits", topic=f"{prefix}audits", key=me, value=value))
+    """Send count and digest."""
+    value = json.dumps([me, ctx.storage.count or 0, ctx.storage.digest or ""])
+    ctx.send(KafkaEgressMessage("soak/audits", topic=f"{prefix}audits", key=me, value=value))

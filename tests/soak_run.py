@@ -21,9 +21,9 @@ from typing import ClassVar
 import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from soak_elsewhere import Elsewhere
-from soak_functions import FUNCTIONS, LEDGERS, ORDERED, SEMANTICS, SLOW
+from soak_functions import FUNCTIONS, LEDGERS, ORDERED, SEMANTICS, SLOW, WINDOWS
 from soak_processes import PATIENCE, Driver
-from soak_verdict import PARTITIONS, Ends, Output, verdict
+from soak_verdict import PARTITIONS, Ends, Output, entries_in, handled_of, verdict
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -35,6 +35,12 @@ from statefun.runtime.spark.connector import spark_kafka_connector
 HERE = Path(__file__).resolve().parent
 PER_SLOW_ENTRY = 300
 """For so many messages between functions, each address with slow calls gets an entry."""
+PER_WINDOW_ENTRY = 20
+"""For so many messages between functions, each address with windows gets an entry."""
+_ROUNDS = 20
+"""After so many audits with the same answers, nothing more is handled."""
+_DISORDER = 3000
+"""By how much the event time of an entry for windows is earlier than the present, in milliseconds, at most: some are late."""
 HOPS = 10
 """So many functions handle a message, one after the other."""
 CORES = 2
@@ -61,6 +67,8 @@ class Soak:
     """How many entries each ledger was sent."""
     slow_entries: int = 0
     """How many entries each address with slow calls was sent."""
+    window_entries: int = 0
+    """How many entries each address with windows was sent."""
     done: Counter[str] = attrs.Factory(Counter)
     drivers: list[Driver] = attrs.Factory(list)
     restores: dict[str, list[Ends]] = attrs.Factory(lambda: {name: [] for name in SEMANTICS})
@@ -110,7 +118,7 @@ class Soak:
             self.kafka.create_topic(self.prefix + name, partitions=PARTITIONS)
 
     def send(self, messages: int) -> None:
-        """Send records that make so many messages between functions, and some entries for slow calls."""
+        """Send records that make so many messages between functions, and some entries for slow calls and for windows."""
         records = messages // HOPS
         targets = [f"f{self.random.randrange(FUNCTIONS)}" for _ in range(records)]
         self._produce([(target, str(HOPS)) for target in targets])
@@ -120,6 +128,9 @@ class Soak:
         numbers = range(first, self.slow_entries + 1)
         self._produce([(name, str(number)) for number in numbers for name in SLOW])
         self.sent += len(numbers) * len(SLOW)
+        entries = 1 + messages // PER_WINDOW_ENTRY
+        self.window_entries += entries
+        self._produce([(name, "entry") for _ in range(entries) for name in WINDOWS], _DISORDER)
 
     def write(self, entries: int) -> int:
         """Send each ledger so many entries, which it has to receive in this order.
@@ -226,13 +237,10 @@ class Soak:
         topic = f"{self.prefix}exactly-once"
         exact = Output(self.address, topic, self.restores["exactly-once"])
         try:
-            self.wait_for(driver, lambda: exact.read() >= self.sent)
+            self.wait_for(driver, lambda: self._is_complete(exact))
         except AssertionError as error:
             raise AssertionError(f"{exact.read()} of {self.sent} records came; {error}") from None
-        names = [*(f"f{number}" for number in range(FUNCTIONS)), *ORDERED]
-        self._produce([(name, "audit") for name in names])
-        audits = Output(self.address, f"{self.prefix}audits")
-        self.wait_for(driver, lambda: audits.read() >= len(exact.chains))
+        counted = self._audited(driver, exact)
         driver.program.terminate()
         driver.program.wait()
         if driver.program.returncode != 0:
@@ -241,8 +249,46 @@ class Soak:
         self.check_group_offsets()
         if self.waiting():
             return f"{self.waiting()} bytes are counted as waiting, and all entries are received"
-        counted = {name: chain[0] for name, chain in audits.chains.items()}
-        return verdict(self.address, self.prefix, counted, self.sent, self.restores)
+        return verdict(
+            self.address,
+            self.prefix,
+            counted,
+            self.sent,
+            window_entries=self.window_entries,
+            restores=self.restores,
+        )
+
+    def _audited(self, driver: Driver, exact: Output) -> dict[str, tuple[int, str]]:
+        """Ask all functions what they have handled, until it is all, or no more for some time.
+
+        After a restore, the topic has records of messages that are yet to be handled once more.
+        """
+        names = [*(f"f{number}" for number in range(FUNCTIONS)), *ORDERED, *WINDOWS]
+        audits = Output(self.address, f"{self.prefix}audits")
+        handled: list[int] = []
+        while True:
+            self._produce([(name, "audit") for name in names])
+            expected = (len(handled) + 1) * len(names)
+            self.wait_for(driver, lambda: audits.read() >= expected)  # noqa: B023 - waits at once
+            counted = {name: audits.chains.get(name, [(0, "")])[-1] for name in names}
+            exact.read()
+            handled.append(sum(count for count, _ in counted.values()))
+            is_all = handled_of(counted) == self.sent and all(
+                entries_in(exact.known(name, counted[name][0])) == self.window_entries
+                for name in WINDOWS
+            )
+            is_stuck = len(handled) > _ROUNDS and handled[-_ROUNDS] == handled[-1]
+            if is_all or is_stuck or not driver.is_running:
+                return counted
+            time.sleep(1)
+
+    def _is_complete(self, exact: Output) -> bool:
+        """Return whether all messages are handled, and all entries for windows are in closed ones or late."""
+        records = exact.read()
+        windows = [exact.chains.get(name, []) for name in WINDOWS]
+        return records - sum(map(len, windows)) >= self.sent and all(
+            entries_in(chain) >= self.window_entries for chain in windows
+        )
 
     def close(self) -> None:
         """End all processes of the application, from whatever thread, and let none start any more."""
@@ -312,10 +358,12 @@ class Soak:
         consumer.close()
         return ends or {}
 
-    def _produce(self, records: list[tuple[str, str]]) -> None:
+    def _produce(self, records: list[tuple[str, str]], disorder: int = 0) -> None:
+        """Write records, whose times are earlier than the present by up to ``disorder`` milliseconds."""
         producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
         for key, value in records:
-            producer.produce(f"{self.prefix}in", value, key)
+            time_ = round(time.time() * 1000) - self.random.randint(0, disorder)
+            producer.produce(f"{self.prefix}in", value, key, timestamp=time_)
         if producer.flush(60):
             raise AssertionError("the input cannot be written")
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from confluent_kafka import Consumer, TopicPartition
-from soak_functions import ORDERED, SEMANTICS, chained
+from soak_functions import ORDERED, SEMANTICS, WINDOWS, chained
 
 PARTITIONS = 2
 Chains = dict[str, list[tuple[int, str]]]
@@ -35,6 +36,17 @@ class Surviving:
             chain[:] = known
         chain.append((count, text))
         self.records += 1
+
+    def known_to(self, restores: int, name: str, count: int) -> list[tuple[int, str]]:
+        """Return a function's records after so many restores, given its present count.
+
+        Records beyond the count are lost if the function has sent none since the last restore: its messages take other
+        ways then, so that it may get fewer.
+        """
+        chain = self.chains.get(name, [])
+        if self._restored[name] == restores:
+            return chain
+        return [entry for entry in chain if entry[0] <= count]
 
 
 class Output:
@@ -78,11 +90,15 @@ class Output:
             self._surviving.add(restores, *json.loads(message.value() or b""))
         return self._surviving.records
 
-    def read_all(self) -> Chains:
-        """Read to the end."""
+    def read_all(self, counted: Mapping[str, int]) -> Chains:
+        """Read to the end, and return the records of functions with these counts."""
         while len(self._ended) < PARTITIONS:
             self.read()
-        return self.chains
+        return {name: self.known(name, count) for name, count in counted.items()}
+
+    def known(self, name: str, count: int) -> list[tuple[int, str]]:
+        """Return the records that were read of a function with this count."""
+        return self._surviving.known_to(len(self._restores), name, count)
 
 
 def verdict(
@@ -90,6 +106,8 @@ def verdict(
     prefix: str,
     counted: Mapping[str, tuple[int, str]],
     sent: int,
+    *,
+    window_entries: int,
     restores: Mapping[str, Sequence[Ends]],
 ) -> str:
     """Compare the egresses' topics with the counts and digests of all functions.
@@ -98,24 +116,33 @@ def verdict(
         address: of the broker.
         prefix: of the names of topics.
         counted: the answers of all functions to an audit.
-        sent: how many messages there were for the functions.
+        sent: how many messages there were for the functions without windows.
+        window_entries: how many entries there were for the windows of each address.
         restores: the ends of the egresses' topics at each restore of the checkpoint.
 
     Returns:
         A text for each difference; empty if all is well.
     """
-    handled = sum(count for count, _ in counted.values())
+    handled = handled_of(counted)
     if handled != sent:
         return f"{sent} messages were sent, and {handled} were handled"
     for semantic in SEMANTICS:
-        chains = Output(address, prefix + semantic, restores[semantic]).read_all()
+        output = Output(address, prefix + semantic, restores[semantic])
+        chains = output.read_all({name: count for name, (count, _) in counted.items()})
         for name, (count, digest) in sorted(counted.items()):
-            problem = found_wrong(semantic, chains.get(name, []), count, digest)
+            problem = found_wrong(semantic, chains[name], count, digest)
             if name in ORDERED:
-                problem = problem or disorder(chains.get(name, []))
+                problem = problem or disorder(chains[name])
+            if name in WINDOWS and semantic == "exactly-once":
+                problem = problem or wrong_windows(chains[name], window_entries)
             if problem:
                 return f"{semantic}, {name}: {problem}"
     return ""
+
+
+def handled_of(counted: Mapping[str, tuple[int, str]]) -> int:
+    """Return how many messages all functions without windows have handled."""
+    return sum(count for name, (count, _) in counted.items() if name not in WINDOWS)
 
 
 def disorder(chain: list[tuple[int, str]]) -> str:
@@ -126,6 +153,23 @@ def disorder(chain: list[tuple[int, str]]) -> str:
     numbers = {n: int(token.split()[0]) for n, token in chain}
     wrong = {n: number for n, number in numbers.items() if n != number}
     return f"place and number of entries differ: {wrong}" if wrong else ""
+
+
+def entries_in(chain: list[tuple[int, str]]) -> int:
+    """Return how many entries the results of windows have, and how many were late."""
+    return sum(int(token.split()[1]) for _, token in chain)
+
+
+def wrong_windows(chain: list[tuple[int, str]], entries: int) -> str:
+    """Describe windows of an address that have closed twice or in another order, and entries that are in none.
+
+    Each token begins with the start of a window, or with ``late``, and the number of its entries.
+    """
+    starts = [int(start) for start, *_ in (token.split() for _, token in chain) if start != "late"]
+    if any(one >= other for one, other in pairwise(starts)):
+        return f"windows have closed twice, or in another order: {starts}"
+    found = entries_in(chain)
+    return "" if found == entries else f"{entries} entries were sent; in windows or late: {found}"
 
 
 def found_wrong(semantic: str, chain: list[tuple[int, str]], count: int, digest: str) -> str:

@@ -17,7 +17,7 @@ from soak_app import INSIDE, OF_PUBLISHING, POINTS
 from soak_functions import chained
 from soak_run import Soak
 from soak_troubles import ENDINGS, TROUBLES, harass, kill_all, kill_program
-from soak_verdict import Surviving, disorder, found_wrong
+from soak_verdict import Surviving, disorder, found_wrong, wrong_windows
 
 from statefun.dev import EmbeddedKafka
 
@@ -124,6 +124,16 @@ def test_the_verdict_finds_entries_in_another_order() -> None:
     assert "{2: 3, 3: 2}" in disorder([(1, "1 a"), (2, "3 c"), (3, "2 b")])
 
 
+def test_the_verdict_finds_windows_that_close_twice_and_lost_entries() -> None:
+    """Late entries count, wherever they come; windows close in the order of their starts."""
+    chain = [(1, "100 3 a"), (2, "late 1 b"), (3, "101 2 c")]
+
+    assert not wrong_windows(chain, 6)
+    assert "7 entries were sent" in wrong_windows(chain, 7)
+    assert "[100, 100]" in wrong_windows([(1, "100 3 a"), (2, "100 3 b")], 6)
+    assert "[101, 100]" in wrong_windows([(1, "101 3 a"), (2, "100 3 b")], 6)
+
+
 def test_after_a_restore_only_what_the_snapshot_knows_counts() -> None:
     """A function's later records are replaced by those of the restored application; no others are."""
     surviving = Surviving()
@@ -134,3 +144,16 @@ def test_after_a_restore_only_what_the_snapshot_knows_counts() -> None:
 
     assert surviving.chains == {"f": [*CHAIN, CHAIN[-1]], "g": [(1, "x")]}
     assert surviving.records == 5
+
+
+def test_after_a_restore_a_function_may_get_no_message_again() -> None:
+    """What the snapshot does not know of it is lost; later records must all be counted."""
+    surviving = Surviving()
+    for restores, entry in [(0, (1, "a")), (0, (2, "b")), (0, (3, "lost"))]:
+        surviving.add(restores, "f", *entry)
+    surviving.add(1, "g", 1, "x")
+
+    assert surviving.known_to(0, "f", 2) == surviving.chains["f"]
+    assert surviving.known_to(1, "f", 2) == CHAIN[:2]
+    assert surviving.known_to(1, "g", 0) == [(1, "x")]
+    assert surviving.known_to(1, "new", 0) == []
