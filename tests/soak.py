@@ -2,7 +2,7 @@
 """Killing an application again and again, and then checking every record.
 
 Each seed is an application on a checkpoint and a broker of its own, with egresses of all three
-semantics, with functions elsewhere, and with calls that leave their micro-batches. ``make soak`` kills
+semantics, with functions elsewhere, calls that leave their micro-batches, and windows of event time. ``make soak`` kills
 and freezes its programs, JVMs and Python workers one by one, freezes and restarts its broker, stops the
 server of the functions elsewhere until chunks of messages wait for it, loses the disk and restores a snapshot,
 and lets drivers die at named points, which the seeds share. Every third seed publishes in several lanes, to a slow broker.
