@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -82,8 +81,8 @@ class CallLimits:
 
         Args:
             function: the function to call.
-            is_alone: whether the call goes first, since its endpoint is called for no other address and its micro-batch waits
-                for it: it needs no place among the calls that run at a time, and is the next one to begin.
+            is_alone: whether the call begins at once, since its endpoint is called for no other address and its micro-batch
+                waits for it: it needs no place among the calls that run at a time, and later calls wait for the rate instead.
         """
         # A call of a function behind an endpoint runs no code of users in this process.
         company = None if function.transport is not None else self._company
@@ -123,7 +122,11 @@ class CallLimits:
                 if company is not None:
                     await company.opened()
                 if function.rate_limit is not None:
-                    await self._rate(name, function.rate_limit).wait(is_next=is_alone)
+                    rate = self._rate(name, function.rate_limit)
+                    if is_alone:
+                        rate.take()
+                    else:
+                        await rate.wait()
                 if company is None or company.is_open:  # else another call has begun to run alone
                     break
             async with company or _NO_LIMIT:
@@ -157,39 +160,19 @@ class _Rate:
         self._burst = limit.per.total_seconds() - self._interval
         self._expected = 0.0
         """When the next call would begin at an even rate, in seconds of the event loop's clock."""
-        self._waiting = deque[asyncio.Event]()
-        """The calls that wait, in the order in which they begin; the event of the first one is set."""
 
-    async def wait(self, *, is_next: bool = False) -> None:
-        """Wait until a call may begin.
+    async def wait(self) -> None:
+        """Wait until the next call may begin."""
+        now = asyncio.get_running_loop().time()
+        begin = max(now, self._expected - self._burst)
+        self.take()
+        if begin > now:
+            await asyncio.sleep(begin - now)
 
-        Args:
-            is_next: whether the call is the next one to begin, before all that wait already.
-        """
-        turn = asyncio.Event()
-        if is_next:
-            self._waiting.appendleft(turn)
-        else:
-            self._waiting.append(turn)
-        try:
-            while (pause := self._pause_of(turn)) is None or pause > 0:
-                if pause is None:
-                    await turn.wait()
-                else:
-                    await asyncio.sleep(pause)
-            now = asyncio.get_running_loop().time()
-            self._expected = max(now, self._expected) + self._interval
-        finally:
-            self._waiting.remove(turn)
-            if self._waiting:
-                self._waiting[0].set()
-
-    def _pause_of(self, turn: asyncio.Event) -> float | None:
-        """Return how long the first call has to wait, in seconds; None for others, which wait for their event."""
-        if self._waiting[0] is not turn:
-            turn.clear()
-            return None
-        return self._expected - self._burst - asyncio.get_running_loop().time()
+    def take(self) -> None:
+        """Count a call that begins at once: calls after it begin later."""
+        now = asyncio.get_running_loop().time()
+        self._expected = max(now, self._expected) + self._interval
 
 
 class _Turn:

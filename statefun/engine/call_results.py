@@ -17,7 +17,7 @@ from statefun.sdk.invocation_batch import (
     Postponed,
 )
 from statefun.sdk.message import Message
-from statefun.sdk.printable import printable
+from statefun.sdk.printable import encodable, printable
 from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
@@ -25,6 +25,7 @@ from statefun.sdk.value_spec import Expiration
 _MOST_CHARACTERS = 10_000
 """The largest number of characters of an error's text; a longer text is cut."""
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST = 2**63 - 1
 
 
 def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
@@ -44,7 +45,7 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
     for delayed in result.delayed:
         added = stored.delayed.add(token=delayed.cancellation_token)
         if isinstance(delayed, DelayedMessage):
-            added.delay = delayed.delay // _MICROSECOND
+            added.delay = _microseconds(delayed.delay)
             added.message.CopyFrom(_sent(delayed.message))
             if delayed.due is not None:
                 added.due = delayed.due
@@ -61,14 +62,19 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
             way_out=error.way_out,
         )
     for name, after, on_call in result.expiring:
-        stored.expiring.add(name=name, after=after // _MICROSECOND, on_call=on_call)
+        stored.expiring.add(name=name, after=_microseconds(after), on_call=on_call)
     if result.postponed is not None:
         first, wait, is_down, problem, suspect_of = result.postponed
-        stored.postponed.first, stored.postponed.wait = first, wait // _MICROSECOND
-        stored.postponed.is_down, stored.postponed.problem = is_down, problem
+        stored.postponed.first, stored.postponed.wait = first, _microseconds(wait)
+        stored.postponed.is_down, stored.postponed.problem = is_down, encodable(problem)
         stored.postponed.suspect_of = suspect_of
     put_trouble(stored.trouble, result.trouble)
     return stored.SerializeToString()
+
+
+def _microseconds(duration: timedelta) -> int:
+    """Return a duration in microseconds, 292,000 years at most: an int64 holds no more."""
+    return min(duration // _MICROSECOND, _LONGEST)
 
 
 def decoded_result(stored: CallResult, now: int) -> InvocationResult:

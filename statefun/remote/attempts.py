@@ -13,6 +13,7 @@ from typing import NamedTuple
 import attrs
 
 from statefun.remote.http_client import BYTES, Answer
+from statefun.sdk.printable import printable
 from statefun.sdk.shown_uris import without_secrets
 
 _FIRST_PAUSE = timedelta(milliseconds=10)
@@ -131,7 +132,7 @@ def described(answer: Answer, url: str) -> str:
     text = without_secrets(text, url)[:_SHOWN_BYTES]
     if not text and answer.status != HTTPStatus.OK:
         return f"has answered {answer.status}{phrase}"
-    kind = answer.content_type or "no content type"
+    kind = printable(answer.content_type) or "no content type"
     return f"has answered {answer.status}{phrase} ({kind}): {text or 'no bytes'}"
 
 

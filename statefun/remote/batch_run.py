@@ -149,6 +149,8 @@ class BatchRun:
 
     def _is_over(self) -> bool:
         """Return whether the time of the call is over, so that the remaining messages wait for another call."""
+        if self._batch.is_alone and self._has_lasted(_HOLD):
+            return True  # others wait meanwhile
         is_over = self._batch.is_over
         return self._has_lasted(self._limit) or (is_over is not None and is_over())
 

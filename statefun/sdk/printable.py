@@ -35,6 +35,15 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
     )
 
 
+def encodable(text: str) -> str:
+    r"""Escape lone surrogates, which UTF-8 and so Protobuf cannot encode.
+
+    >>> print(encodable("Ada\udce9 \u03bb"))
+    Ada\udce9 λ
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def json_content(content: bytes | str | None) -> Any:
     """Convert a key or value of a record for JSON: UTF-8 to a string, other bytes to base64.
 

@@ -113,6 +113,30 @@ def test_a_result_is_the_same_after_its_way(result: InvocationResult) -> None:
     assert facts(decoded) == facts(result)
 
 
+def test_a_result_may_have_any_duration_and_text() -> None:
+    """Durations that are too long for a field become the longest ones; a text may be no Unicode."""
+    message, longest = Message("t/f", "Ada", TypedValue("t/v", b"")), timedelta.max
+    postponed = Postponed(1, longest, problem="answered \udce9")
+    result = InvocationResult(
+        {},
+        [],
+        [DelayedMessage(longest, message, "")],
+        [],
+        [],
+        [Expiration("v", longest, on_call=False)],
+        postponed,
+    )
+
+    decoded = decoded_result(CallResult.FromString(encoded_result("name", result, 1000)), 1000)
+
+    [delayed], [expiring] = decoded.delayed, decoded.expiring
+    assert isinstance(delayed, DelayedMessage)
+    assert decoded.postponed is not None
+    assert decoded.postponed.problem == "answered \\udce9"
+    for duration in (delayed.delay, expiring.after, decoded.postponed.wait):
+        assert duration > timedelta(days=292_000 * 365)
+
+
 def test_a_delay_counts_from_the_end_of_the_call() -> None:
     """A delayed message does not wait longer because its result comes later."""
     message = Message("t/f", "Ada", TypedValue("t/v", b""))

@@ -38,7 +38,8 @@ from statefun.module.location import Location
 from statefun.module.model import Endpoint, Timeouts, Tls
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
-from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
+from statefun.remote.attempts import described
+from statefun.remote.http_client import BYTES, Answer, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.encoding import encoded
@@ -567,6 +568,38 @@ def test_a_call_that_goes_on_has_time_for_an_answer() -> None:
             served.trouble = Trouble(attempts=20, spent=limit - timedelta(milliseconds=1))
             (text,) = texts_of(await served.invoke("a"))
             assert text.endswith("the disk is full (attempt 21)")
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_may_have_any_type() -> None:
+    """Its bytes may be no UTF-8: the text about it goes into messages of Protobuf."""
+    answer = Answer(503, b"\xe9", is_whole=True, content_type="text/\udce9", retry_after=None)
+
+    assert (
+        described(answer, "http://localhost")
+        .encode()
+        .startswith(b"has answered 503 Service Unavailable (text/\\udce9)")
+    )
+
+
+def test_a_turn_ends_after_a_second() -> None:
+    """The micro-batch waits for it; the other messages wait for the next turn."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return await answer(request)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            batch = batch_of(TARGET, *"abcdefghij")._replace(
+                is_alone=True, trouble=Trouble(outages=5)
+            )
+            result = await served.remote.invoke(batch, None)
+            assert result.postponed is not None
+            assert 1 <= result.postponed.first < 10
+            assert result.trouble.outages == 5
+            assert set(served.batches()) == {1}
 
     asyncio.run(scenario())
 

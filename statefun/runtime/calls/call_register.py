@@ -85,6 +85,8 @@ class CallRegister:
         """The names of the workers that are connected."""
         self._in_order: set[str] = set()
         """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
+        self._ended_before: set[str] = set()
+        """The names of workers that had ended before the newest micro-batch was staged, and whose reports wait since."""
         self._ends_in_order: Counter[bytes] = Counter()
         """How many workers have ended in order during calls of an address since its last result; by address."""
         self._messages: dict[int, AcceptedMessage] = {}
@@ -130,13 +132,18 @@ class CallRegister:
                 self._lose(loss)
             if self._is_closed:
                 return
-            if has_ended and worker not in self._in_order:
-                self._ends[worker] = losses
-            else:
+            if not has_ended or worker in self._in_order:
                 self._ends.pop(worker, None)
+            elif worker in self._ended_before:  # the query went on after that
+                self._survived |= losses
+            else:
+                self._ends[worker] = losses
+            self._ended_before.discard(worker)
 
     def report(self, worker: str, report: CallReport, has_ended: Callable[[], bool]) -> None:
         """Accept a worker's report about a call; wait first while too many results wait for a micro-batch.
+
+        A report about a call that was given up with another connection of the worker is ignored.
 
         Args:
             worker: the name of the worker.
@@ -151,11 +158,11 @@ class CallRegister:
             if report.begun or report.accompanied:
                 return
             while not self._changed.wait_for(self._has_room, _LOOK):
-                if has_ended():
+                if worker not in self._ended_before and has_ended():
                     self._ends.setdefault(worker, {})
             if report.attempt in self._detached:
                 self._answer(report)
-            else:
+            elif report.attempt.startswith(f"{worker}-"):
                 former = self._early.get(report.attempt, CallReport())
                 self._bytes += len(report.result) - len(former.result)
                 self._early[report.attempt] = report
@@ -201,6 +208,7 @@ class CallRegister:
                 for name, loss in losses.items()
                 if name in self._under_way
             }
+            self._ended_before |= self._ends.keys() & self._workers
             self._ends = {}
             self._changed.notify_all()
             asked, self._asked = self._asked, {}
@@ -289,7 +297,8 @@ class CallRegister:
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._bytes < _MOST_BYTES or self._is_over
+        # Without a message, no micro-batch may be planned, and early reports leave with a staged one only.
+        return self._bytes < _MOST_BYTES or not self._messages or self._is_over
 
     def _answer(self, report: CallReport) -> None:
         if report.result:

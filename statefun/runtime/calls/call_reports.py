@@ -27,6 +27,8 @@ logger = logging.getLogger("statefun")
 
 _PAUSE = timedelta(seconds=30)
 """How long a worker waits after a failed attempt to connect before it tries again."""
+_MOST_UNSENT = 64 * 1024 * 1024
+"""If the reports that wait to be sent have so many bytes, no further call leaves its micro-batch."""
 _NAME_BYTES = 100
 _ANSWER_BYTES = 1000
 
@@ -66,6 +68,7 @@ class CallReports:
         self._asked: dict[str, Future[bool]] = {}
         """What calls that wait for the driver's answer wait for, by their names."""
         self._unsent = 0
+        self._unsent_bytes = 0
         self._changed = threading.Condition()
 
     @property
@@ -75,13 +78,15 @@ class CallReports:
         return "" if line is None else line.worker
 
     def open(self) -> bool:
-        """Return whether this process has a connection to the driver; begin to connect if it has none.
+        """Return whether this process has a connection to the driver, and room for reports; begin to connect if it has none.
+
+        There is no room while too many results wait to be sent, as the driver waits for a micro-batch that reads others.
 
         This method runs on the event loop of all coroutines, so it does not wait for the network.
         """
         with self._changed:
             if self._line is not None:
-                return True
+                return self._unsent_bytes < _MOST_UNSENT
             if not self._is_connecting and time.monotonic() >= self._next_attempt:
                 self._is_connecting = True
                 _begin(self._connect)
@@ -125,6 +130,7 @@ class CallReports:
                 waiting.sent.set_result(None)
             else:
                 self._unsent += 1
+                self._unsent_bytes += len(waiting.content)
                 self._line.reports.put(waiting)
         return waiting.sent
 
@@ -196,6 +202,7 @@ class CallReports:
             report.sent.set_result(None)
             with self._changed:
                 self._unsent -= 1
+                self._unsent_bytes -= len(report.content)
                 self._changed.notify_all()
         line.connection.close()
         if unsent:

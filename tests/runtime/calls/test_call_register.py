@@ -66,9 +66,9 @@ def test_a_result_is_read_once_it_is_reported_and_its_batch_is_staged(
     register: CallRegister,
 ) -> None:
     """A report may come before its micro-batch is staged; it is read after that."""
-    register.report("w", report("early"), runs_on)
+    register.report("w", report("w-early"), runs_on)
     before = read(register)
-    register.staged(0, [outcome("early", "late")])
+    register.staged(0, [outcome("w-early", "late")])
     between = read(register)
     register.report("w", report("late", b"other"), runs_on)
 
@@ -90,10 +90,10 @@ def test_a_second_report_of_a_call_is_ignored(register: CallRegister) -> None:
 
 def test_reports_of_calls_that_do_not_count_are_forgotten(register: CallRegister) -> None:
     """A task that was tried again has made calls of which no outcome speaks."""
-    register.report("w", report("of a failed attempt"), runs_on)
+    register.report("w", report("w-of a failed attempt"), runs_on)
 
     register.staged(3, [outcome("a")])
-    register.staged(4, [outcome("of a failed attempt")])
+    register.staged(4, [outcome("w-of a failed attempt")])
 
     assert read(register) == []
 
@@ -326,21 +326,63 @@ def test_losses_count_over_runs_if_a_worker_has_ended_the_query(
 
 
 def test_early_reports_take_room_until_their_batch_is_staged(register: CallRegister) -> None:
-    """Those of attempts that do not count are dropped then."""
+    """Those of attempts that do not count are dropped then, and those of other connections at once."""
     large = bytes(call_register._MOST_BYTES // 2)  # noqa: SLF001 - its limit
-    for name in ("a", "a", "of a failed attempt"):
+    register.staged(1, [outcome("w-0")])
+    register.report("w", report("w-0"), runs_on)
+    for name in ("w-1", "w-1", "former-1", "w-of a failed attempt"):
         register.report("w", report(name, large), runs_on)
-    thread = threading.Thread(target=register.report, args=("w", report("b"), runs_on))
+    thread = threading.Thread(target=register.report, args=("w", report("w-2"), runs_on))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
 
-    register.staged(1, [outcome("a", "b")])
+    register.staged(2, [outcome("w-1", "w-2")])
     thread.join()
 
-    assert register.readable(1, is_busy=False) == 2
-    register.forget(2)
+    assert register.readable(2, is_busy=False) == 3
+    register.forget(3)
     assert register._bytes == 0  # noqa: SLF001 - all room is free
+
+
+def test_early_reports_hold_up_nothing_while_no_result_can_be_read(register: CallRegister) -> None:
+    """No micro-batch might be staged, with which they leave."""
+    large = bytes(call_register._MOST_BYTES)  # noqa: SLF001 - its limit
+    register.staged(1, [outcome("w-1")])
+    register.report("w", report("w-of a failed attempt", large), runs_on)
+    register.report("w", report("w-1"), runs_on)
+
+    assert read(register) == [(RESULT, b"result")]
+
+
+def test_a_worker_whose_report_waits_hides_no_other_one(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """It has ended before a micro-batch that was staged: the query went on, until another worker has ended."""
+    register.connected("other")
+    register.staged(1, [outcome("large", "next", "a"), outcome("b", worker="other")])
+    register.report("w", report("large", bytes(call_register._MOST_BYTES)), runs_on)  # noqa: SLF001 - its limit
+    is_noticed = threading.Semaphore(0)
+
+    def has_ended() -> bool:
+        is_noticed.release()
+        return True
+
+    def serve() -> None:
+        register.report("w", report("next"), has_ended)
+        register.disconnected("w")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    is_noticed.acquire()
+    register.staged(2, [])
+    thread.join(0.2)  # it looks again
+    register.disconnected("other")
+    register.end_waiting()
+    thread.join()
+    register.close(has_failed=True)
+
+    assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
 
 
 def test_a_worker_that_ends_while_its_report_waits_has_ended_first(
@@ -489,7 +531,8 @@ class Runs:
         if self._running:
             name = self._random.choice([*self._running])
             for _ in range(self._random.randint(1, 2)):
-                self.register.report("w", report(name, name.encode()), runs_on)
+                worker = name.rpartition("-")[0]
+                self.register.report(worker, report(name, name.encode()), runs_on)
             del self._running[name]
 
     def lose(self) -> None:

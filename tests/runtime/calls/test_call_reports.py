@@ -19,7 +19,7 @@ from harness import wait
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
-from statefun.runtime.calls import call_server
+from statefun.runtime.calls import call_register, call_reports, call_server
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_reports import CallReports
 from statefun.runtime.calls.call_server import CallServer
@@ -64,10 +64,12 @@ def threads() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name in names}
 
 
-def staged(register: CallRegister, reports: CallReports, attempt: str) -> None:
-    """Stage a micro-batch that a call has left."""
-    call = Outcome.Detached(address=KEY, attempt=attempt, worker=reports.worker)
-    register.staged(0, [Outcome(detached=[call])])
+def staged(register: CallRegister, reports: CallReports, *attempts: str) -> None:
+    """Stage a micro-batch that calls have left."""
+    calls = [
+        Outcome.Detached(address=KEY, attempt=each, worker=reports.worker) for each in attempts
+    ]
+    register.staged(0, [Outcome(detached=calls)])
 
 
 def messages(register: CallRegister) -> list[tuple[str, bytes]]:
@@ -301,6 +303,25 @@ def test_reports_that_cannot_be_sent_are_logged_together(
     wait(lambda: bool(lines()))
     (line,) = lines()
     assert line.startswith("1,000 reports about calls could not be sent to the driver: ")
+
+
+def test_no_further_call_leaves_while_too_many_results_wait_to_be_sent(
+    register: CallRegister, server: CallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has no room for them, and takes none until a micro-batch has read others."""
+    monkeypatch.setattr(call_register, "_MOST_BYTES", 1)
+    monkeypatch.setattr(call_reports, "_MOST_UNSENT", 20_000_000)
+    reports = opened(CallReports(server.address))
+    staged(register, reports, "a", "b", "c", "d")
+    for name in "abcd":
+        reports.report(KEY, name, bytes(10_000_000))
+    wait(lambda: register.readable(0, is_busy=False) == 1)
+
+    assert not reports.open()
+    for number in range(1, 5):
+        wait(lambda: register.readable(number - 1, is_busy=False) == number)  # noqa: B023 - waits at once
+        register.forget(number)
+    wait(reports.open)
 
 
 def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegister) -> None:
