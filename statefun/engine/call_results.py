@@ -17,7 +17,7 @@ from statefun.sdk.invocation_batch import (
     Postponed,
 )
 from statefun.sdk.message import Message
-from statefun.sdk.printable import encodable, printable
+from statefun.sdk.printable import printable, without_surrogates
 from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
@@ -66,7 +66,7 @@ def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
     if result.postponed is not None:
         first, wait, is_down, problem, suspect_of = result.postponed
         stored.postponed.first, stored.postponed.wait = first, _microseconds(wait)
-        stored.postponed.is_down, stored.postponed.problem = is_down, encodable(problem)
+        stored.postponed.is_down, stored.postponed.problem = is_down, without_surrogates(problem)
         stored.postponed.suspect_of = suspect_of
     put_trouble(stored.trouble, result.trouble)
     return stored.SerializeToString()

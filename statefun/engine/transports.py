@@ -31,7 +31,7 @@ from statefun.sdk.invocation_batch import (
     Transport,
     Turn,
 )
-from statefun.sdk.printable import encodable
+from statefun.sdk.printable import without_surrogates
 from statefun.sdk.sent import DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
@@ -232,7 +232,7 @@ class TransportCalls:
             for endpoint, problem, wait in transport.take_circuit_reports():
                 counts.circuits.add(
                     endpoint=endpoint,
-                    problem=encodable(problem or ""),
+                    problem=without_surrogates(problem or ""),
                     worker=f"{platform.node()} {os.getpid()}",
                     wait=in_milliseconds(wait),
                 )

@@ -35,10 +35,10 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
     )
 
 
-def encodable(text: str) -> str:
+def without_surrogates(text: str) -> str:
     r"""Escape lone surrogates, which UTF-8 and so Protobuf cannot encode.
 
-    >>> print(encodable("Ada\udce9 \u03bb"))
+    >>> print(without_surrogates("Ada\udce9 \u03bb"))
     Ada\udce9 λ
     """
     return text.encode(errors="backslashreplace").decode()
