@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -40,24 +40,30 @@ def any_result_counts(
     return _settle(calls, group, address, *arguments)
 
 
-def takes_any_report(register: CallRegister, report: CallReport) -> None:
+def takes_any_report(
+    register: CallRegister, worker: str, report: CallReport, has_ended: Callable[[], bool]
+) -> None:
     """Pass on reports about unknown calls."""
     if not (report.begun or report.attempt in register._under_way):
         register._detached[report.attempt] = call_register._Detached("", 0)
         register._under_way[report.attempt] = report.address
-    _report(register, report)
+    _report(register, worker, report, has_ended)
 
 
-def takes_no_early_report(register: CallRegister, report: CallReport) -> None:
+def takes_no_early_report(
+    register: CallRegister, worker: str, report: CallReport, has_ended: Callable[[], bool]
+) -> None:
     """Drop reports of calls whose micro-batch is not staged yet."""
     if report.attempt in register._detached:
-        _report(register, report)
+        _report(register, worker, report, has_ended)
 
 
-def takes_no_news(register: CallRegister, report: CallReport) -> None:
+def takes_no_news(
+    register: CallRegister, worker: str, report: CallReport, has_ended: Callable[[], bool]
+) -> None:
     """Drop reports that calls run again."""
     if not report.begun:
-        _report(register, report)
+        _report(register, worker, report, has_ended)
 
 
 def blames_anyway(
@@ -88,7 +94,8 @@ def forgets_losses(log: CallLog, losses: Losses, under_way: Addresses) -> None:
 
 def blames_all_ends(register: CallRegister, *, has_failed: bool = False) -> None:
     """Keep the losses of all workers that have ended."""
-    register._ends = [{name: loss for losses in register._ends for name, loss in losses.items()}]
+    losses = {name: loss for own in register._ends.values() for name, loss in own.items()}
+    register._ends = {"all of them": losses}
     _close(register, has_failed=has_failed)
 
 
