@@ -129,6 +129,18 @@ class KafkaEgressMessage(EgressMessage):
             check_placement(typename, topic, partition, timestamp)
             self.partition = None if partition is None else int(partition)
 
+    def __copy__(self) -> KafkaEgressMessage:
+        # As that of a message.
+        made = object.__new__(type(self))
+        made.typename, made.topic, made.key, made.value = (
+            self.typename,
+            self.topic,
+            self.key,
+            self.value,
+        )
+        made.headers, made.partition, made.timestamp = self.headers, self.partition, self.timestamp
+        return made
+
     def __reduce__(self) -> tuple[Any, ...]:
         parts: dict[str, Any] = {
             "topic": self.topic,

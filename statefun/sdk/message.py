@@ -72,6 +72,16 @@ class Message:
         self._index = 0
         self._type: Type[Any] | None = None
 
+    def __copy__(self) -> Message:
+        # A function may send the same object again: whoever sends it changes a copy, so that this must not take long.
+        made = object.__new__(type(self))
+        made.target_typename = self.target_typename
+        made.target_id = self.target_id
+        made.typed_value = self.typed_value
+        made.trace, made.event_time = self.trace, self.event_time
+        made._record, made._index, made._type = self._record, self._index, self._type
+        return made
+
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self.target_typename, self.target_id, self.typed_value
         state = self.trace, self.event_time, self._record, self._index, self._type
@@ -240,6 +250,7 @@ class ReceivedMessage(Message):
         self.target_id = target.id
         self.typed_value = typed_value
         self.trace = None
+        self.event_time = None
         self._record = find_record
         self._index = index
         self._type = None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TypeVar
 
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
@@ -34,9 +35,32 @@ def traced(message: M, trace: str) -> M:
         message = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
     copied = copy.copy(message)
     if isinstance(copied, KafkaEgressMessage):
-        own = {name for name, _ in copied.headers}
-        lines = (line.partition("=") for line in trace.splitlines())
-        copied.headers += tuple((name, text.encode()) for name, _, text in lines if name not in own)
+        headers = _headers(trace)
+        if copied.headers:
+            own = {name for name, _ in copied.headers}
+            headers = tuple(header for header in headers if header[0] not in own)
+        copied.headers += headers
     else:
         copied.trace = trace
     return copied
+
+
+def _headers(trace: str) -> tuple[tuple[str, bytes | None], ...]:
+    if "\n" not in trace:
+        name, _, text = trace.partition("=")
+        return ((name, text.encode()),)
+    lines = (line.partition("=") for line in trace.splitlines())
+    return tuple((name, text.encode()) for name, _, text in lines)
+
+
+def with_trace(
+    headers: Sequence[tuple[str, bytes | None]], trace: str
+) -> list[tuple[str, bytes | None]]:
+    r"""Return the headers of a dead letter with those of a trace, which replace others of the same names.
+
+    >>> with_trace([("a", b"1"), ("traceparent", b"00-1-2-01")], "traceparent=00-1-3-01")
+    [('a', b'1'), ('traceparent', b'00-1-3-01')]
+    """
+    traces = dict(_headers(trace))
+    kept = [(name, traces.pop(name, value)) for name, value in headers]
+    return [*kept, *traces.items()]

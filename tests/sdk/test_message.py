@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from strategies import JSON, ids, type_names, typed_values, types_and_values, values_of
 
 from statefun import (
+    Address,
     BoolType,
     DefinitionError,
     DoubleType,
     FloatType,
     IntType,
+    KafkaEgressMessage,
     LongType,
     Message,
     SimpleType,
@@ -28,6 +30,7 @@ from statefun import (
     simple_type,
 )
 from statefun.sdk.encoding import typed
+from statefun.sdk.message import ReceivedMessage
 
 TARGET = "com.example.fns/greeter"
 
@@ -276,3 +279,25 @@ def test_messages_can_be_pickled_and_copied() -> None:
     for again in (pickle.loads(pickle.dumps(message)), copy.copy(message)):
         assert (again.target_typename, again.target_id) == ("com.example/f", "Ada")
         assert (again.as_int(), again.trace) == (5, "traceparent=00-1")
+
+
+def test_copies_have_all_parts_and_change_alone() -> None:
+    """Also those of a received message, which a function may send on."""
+    sent = Message("t/f", "Ada", TypedValue("t/v", b"value"))
+    sent.trace, sent.event_time = "traceparent=00-1-2-01", 7
+    received = ReceivedMessage(Address("t/f", "Ada"), TypedValue("t/v", b"value"), None, 3)
+    record = KafkaEgressMessage(
+        "t/out", topic="out", key="Ada", value=b"v", headers={"a": b"b"}, partition=2
+    )
+    for original in (sent, received, record):
+        copied = copy.copy(original)
+        names = [name for each in type(original).__mro__ for name in getattr(each, "__slots__", ())]
+        parts = [name for name in names if name != "_typed_value"]
+
+        assert [getattr(copied, name) for name in parts] == [
+            getattr(original, name) for name in parts
+        ]
+        assert type(copied) is type(original)
+    copied_message = copy.copy(sent)
+    copied_message.event_time = 8
+    assert sent.event_time == 7
