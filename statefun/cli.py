@@ -86,6 +86,11 @@ _COMMANDS: Mapping[str, _Command] = {
         "print how far event time has come, and what holds the watermark since when",
         ["statefun watermark .statefun/app"],
     ),
+    "trace": _Command(
+        "statefun.inspect.trace_command",
+        "show what has caused a record or an invocation, and what has come of it",
+        ["statefun trace .statefun/app greetings/0/17"],
+    ),
     "du": _Command(
         "statefun.inspect.du_command",
         "print what of a checkpoint takes how much space",

@@ -37,6 +37,7 @@ MODULES = (
     "statefun.engine.sending",
     "statefun.engine.sinks",
     "statefun.engine.tallies",
+    "statefun.engine.trace_journal",
     "statefun.runtime.dispatch.arrow_path",
     "statefun.runtime.dispatch.evaluation",
     "statefun.runtime.spark_internals.pickled_state",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, cast
 
@@ -39,13 +39,22 @@ from statefun.engine.renamed import PresentNames
 from statefun.engine.running_calls import CallRunner, Left, WaitingRunner
 from statefun.engine.sending import Sender
 from statefun.engine.tallies import Tallies
+from statefun.engine.trace_journal import TraceJournal
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
-from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult, Postponed, Turn
+from statefun.sdk.invocation_batch import (
+    InvocationBatch,
+    InvocationResult,
+    Postponed,
+    Trouble,
+    Turn,
+)
 from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 _SEQUENCE_BITS = 32
 """How many low bits of a delayed message's sequence number count the messages of a task.
@@ -71,7 +80,9 @@ class Dispatcher:
         counts: FailureCounts | None = None,
         runner: CallRunner | None = None,
         watermark: int | None = None,
+        journal: TraceJournal | None = None,
     ) -> None:
+        self._journal = journal
         self._functions = program.functions
         self._names = PresentNames(program.functions)
         self._routes = program.routes
@@ -187,6 +198,8 @@ class Dispatcher:
 
     def _batch_for(self, call: Call) -> InvocationBatch:
         """Return the batch of a call with present names of callers, transformed topics, and the watermark."""
+        if self._journal is not None:
+            self._journal.begin(call)
         if self._sees_all and call.function.transport is None:
             return call.batch
         batch = self._names.batch(visible_batch(self._routes, call))
@@ -299,20 +312,33 @@ class Dispatcher:
             self._sender.wake_up(call.key, wake_up, effects)
         for record in cast("Sequence[KafkaEgressMessage]", records):
             effects.egress[record.typename].append(egress_row(record))
+        if self._journal is not None:
+            self._journal.end(call, records, failures)
         for failed in failures:
             self._failed.handle(failed_message(failed, call), call.function, effects)
-        group, values = call.group, call.group.values
-        if call.key == group.key:
-            values.count_lost(0)  # losses are counted for the first message, which is a new one now
-            values.apply(mutations)
-            if expiring:
-                values.renew(expiring, mutations, self._clock.now())
-                delays.schedule_wake_up(group, self._clock.now(), effects)
-            if call.function.transport is not None:
-                values.remember(trouble)
+        if call.key == call.group.key:
+            self._change_state(call, mutations, expiring, trouble, effects)
         if postponed is not None:
             waiting = [*postponed_messages(call, postponed.first)]
-            self._transports.postpone(group, waiting, postponed, effects)
+            self._transports.postpone(call.group, waiting, postponed, effects)
+
+    def _change_state(
+        self,
+        call: Call,
+        mutations: Mapping[str, TypedValue | None],
+        expiring: Sequence[Expiration],
+        trouble: Trouble,
+        effects: Effects,
+    ) -> None:
+        """Apply the changes of a call to the state of its address."""
+        values = call.group.values
+        values.count_lost(0)  # losses are counted for the first message, which is a new one now
+        values.apply(mutations)
+        if expiring:
+            values.renew(expiring, mutations, self._clock.now())
+            delays.schedule_wake_up(call.group, self._clock.now(), effects)
+        if call.function.transport is not None:
+            values.remember(trouble)
 
     def _immediate_call(self, group: Group) -> Call | None:
         """Return the call for the next immediate messages of a group; None if there are none."""

@@ -30,6 +30,7 @@ from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.printable import printable
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.tracebacks import is_of_statefun
+from statefun.sdk.tracing import with_trace
 
 RETRY = "statefun.failures/retry"
 """The type of a retry envelope: a message that waits or is tried again, with the number of its attempts."""
@@ -232,6 +233,8 @@ class Failures:
             (header.key, header.value if header.HasField("value") else None)
             for header in (failed.record.headers if failed.record else ())
         ]
+        if failed.trace is not None:
+            headers = with_trace(headers, failed.trace)
         key, (id_, _, _) = _key(failed), failed.target.rpartition(SEPARATOR)
         original = Original(key, failed.value, headers)
         # A replay needs the whole target, unless the key of the letter is the target's id.

@@ -62,6 +62,9 @@ PARTS = (
         "long calls", "which addresses have long calls: grows with their number", ("calls/*",)
     ),
     CheckpointPart(
+        "traces", "which message has caused which invocation: up to trace-journal", ("traces/*",)
+    ),
+    CheckpointPart(
         "Spark's logs",
         "the offsets and commits of the last hundred micro-batches",
         ("offsets/*", "commits/*", "sources/*", "metadata"),

@@ -28,6 +28,7 @@ from statefun.runtime.checkpoint.framing import damaged, read_framed, write_fram
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE
+from statefun.runtime.checkpoint.trace_log import TRACES
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -222,7 +223,7 @@ def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
     for path in paths:
         head, _, rest = path.partition("/")
         name = PurePosixPath(path).name
-        if head == _STATE or name.startswith(".") or head in _OF_RUN:
+        if head in {_STATE, TRACES} or name.startswith(".") or head in _OF_RUN:
             continue
         if name.startswith(
             f"{PLAYGROUND_FILE}-"

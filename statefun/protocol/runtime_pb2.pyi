@@ -1379,12 +1379,18 @@ class Outcome(_message.Message):
     EVENT_TIMES_FIELD_NUMBER: _builtins.int
     FUNCTIONS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    TRACES_FIELD_NUMBER: _builtins.int
+    TRACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
     retries: _builtins.int
     postponed: _builtins.int
     """messages that wait for an endpoint that is down"""
+    traces: _builtins.bytes
+    """entries of the trace journal, as an Arrow stream; empty: none"""
+    traces_left_out: _builtins.int
+    """how many entries the task has left out"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
@@ -1427,14 +1433,48 @@ class Outcome(_message.Message):
         event_times: Global___EventTimes | None = ...,
         functions: _abc.Iterable[Global___Outcome.FunctionCounts] | None = ...,
         failed: _abc.Iterable[Global___Outcome.Failed] | None = ...,
+        traces: _builtins.bytes = ...,
+        traces_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class TraceEntries(_message.Message):
+    """The entries of the trace journal of one micro-batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    time: _builtins.int
+    """when the micro-batch was staged, in milliseconds since the epoch"""
+    left_out: _builtins.int
+    """how many entries tasks have left out"""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """those of each task, as an Arrow stream"""
+
+    def __init__(
+        self,
+        *,
+        time: _builtins.int = ...,
+        tasks: _abc.Iterable[_builtins.bytes] | None = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "tasks", b"tasks", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceEntries: _TypeAlias = TraceEntries  # noqa: Y015
 
 @_typing.final
 class EventTimes(_message.Message):

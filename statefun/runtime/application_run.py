@@ -27,6 +27,7 @@ from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, Playgr
 from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, SentMessages
+from statefun.runtime.checkpoint.trace_log import TraceLog, trace_entries
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
@@ -188,8 +189,11 @@ class Run:
                 self._definition, prepared, publisher, self.summary, self._figures, ui
             )
 
+            traces = TraceLog(settings.checkpoint, settings.trace_journal or 0)
+
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
                 register.staged(batch, outcomes)
+                traces.add(batch, trace_entries(outcomes, self._definition.clock.now()))
                 reports.staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)

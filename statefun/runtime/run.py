@@ -57,6 +57,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     shutdown_grace: timedelta | None = None,
     admin: str | int | None = None,
     admin_tokens: str | Path | None = None,
+    trace_journal: str | int | None = None,
+    trace_share: float | None = None,
     log_format: str | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
@@ -106,6 +108,10 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
             (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
             environment variable ``STATEFUN_ADMIN_TOKEN``.
+        trace_journal: how many bytes of traces the checkpoint keeps, such as ``256m``, for ``statefun trace``; none are
+            noted if not given.
+        trace_share: the share of the ingress records of which traces are noted (default 1); records that come with
+            a trace are noted if that is sampled.
         log_format: ``text`` (default), or ``json``: statefun and the functions log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
@@ -150,6 +156,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         shutdown_grace=shutdown_grace,
         admin=admin,
         admin_tokens=admin_tokens,
+        trace_journal=trace_journal,
+        trace_share=trace_share,
         log_format=log_format,
         quiet=quiet,
         debug=debug,

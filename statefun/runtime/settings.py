@@ -69,6 +69,20 @@ def _positive(value: str | int) -> int:
     return int(text)
 
 
+def _size(value: str | int) -> int:
+    match = re.fullmatch(r"(\d{1,9})([kmgt]?)b?", str(value).strip().lower())
+    if isinstance(value, bool) or match is None or int(match[1]) == 0:
+        raise ValueError("must be a size above zero, such as 256m or 2g")
+    return int(match[1]) << 10 * "_kmgt".index(match[2] or "_")
+
+
+def _share(value: str | float) -> float:
+    share = float(value)
+    if not 0 <= share <= 1:
+        raise ValueError("must be a number from 0 to 1")
+    return share
+
+
 def _on_failure(value: str | OnFailure) -> OnFailure:
     try:
         return OnFailure(value)
@@ -142,6 +156,10 @@ class Settings:
     """Where the driver serves the admin API and the live page; None: it does not."""
     admin_tokens: Path | None = attrs.field(metadata=_setting(Path, key="admin.tokens"))
     """The file with the tokens of the admin API: one a line, after a name if there is one."""
+    trace_journal: int | None = attrs.field(metadata=_setting(_size))
+    """How many bytes of traces the checkpoint keeps, for ``statefun trace``; None: none are noted."""
+    trace_share: float = attrs.field(metadata=_setting(_share, 1.0))
+    """The share of the ingress records of which traces are noted, unless they come with a trace."""
     log_format: str = attrs.field(metadata=_setting(_one_of("text", "json"), "text"))
     """Whether statefun and the functions log lines of text (``text``) or of JSON (``json``)."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))

@@ -11,8 +11,10 @@ from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
 from statefun.engine.groups import Group
 from statefun.engine.running_calls import CallRunner
+from statefun.engine.trace_journal import TraceJournal
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.announcement import current_announcement
+from statefun.runtime.rows.trace_entries import trace_stream
 from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
@@ -30,6 +32,7 @@ class Evaluation:
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
+        self._journal = TraceJournal(operator.traces) if operator.traces else None
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
@@ -45,6 +48,7 @@ class Evaluation:
                 turn=announcement.turn,
                 runner=runner,
                 watermark=announcement.watermark,
+                journal=self._journal,
             )
         except PlatformError as error:
             self._fail(DispatchError(error))
@@ -70,7 +74,11 @@ class Evaluation:
         if not self.failed:
             if self._effects:
                 self._flush()
-            self._outcomes.append(self._dispatcher.summary())
+            summary = self._dispatcher.summary()
+            if self._journal is not None and self._journal.kinds:
+                summary.traces = trace_stream(self._journal)
+                summary.traces_left_out = self._journal.left_out
+            self._outcomes.append(summary)
         return [outcome.SerializeToString() for outcome in self._outcomes]
 
     def _fail(self, error: DispatchError) -> None:

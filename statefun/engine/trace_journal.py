@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes which message has caused which invocation, and which invocation has sent which record.
+
+Messages carry W3C's Trace Context (https://www.w3.org/TR/trace-context/), of which this module uses the header
+``traceparent``: ``00-<trace id>-<parent id>-<flags>``. Each invocation gets an id of its own (a *span*), which is the
+parent id in all messages and records that it sends. So the journal needs no entry for a message: the invocation at
+which the message arrives names the invocation that has sent it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+from statefun.engine.calls import Call
+from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation
+
+INVOCATION: Final = 0
+"""The kind of an entry for an invocation: its parent is the invocation that has sent the message."""
+RECORD: Final = 1
+"""The kind of an entry for a record of an egress: its parent is the invocation that has sent the record."""
+FAILURE: Final = 2
+"""The kind of an entry for a failure: its parent is the invocation that has failed."""
+NOBODY: Final = "0" * 16
+"""The id where there is no invocation."""
+MOST_ENTRIES: Final = 1_000_000
+"""The largest number of entries of a task, which go through the driver; further ones are left out, and counted."""
+_PREFIX: Final = "traceparent=00-"
+_TRACE: Final = len(_PREFIX)
+_PARENT: Final = _TRACE + 33
+_FLAGS: Final = _PARENT + 17
+_NAME: Final = len("traceparent=")
+_LENGTH: Final = _FLAGS + 2 - _NAME
+"""The length of the header's value."""
+_MASK: Final = (1 << 64) - 1
+_BLOCK: Final = 1000
+"""How many ids are made at once."""
+_make_invocation: Final = partial(tuple.__new__, Invocation)
+
+
+class TraceJournal:
+    """Gives the invocations of one task their ids, and collects the entries; the lists have an item for each entry.
+
+    Args:
+        share: the share of the ingress records without a trace that begin one, from 0 to 1.
+        most: how many entries are collected at most.
+    """
+
+    def __init__(self, share: float = 1.0, most: int = MOST_ENTRIES) -> None:
+        self._share = share
+        self._most = most
+        self.kinds: list[int] = []
+        self.spans: list[str] = []
+        """The ids of the invocations; ``NOBODY`` for entries of other kinds."""
+        self.parents: list[str] = []
+        """The ids of the invocations that are the causes; ``NOBODY`` for a record that is part of no trace yet."""
+        self.keys: list[bytes] = []
+        """The keys of the called addresses, or of the records."""
+        self.texts: list[str] = []
+        """Where an ingress record is, to which topic a record goes, or how an invocation has failed."""
+        self.left_out = 0
+        """How many entries are left out, as there are too many."""
+        self._ids = ""
+        self._next = 0
+        """The place of the next id in ``_ids``, which has many of them."""
+        self._trace = os.urandom(8).hex()
+
+    def begin(self, call: Call) -> None:
+        """Give the invocations of a call their ids: what they send from now on has them.
+
+        Messages stay as they are if they belong to a trace that is not sampled, or to none; ingress records begin one. All
+        messages of a call behind an endpoint have the same id, as a reply does not say which of them has caused which
+        effect.
+        """
+        invocations = cast("list[Invocation]", call.batch.invocations)
+        common = self._new_id() if call.function.transport is not None else ""
+        joint: str | None = None
+        for index in range(len(invocations)):
+            caller, argument, trace = invocations[index]
+            start = -1 if trace is None else trace.find(_PREFIX)
+            if trace is not None and start >= 0:
+                if trace[start + _FLAGS - 1 : start + _FLAGS + 2] == "-00":
+                    continue
+                span = common or self._new_id()
+                parent = trace[start + _PARENT : start + _PARENT + 16]
+                trace = f"{trace[: start + _PARENT]}{span}{trace[start + _PARENT + 16 :]}"
+            else:
+                if caller is not None or random.random() >= self._share:  # noqa: S311 - any choice will do
+                    continue
+                span, parent = common or self._new_id(), NOBODY
+                own = f"{_PREFIX}{self._trace}{span}-{span}-01"
+                trace = own if trace is None else f"{own}\n{trace}"
+            if common:
+                joint = joint or trace
+                trace = joint
+            invocations[index] = _make_invocation((caller, argument, trace))
+            self._add(INVOCATION, span, parent, call.key, "" if caller else _place(call, index))
+
+    def end(self, call: Call, records: Sequence[Any], failures: Sequence[FailedInvocation]) -> None:
+        """Note the records and the failures of a call."""
+        for each in records:
+            record = cast("KafkaEgressMessage", each)
+            for name, value in record.headers:
+                if name == "traceparent" and value is not None and len(value) == _LENGTH:
+                    parent = value[_PARENT - _NAME : _PARENT - _NAME + 16].decode(
+                        "ascii", "replace"
+                    )
+                    self._add(RECORD, NOBODY, parent, (record.key or "").encode(), record.topic)
+                    break
+        for failed in failures:
+            trace = call.batch.invocations[failed.index].trace
+            start = -1 if trace is None else trace.find(_PREFIX)
+            if trace is not None and start >= 0:
+                parent = trace[start + _PARENT : start + _PARENT + 16]
+                self._add(FAILURE, NOBODY, parent, call.key, f"{failed.cause}: {failed.error}")
+
+    def _new_id(self) -> str:
+        if self._next == len(self._ids):
+            self._ids, self._next = _new_ids(), 0
+        start = self._next
+        self._next = start + 16
+        return self._ids[start : start + 16]
+
+    def _add(self, kind: int, span: str, parent: str, key: bytes, text: str) -> None:
+        if len(self.kinds) >= self._most:
+            self.left_out += 1
+            return
+        self.kinds.append(kind)
+        self.spans.append(span)
+        self.parents.append(parent)
+        self.keys.append(key)
+        self.texts.append(text)
+
+
+def _new_ids() -> str:
+    """Return ids that follow each other, so that they are compressed well, from a random one on."""
+    first = int.from_bytes(os.urandom(8), "big")
+    return b"".join(((first + n) & _MASK).to_bytes(8, "big") for n in range(_BLOCK)).hex()
+
+
+def _place(call: Call, index: int) -> str:
+    """Return where the ingress record of a message is; empty if the message is none."""
+    again = call.retried.get(index)
+    if again is not None:
+        if not again.HasField("record"):
+            return ""
+        record = again.record
+        return f"{record.topic}/{record.partition}/{record.offset}"
+    cell, row = call.group.columns.cell, call.rows[index]
+    topic = cell("topic", row)
+    return (
+        "" if topic is None else f"{topic}/{int(cell('partition', row))}/{int(cell('offset', row))}"
+    )

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of invocations in trace headers, as other systems have written them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from statefun import StatefulFunctions, StringType
+from statefun.engine.address_values import AddressValues
+from statefun.engine.calls import Call, call_for
+from statefun.engine.groups import Columns, Group
+from statefun.engine.trace_journal import NOBODY, TraceJournal
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.stateful_function import StatefulFunction
+
+KEY = b"Ada\0t/f"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+def call(*traces: str | None, transport: Any = None) -> Call:
+    """Return a call with a message for each trace; all of them are records of topic ``in``."""
+    count = len(traces)
+
+    def cell(name: str, row: int) -> Any:
+        return {"topic": "in", "partition": 2, "offset": row}[name]
+
+    columns = Columns(
+        [None] * count, [StringType.typename] * count, [b""] * count, traces, [0] * count, cell=cell
+    )
+    group = Group(KEY, columns, 0, count, AddressValues(None))
+    if transport is None:
+        functions = StatefulFunctions()
+        functions.register("t/f", lambda ctx, message: None)
+        function = functions.for_typename("t/f")
+    else:
+        function = StatefulFunction(TypeName("t", "f"), (), {}, transport=transport)
+    return call_for(group, Address("t/f", "Ada"), function, range(count), may_be_retried=False)
+
+
+def traces_of(call: Call) -> list[str | None]:
+    """Return the traces that the messages of a call have now."""
+    return [each.trace for each in call.batch.invocations]
+
+
+def test_what_a_trace_has_besides_stays() -> None:
+    """Its id, its flags, and other headers before and after."""
+    journal = TraceJournal()
+    header = f"tracestate=a=b\ntraceparent=00-{TRACE}-{PARENT}-01\nbaggage=c=d"
+    begun = call(header)
+
+    journal.begin(begun)
+
+    (span,) = journal.spans
+    assert traces_of(begun) == [header.replace(PARENT, span)]
+    assert journal.parents == [PARENT]
+    assert (journal.keys, journal.texts) == ([KEY], ["in/2/0"])
+
+
+@pytest.mark.parametrize("header", [None, "baggage=a=b", "traceparent=of another form"])
+def test_a_message_without_a_trace_begins_one(header: str | None) -> None:
+    """It has ids that no other one has, and is sampled."""
+    journal = TraceJournal()
+    begun = call(header, header)
+
+    journal.begin(begun)
+
+    own, other = ((each or "").splitlines()[0].split("-") for each in traces_of(begun))
+    assert own[0] == "traceparent=00"
+    assert [len(part) for part in own[1:3]] == [32, 16]
+    assert own[3] == "01"
+    assert own[1] != other[1]
+    assert own[2] != other[2]
+    assert journal.parents == [NOBODY] * 2
+    if header is not None:
+        assert all((each or "").endswith(f"\n{header}") for each in traces_of(begun))
+
+
+def test_a_trace_that_is_not_sampled_is_not_noted() -> None:
+    """Whoever has begun it does not want it."""
+    journal = TraceJournal()
+    begun = call(f"traceparent=00-{TRACE}-{PARENT}-00")
+
+    journal.begin(begun)
+
+    assert traces_of(begun) == [f"traceparent=00-{TRACE}-{PARENT}-00"]
+    assert not journal.kinds
+
+
+def test_only_records_begin_a_trace() -> None:
+    """So a message of a record that is not noted is not noted, either."""
+    begun = call(None, None)
+    sender = Address("t/f", "Bob")
+    begun.batch.invocations[0] = begun.batch.invocations[0]._replace(caller=sender)  # type: ignore[index]
+    journal = TraceJournal()
+    journal.begin(begun)
+    assert journal.texts == ["in/2/1"]
+    assert traces_of(begun)[0] is None
+
+    none = TraceJournal(share=0.0)
+    none.begin(call(None, f"traceparent=00-{TRACE}-{PARENT}-01"))
+    assert none.parents == [PARENT]
+
+
+def test_messages_to_an_endpoint_have_one_id() -> None:
+    """A reply does not say which of them has caused what."""
+    journal = TraceJournal()
+    begun = call(f"traceparent=00-{TRACE}-{PARENT}-01", None, transport=cast("Any", object()))
+
+    journal.begin(begun)
+
+    assert len(set(traces_of(begun))) == 1
+    assert len(set(journal.spans)) == 1
+    assert journal.parents == [PARENT, NOBODY]
+    assert journal.texts == ["in/2/0", "in/2/1"]
+
+
+def test_a_task_notes_no_more_than_the_driver_can_take() -> None:
+    """What is left out is counted."""
+    journal = TraceJournal(most=2)
+
+    journal.begin(call(None, None, None))
+
+    assert (len(journal.kinds), journal.left_out) == (2, 1)
