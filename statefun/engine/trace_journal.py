@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -18,6 +19,7 @@ from typing import Any, Final, cast
 from statefun.engine.calls import Call
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.invocation_batch import FailedInvocation, Invocation
+from statefun.sdk.printable import printable
 
 INVOCATION: Final = 0
 """The kind of an entry for an invocation: its parent is the invocation that has sent the message."""
@@ -27,15 +29,14 @@ FAILURE: Final = 2
 """The kind of an entry for a failure: its parent is the invocation that has failed."""
 NOBODY: Final = "0" * 16
 """The id where there is no invocation."""
-MOST_ENTRIES: Final = 1_000_000
+MOST_ENTRIES: Final = 250_000
 """The largest number of entries of a task, which go through the driver; further ones are left out, and counted."""
-_PREFIX: Final = "traceparent=00-"
-_TRACE: Final = len(_PREFIX)
-_PARENT: Final = _TRACE + 33
-_FLAGS: Final = _PARENT + 17
-_NAME: Final = len("traceparent=")
-_LENGTH: Final = _FLAGS + 2 - _NAME
-"""The length of the header's value."""
+_HEADER: Final = "traceparent="
+_VALUE: Final = "00-[0-9a-f]{32}-([0-9a-f]{16})-([0-9a-f]{2})"
+_IN_TRACE: Final = re.compile(f"^{_HEADER}{_VALUE}$", re.MULTILINE)
+_IN_RECORD: Final = re.compile(_VALUE.encode())
+_MOST_CHARACTERS: Final = 300
+"""The largest length of the text about a failure."""
 _MASK: Final = (1 << 64) - 1
 _BLOCK: Final = 1000
 """How many ids are made at once."""
@@ -81,42 +82,39 @@ class TraceJournal:
         joint: str | None = None
         for index in range(len(invocations)):
             caller, argument, trace = invocations[index]
-            start = -1 if trace is None else trace.find(_PREFIX)
-            if trace is not None and start >= 0:
-                if trace[start + _FLAGS - 1 : start + _FLAGS + 2] == "-00":
+            parent = _IN_TRACE.search(trace) if trace else None
+            if trace is not None and parent is not None:
+                if not _is_sampled(parent):
                     continue
-                span = common or self._new_id()
-                parent = trace[start + _PARENT : start + _PARENT + 16]
-                trace = f"{trace[: start + _PARENT]}{span}{trace[start + _PARENT + 16 :]}"
+                cause, span = parent[1], common or self._new_id()
+                trace = f"{trace[: parent.start(1)]}{span}{trace[parent.end(1) :]}"
             else:
                 if caller is not None or random.random() >= self._share:  # noqa: S311 - any choice will do
                     continue
-                span, parent = common or self._new_id(), NOBODY
-                own = f"{_PREFIX}{self._trace}{span}-{span}-01"
-                trace = own if trace is None else f"{own}\n{trace}"
+                cause, span = NOBODY, common or self._new_id()
+                trace = "\n".join([f"{_HEADER}00-{self._trace}{span}-{span}-01", *_others(trace)])
             if common:
                 joint = joint or trace
                 trace = joint
             invocations[index] = _make_invocation((caller, argument, trace))
-            self._add(INVOCATION, span, parent, call.key, "" if caller else _place(call, index))
+            self._add(INVOCATION, span, cause, call.key, "" if caller else _place(call, index))
 
     def end(self, call: Call, records: Sequence[Any], failures: Sequence[FailedInvocation]) -> None:
         """Note the records and the failures of a call."""
         for each in records:
             record = cast("KafkaEgressMessage", each)
             for name, value in record.headers:
-                if name == "traceparent" and value is not None and len(value) == _LENGTH:
-                    parent = value[_PARENT - _NAME : _PARENT - _NAME + 16].decode(
-                        "ascii", "replace"
-                    )
-                    self._add(RECORD, NOBODY, parent, (record.key or "").encode(), record.topic)
+                if name == "traceparent":
+                    sender = _IN_RECORD.fullmatch(value or b"")
+                    if sender is not None and _is_sampled(sender):
+                        cause, key = sender[1].decode(), record.key or ""
+                        self._add(RECORD, NOBODY, cause, key.encode(), record.topic)
                     break
         for failed in failures:
-            trace = call.batch.invocations[failed.index].trace
-            start = -1 if trace is None else trace.find(_PREFIX)
-            if trace is not None and start >= 0:
-                parent = trace[start + _PARENT : start + _PARENT + 16]
-                self._add(FAILURE, NOBODY, parent, call.key, f"{failed.cause}: {failed.error}")
+            own = _IN_TRACE.search(call.batch.invocations[failed.index].trace or "")
+            if own is not None and _is_sampled(own):
+                text = printable(f"{failed.cause}: {failed.error}", _MOST_CHARACTERS)
+                self._add(FAILURE, NOBODY, own[1], call.key, text)
 
     def _new_id(self) -> str:
         if self._next == len(self._ids):
@@ -134,6 +132,15 @@ class TraceJournal:
         self.parents.append(parent)
         self.keys.append(key)
         self.texts.append(text)
+
+
+def _is_sampled(header: re.Match[Any]) -> bool:
+    return bool(int(header[2], 16) & 1)
+
+
+def _others(trace: str | None) -> list[str]:
+    """Return the headers of a trace besides one that has another form than the standard says."""
+    return [line for line in (trace or "").splitlines() if not line.startswith(_HEADER)]
 
 
 def _new_ids() -> str:

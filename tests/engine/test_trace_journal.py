@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from statefun import StatefulFunctions, StringType
+from statefun import FunctionError, KafkaEgressMessage, StatefulFunctions, StringType
 from statefun.engine.address_values import AddressValues
 from statefun.engine.calls import Call, call_for
 from statefun.engine.groups import Columns, Group
-from statefun.engine.trace_journal import NOBODY, TraceJournal
+from statefun.engine.trace_journal import FAILURE, INVOCATION, NOBODY, RECORD, TraceJournal
+from statefun.runtime.rows.trace_entries import entries_of, trace_stream, trace_table
 from statefun.sdk.address import Address, TypeName
+from statefun.sdk.invocation_batch import FailedInvocation
 from statefun.sdk.stateful_function import StatefulFunction
 
 KEY = b"Ada\0t/f"
@@ -59,7 +61,18 @@ def test_what_a_trace_has_besides_stays() -> None:
     assert (journal.keys, journal.texts) == ([KEY], ["in/2/0"])
 
 
-@pytest.mark.parametrize("header", [None, "baggage=a=b", "traceparent=of another form"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "baggage=a=b",
+        "traceparent=of another form",
+        "traceparent=00-1-2-01",
+        f"traceparent=00-{TRACE}-{PARENT[:-1]}Z-01",
+        f"traceparent=00-{TRACE.upper()}-{PARENT}-01",
+        f"traceparent=00-{TRACE}-{PARENT}-01 ",
+    ],
+)
 def test_a_message_without_a_trace_begins_one(header: str | None) -> None:
     """It has ids that no other one has, and is sampled."""
     journal = TraceJournal()
@@ -74,8 +87,8 @@ def test_a_message_without_a_trace_begins_one(header: str | None) -> None:
     assert own[1] != other[1]
     assert own[2] != other[2]
     assert journal.parents == [NOBODY] * 2
-    if header is not None:
-        assert all((each or "").endswith(f"\n{header}") for each in traces_of(begun))
+    others = [header] if header == "baggage=a=b" else []
+    assert all((each or "").splitlines()[1:] == others for each in traces_of(begun))
 
 
 def test_a_trace_that_is_not_sampled_is_not_noted() -> None:
@@ -115,6 +128,35 @@ def test_messages_to_an_endpoint_have_one_id() -> None:
     assert len(set(journal.spans)) == 1
     assert journal.parents == [PARENT, NOBODY]
     assert journal.texts == ["in/2/0", "in/2/1"]
+
+
+def test_records_and_failures_belong_to_the_invocation_that_their_headers_name() -> None:
+    """Headers of functions may have any form, and texts of exceptions any character."""
+    journal, begun = TraceJournal(), call(None, f"traceparent=00-{TRACE}-{PARENT}-00")
+    journal.begin(begun)
+    (span,) = journal.spans
+    headers = [
+        f"00-{TRACE}-{span}-01",
+        f"00-{TRACE}-{PARENT}-00",
+        f"00-{TRACE}-{PARENT[:-1]}\udce9-01".encode(errors="surrogateescape"),
+        b"short",
+        None,
+    ]
+    records = [
+        KafkaEgressMessage("t/out", topic="out", value=b"", headers=[("traceparent", each)])
+        for each in headers
+    ]
+    error = FunctionError("not so good: \udce9" + "x" * 1000)
+    failures = [FailedInvocation(index, error, "ValueError", "") for index in (0, 1)]
+
+    journal.end(begun, records, failures)
+
+    assert journal.kinds == [INVOCATION, RECORD, FAILURE]
+    assert journal.parents == [NOBODY, span, span]
+    assert len(journal.texts[2]) < 400
+    entries = [*entries_of(trace_table([trace_stream(journal)]))]
+    assert [each.text for each in entries] == journal.texts
+    assert [each.parent.hex() for each in entries] == journal.parents
 
 
 def test_a_task_notes_no_more_than_the_driver_can_take() -> None:
