@@ -64,6 +64,7 @@ _USED = (
     "module",
     "runtime",
     "runtime/dispatch",
+    "runtime/rows",
     "runtime/spark_internals",
     "sdk",
     "windows",

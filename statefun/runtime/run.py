@@ -110,8 +110,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             environment variable ``STATEFUN_ADMIN_TOKEN``.
         trace_journal: how many bytes of traces the checkpoint keeps, such as ``256m``, for ``statefun trace``; none are
             noted if not given.
-        trace_share: the share of the ingress records of which traces are noted (default 1); records that come with
-            a trace are noted if that is sampled.
+        trace_share: the share of the ingress records of which traces are noted: ``1.0`` (default) notes all of them;
+            records that come with a trace are noted if that is sampled.
         log_format: ``text`` (default), or ``json``: statefun and the functions log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
