@@ -16,6 +16,7 @@ from statefun.inspect.state_listing import parsed_address
 from statefun.inspect.validation import declared_module, program_and_modules
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.trace_log import TRACES
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
 from statefun.runtime.letters.dead_letters import TIMEOUT
 from statefun.runtime.stored.known_values import KnownValues
@@ -36,7 +37,8 @@ def found_trace(options: argparse.Namespace) -> tuple[Trace, set[bytes]]:
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
         traces = Traces(checkpoint)
-        spans = _spans(traces, checkpoint, options)
+        has_any = bool(checkpoint.child(TRACES).names())
+        spans = _spans(traces, checkpoint, options) if has_any else set()
         trace = traces.around(spans) if spans else Trace()
     if not trace.invocations:
         raise CheckpointError(

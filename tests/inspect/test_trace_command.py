@@ -146,6 +146,15 @@ def test_what_is_not_there_is_an_error(
     assert problem in capsys.readouterr().err
 
 
+def test_a_checkpoint_may_have_no_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No cluster is asked then, and no module file read."""
+    assert main(["trace", str(tmp_path / "nowhere"), "users/0/0"]) != 0
+
+    assert "has no trace of users/0/0" in capsys.readouterr().err
+
+
 def test_an_earlier_time_finds_nothing(
     application: tuple[Path, str, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
