@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -355,40 +357,12 @@ def test_early_reports_hold_up_nothing_while_no_result_can_be_read(register: Cal
     assert read(register) == [(RESULT, b"result")]
 
 
-def test_a_worker_whose_report_waits_hides_no_other_one(
-    register: CallRegister, tmp_path: Path
-) -> None:
-    """It has ended before a micro-batch that was staged: the query went on, until another worker has ended."""
-    register.connected("other")
-    register.staged(1, [outcome("large", "next", "a"), outcome("b", worker="other")])
-    register.report("w", report("large", bytes(call_register._MOST_BYTES)), runs_on)  # noqa: SLF001 - its limit
-    is_noticed = threading.Semaphore(0)
+@contextmanager
+def ended_while_its_report_waits(register: CallRegister) -> Iterator[threading.Thread]:
+    """Let worker ``w`` end while its report waits for room, and be noticed; reports wait no more after the block.
 
-    def has_ended() -> bool:
-        is_noticed.release()
-        return True
-
-    def serve() -> None:
-        register.report("w", report("next"), has_ended)
-        register.disconnected("w")
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    is_noticed.acquire()
-    register.staged(2, [])
-    thread.join(0.2)  # it looks again
-    register.disconnected("other")
-    register.end_waiting()
-    thread.join()
-    register.close(has_failed=True)
-
-    assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
-
-
-def test_a_worker_that_ends_while_its_report_waits_has_ended_first(
-    register: CallRegister, tmp_path: Path
-) -> None:
-    """It may have ended the query, with which other workers end; reports wait no more when the run is over."""
+    It has call ``a``, and worker ``other`` has call ``b``.
+    """
     register.connected("other")
     register.staged(1, [outcome("large", "next", "a"), outcome("b", worker="other")])
     register.report("w", report("large", bytes(call_register._MOST_BYTES)), runs_on)  # noqa: SLF001 - its limit
@@ -405,9 +379,30 @@ def test_a_worker_that_ends_while_its_report_waits_has_ended_first(
     thread = threading.Thread(target=serve)
     thread.start()
     is_noticed.wait()
-    register.disconnected("other")
+    yield thread
     register.end_waiting()
     thread.join()
+
+
+def test_a_worker_whose_report_waits_hides_no_other_one(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """It has ended before a micro-batch that was staged: the query went on, until another worker has ended."""
+    with ended_while_its_report_waits(register) as thread:
+        register.staged(2, [])
+        thread.join(0.2)  # it looks again
+        register.disconnected("other")
+    register.close(has_failed=True)
+
+    assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a", "b"}
+
+
+def test_a_worker_that_ends_while_its_report_waits_has_ended_first(
+    register: CallRegister, tmp_path: Path
+) -> None:
+    """It may have ended the query, with which other workers end; reports wait no more when the run is over."""
+    with ended_while_its_report_waits(register):
+        register.disconnected("other")
     register.close(has_failed=True)
 
     assert {each.attempt for each in losses_of_next_run(tmp_path) if each.ended} == {"a"}
