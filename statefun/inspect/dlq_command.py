@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from datetime import datetime, timezone
 from pathlib import Path
 
 from statefun.console.argument_types import argument
@@ -19,7 +18,7 @@ from statefun.console.json_output import print_json
 from statefun.inspect.validation import declared_module, program_and_modules
 from statefun.runtime.letters.dead_letters import DeadLetters
 from statefun.runtime.letters.letter_ends import EndResult, LetterEnds
-from statefun.runtime.letters.letter_filter import LetterFilter, parse_moment
+from statefun.runtime.letters.letter_filter import LetterFilter, past_moment
 from statefun.runtime.letters.letter_texts import (
     LETTER_COLUMNS,
     as_json,
@@ -102,21 +101,17 @@ def _add_filters(action: argparse.ArgumentParser) -> None:
     action.add_argument("--topic", help="only dead letters whose record is from this topic")
     action.add_argument(
         "--since",
-        type=argument(_moment),
+        type=argument(past_moment),
         metavar="TIME",
         help="only dead letters from this time on: 2026-05-04T12:30 in UTC, or a duration before "
         "now, such as 90min, 12h, 7d",
     )
     action.add_argument(
         "--until",
-        type=argument(_moment),
+        type=argument(past_moment),
         metavar="TIME",
         help="only dead letters from before this time",
     )
-
-
-def _moment(text: str) -> datetime:
-    return parse_moment(text, datetime.now(timezone.utc))
 
 
 def run_command(options: argparse.Namespace) -> int:

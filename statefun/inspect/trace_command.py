@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime, timezone
 from pathlib import Path
 
 from statefun.console.argument_types import argument
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint
-from statefun.runtime.letters.letter_filter import parse_moment
+from statefun.runtime.letters.letter_filter import past_moment
 
 
 def add_arguments(trace: CommandParser) -> None:
@@ -25,7 +24,7 @@ def add_arguments(trace: CommandParser) -> None:
     )
     trace.add_argument(
         "--at",
-        type=argument(_moment),
+        type=argument(past_moment),
         metavar="TIME",
         help="the newest invocation of the address until then: 2026-05-04T12:30 in UTC, or a duration before now, such "
         "as 90min, 12h, 7d",
@@ -38,10 +37,6 @@ def add_arguments(trace: CommandParser) -> None:
         "of egresses; may be repeated",
     )
     trace.add_json()
-
-
-def _moment(text: str) -> datetime:
-    return parse_moment(text, datetime.now(timezone.utc))
 
 
 def run_command(options: argparse.Namespace) -> None:

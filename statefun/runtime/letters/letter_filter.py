@@ -67,6 +67,15 @@ class LetterFilter:
         )
 
 
+def past_moment(text: str) -> datetime:
+    """Return the time that a text means now; see :func:`parse_moment`.
+
+    >>> past_moment("2h") < datetime.now(timezone.utc)
+    True
+    """
+    return parse_moment(text, datetime.now(timezone.utc))
+
+
 def parse_moment(text: str, now: datetime) -> datetime:
     """Return the time that a text means: a time in ISO 8601, by default in UTC, or a duration before now.
 
