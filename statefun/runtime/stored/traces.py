@@ -141,18 +141,15 @@ class Traces:
             Whether it has anything of them.
         """
         seen: set[int] = set()
-        new, is_first = known, True
+        new = known
         while new:
-            rows = _places(table, "parent", new) | (
-                _places(table, "span", new) if is_first else set()
-            )
+            rows = _places(table, "parent", new) | _places(table, "span", new)
             entries = _entries(table, rows - seen)
             seen |= rows
             for entry in entries:
                 _note(trace, entry, batch, time)
             new = {each.span for each in entries if each.kind == INVOCATION} - known
             known |= new
-            is_first = False
         return bool(seen)
 
     def _tables(self, since: int | None = None) -> Iterator[tuple[int, TraceEntries, pa.Table]]:
