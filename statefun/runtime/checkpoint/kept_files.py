@@ -78,7 +78,7 @@ class KeptFiles:
         self._readers: dict[str, object] = {}
         """The newest read of each file that is being read, unless this process has changed the file since it began."""
         self._lock = threading.Condition()
-        """Tells those that wait for a read of another thread when it has ended."""
+        """Is notified when a read ends, and when a file changes."""
         self.own_commits: OwnCommits | None = None
         """The commits of the present run; None before its query."""
 
