@@ -72,8 +72,8 @@ class LeftCalls:
         self._clock = clock
         self._runner = runner
         self._transports = transports
-        self._new: list[tuple[bytes, str, str]] = []
-        """For each call that has left the micro-batch in this task: the key of its address, its name, its worker."""
+        self._new: list[Outcome.Detached] = []
+        """The calls that have left the micro-batch in this task."""
 
     def limited(
         self, group: Group, function: StatefulFunction, rows: Sequence[int]
@@ -149,7 +149,13 @@ class LeftCalls:
         self._transports.add_bytes(group, values.under_way.size)
         self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), 0, effects)
-        self._new.append((group.key, left.attempt, left.worker))
+        transport, target = left.call.function.transport, left.call.batch.target
+        server = "" if transport is None else transport.server_of(target)
+        self._new.append(
+            Outcome.Detached(
+                address=group.key, attempt=left.attempt, worker=left.worker, server=server
+            )
+        )
 
     def settle(
         self,
@@ -240,8 +246,7 @@ class LeftCalls:
 
     def report(self, counts: Outcome) -> None:
         """Add the calls that have left their micro-batch in this task to the outcome of the task."""
-        for key, attempt, worker in self._new:
-            counts.detached.add(address=key, attempt=attempt, worker=worker)
+        counts.detached.extend(self._new)
 
 
 def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> bytes:

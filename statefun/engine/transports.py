@@ -89,6 +89,8 @@ class TransportCalls:
         """How many messages of this task have to wait for a later micro-batch."""
         self._suspects: list[tuple[bytes, str]] = []
         """The keys of the suspects (addresses that have to be called alone), each with its server."""
+        self._has_taken_turn = False
+        """Whether this task has called the suspect that has its turn."""
         self._waiting_bytes = Counter[str]()
         """By how many bytes the waiting messages to each function have grown in this task; negative if fewer wait."""
 
@@ -104,8 +106,12 @@ class TransportCalls:
         These are the failed attempts to call the address, and whether its server is called for no other address
         in this micro-batch.
         """
-        is_alone = self._turn is not None and self._turn.address == batch.target
-        return batch._replace(trouble=call.group.values.trouble, is_alone=is_alone)
+        trouble = call.group.values.trouble
+        if self._turn is None or not self._turn.is_of(batch.target):
+            return batch._replace(trouble=trouble)
+        self._has_taken_turn = True
+        has_company = self._turn.has_company
+        return batch._replace(trouble=trouble, is_alone=True, has_company=has_company)
 
     def postpone(
         self, group: Group, messages: Sequence[bytes], postponed: Postponed, effects: Effects
@@ -225,6 +231,7 @@ class TransportCalls:
     def report(self, counts: Outcome) -> None:
         """Add the waiting messages, the suspects and the states of endpoints to the outcome of the task."""
         counts.postponed = self._postponed
+        counts.has_taken_turn = self._has_taken_turn
         counts.waiting_bytes.update(self._waiting_bytes)
         for address, server in self._suspects:
             counts.suspects.add(address=address, server=server)

@@ -1234,20 +1234,24 @@ class Outcome(_message.Message):
         ADDRESS_FIELD_NUMBER: _builtins.int
         ATTEMPT_FIELD_NUMBER: _builtins.int
         WORKER_FIELD_NUMBER: _builtins.int
+        SERVER_FIELD_NUMBER: _builtins.int
         address: _builtins.bytes
         attempt: _builtins.str
         worker: _builtins.str
         """the process that it goes on in"""
+        server: _builtins.str
+        """of the endpoint; empty for a function of the process"""
         def __init__(
             self,
             *,
             address: _builtins.bytes = ...,
             attempt: _builtins.str = ...,
             worker: _builtins.str = ...,
+            server: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "worker", b"worker"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "server", b"server", "worker", b"worker"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1373,6 +1377,7 @@ class Outcome(_message.Message):
     POSTPONED_FIELD_NUMBER: _builtins.int
     CIRCUITS_FIELD_NUMBER: _builtins.int
     SUSPECTS_FIELD_NUMBER: _builtins.int
+    HAS_TAKEN_TURN_FIELD_NUMBER: _builtins.int
     WAITING_BYTES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
@@ -1387,6 +1392,8 @@ class Outcome(_message.Message):
     retries: _builtins.int
     postponed: _builtins.int
     """messages that wait for an endpoint that is down"""
+    has_taken_turn: _builtins.bool
+    """whether the task has called the suspect whose turn it was"""
     traces: _builtins.bytes
     """entries of the trace journal, as an Arrow stream; empty: none"""
     traces_left_out: _builtins.int
@@ -1427,6 +1434,7 @@ class Outcome(_message.Message):
         postponed: _builtins.int = ...,
         circuits: _abc.Iterable[Global___Outcome.Circuit] | None = ...,
         suspects: _abc.Iterable[Global___Outcome.Suspect] | None = ...,
+        has_taken_turn: _builtins.bool = ...,
         waiting_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
@@ -1438,7 +1446,7 @@ class Outcome(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -129,13 +129,17 @@ class BatchRun:
     def _after_outage(self, outage: OutageError) -> Postponed | None:
         """Postpone the message during whose call the endpoint went down; fail it after several outages.
 
-        The call had this message only, so no other message has caused the outage.
+        The call had this message only, so no other message of this micro-batch has caused the outage.
 
         Returns:
             Which messages have to wait, and how long; None if no message is left.
         """
-        self._alone += 1
         self._budget.outage = ""
+        if self._batch.has_company:  # calls that have left earlier micro-batches may be the reason
+            server = self._client.server_of(self._batch.target)
+            problem = f"endpoint {self._described(outage)}"
+            return Postponed(self._handled, timedelta(0), problem=problem, suspect_of=server)
+        self._alone += 1
         rest = _FIRST_REST * 2 ** (self._alone - 1)
         if self._alone == _MOST_ALONE:
             text = (

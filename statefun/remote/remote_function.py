@@ -64,7 +64,7 @@ class RemoteFunctions:
             url, server = self.client.url_of(target), self.client.server_of(target)
         except EndpointError:
             return None  # the call will fail each message with this error
-        is_alone = turn is not None and turn.address == target
+        is_alone = turn is not None and turn.is_of(target)
         if turn is not None and turn.server == server and not is_alone:
             return Postponed(0, _AFTER_TURN)
         is_suspect = trouble.outages >= _MOST_OUTAGES
@@ -76,6 +76,13 @@ class RemoteFunctions:
         except EndpointDownError as down:
             return Postponed(0, down.wait, is_down=True)
         return None
+
+    def server_of(self, target: Address) -> str:
+        """Return the server that is called for an address; empty if its URL cannot be built."""
+        try:
+            return self.client.server_of(target)
+        except EndpointError:
+            return ""
 
     def take_circuit_reports(self) -> list[CircuitReport]:
         """Return the new reports about servers that went down, or can be reached again; see ``Transport``."""

@@ -17,6 +17,7 @@ from statefun.compilation import is_compiled
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
 from statefun.runtime.calls.call_server import CallServer
+from statefun.runtime.calls.turns import Turns
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
@@ -196,7 +197,9 @@ class Run:
                 traces.add(batch, trace_entries(outcomes, self._definition.clock.now()))
                 reports.staged(batch, outcomes)
 
-            staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
+            clock = self._definition.clock
+            turns = Turns(register.servers, clock)
+            staging = Staging(settings, prepared, publisher, clock, staged, turns)
             grace, has_failed = settings.shutdown_grace, False
             server = CallServer(register, *driver_address(session), grace)
             query: Query | None = None

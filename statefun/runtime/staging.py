@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame
 from statefun.engine.clock import Clock
 from statefun.engine.event_times import merged
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
+from statefun.runtime.calls.turns import Turns
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.announcement import Announcement, announce, next_turn
+from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.flood import FloodGauge
 from statefun.runtime.ingress.holding import WaitingGauge
@@ -20,7 +21,6 @@ from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import restored
-from statefun.sdk.invocation_batch import Turn
 
 
 class Staging:
@@ -32,15 +32,17 @@ class Staging:
         publisher: publishes staged batches once they are committed.
         clock: gives the time of a micro-batch.
         on_staged: called with the number of each staged batch, and with the outcomes of its tasks.
+        turns: chooses the suspects that are called alone.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of staging
         self,
         settings: Settings,
         prepared: Prepared,
         publisher: Publisher,
         clock: Clock,
         on_staged: Callable[[int, Sequence[Outcome]], None],
+        turns: Turns,
     ) -> None:
         self._settings = settings
         self._has_event_times = any(each.event_time for each in prepared.ingresses)
@@ -54,8 +56,7 @@ class Staging:
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
         self._waiting_gauge = WaitingGauge(settings.checkpoint)
-        self._turn: Turn | None = None
-        """The suspect address that is called alone in the next micro-batch; None if there is none."""
+        self._turns = turns
         self.error: Exception | None = None
         """The exception because of which a batch was not planned or staged; None if there is none."""
 
@@ -94,7 +95,7 @@ class Staging:
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.forget_others(batch)
-        delivered, turn = self._delivery.delivered_before(batch), self._turn
+        delivered, turn = self._delivery.delivered_before(batch), self._turns.next()
         watermark = self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)
         announce(frame.sparkSession.sparkContext, announcement)
@@ -104,7 +105,7 @@ class Staging:
                 reason = restored(outcome.failure.code, outcome.failure.message)
                 reason.details = outcome.failure.traceback
                 raise reason  # it ends the query before the batch is committed
-        self._turn = next_turn(outcomes)
+        self._turns.choose(outcomes)
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         event_times = merged(
             [each.event_times for each in outcomes if each.HasField("event_times")]

@@ -77,6 +77,8 @@ class InvocationBatch(NamedTuple):
     """The event time of each message, in milliseconds since the epoch; None if no ingress declares event time."""
     watermark: int | None = None
     """The watermark, in milliseconds since the epoch; None if there is none."""
+    has_company: bool = False
+    """Whether calls that have left earlier micro-batches may go on at the server, although ``is_alone``."""
 
 
 @attrs.frozen
@@ -100,6 +102,14 @@ class Turn(NamedTuple):
     """The address of the suspect, whose messages may have crashed the server."""
     server: str
     """The server: its URL without the path, or the file of its Unix socket."""
+    has_company: bool = False
+    """Whether calls that have left earlier micro-batches go on at the server: one of them may crash it."""
+    waits: bool = False
+    """Whether the suspect waits, too, until these calls have ended."""
+
+    def is_of(self, address: Address) -> bool:
+        """Return whether an address is the suspect, and may be called now."""
+        return self.address == address and not self.waits
 
 
 class Postponed(NamedTuple):
@@ -172,6 +182,9 @@ class Transport(Protocol):
             trouble: the failed attempts to call the address.
             turn: the suspect that has its turn in this micro-batch; None if no address has one.
         """
+
+    def server_of(self, target: Address) -> str:
+        """Return the server that is called for an address, as in :class:`Turn`; empty if that is not known."""
 
     def take_circuit_reports(self) -> Sequence[CircuitReport]:
         """Return a report on each endpoint whose state has changed since the last call of this method.

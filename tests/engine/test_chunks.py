@@ -89,6 +89,10 @@ class Elsewhere:
         later = Postponed(self.most, SECOND, is_down=True) if len(values) > self.most else None
         return InvocationResult({}, sent, [], [], [], (), later)
 
+    def server_of(self, _target: Address) -> str:
+        """Return the server of all addresses."""
+        return "server"
+
     def take_circuit_reports(self) -> list[CircuitReport]:
         """Return nothing: tests ask the endpoint itself."""
         return []

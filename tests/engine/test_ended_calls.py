@@ -360,9 +360,32 @@ class Elsewhere(Transport):
         """Handle all messages."""
         return InvocationResult({}, [], [], [], [])
 
+    def server_of(self, _target: Address) -> str:
+        """Return the server of all addresses."""
+        return "server"
+
     def take_circuit_reports(self) -> list[Any]:
         """Return nothing."""
         return []
+
+
+def test_the_driver_learns_where_calls_go_on_and_who_had_the_turn() -> None:
+    """A call of a function of the process goes on at no server."""
+    functions = StatefulFunctions()
+    functions.add(StatefulFunction(TypeName("t", "f"), (), {}, transport=Elsewhere()))
+    turn = Turn(Address("t/f", "Ada"), "server")
+
+    _, first = dispatch(functions, choosing(leaves=lambda: True), [MESSAGE])
+    _, second = dispatch(functions, choosing(leaves=lambda: False), [MESSAGE], turn=turn)
+    _, third = dispatch(
+        functions, choosing(leaves=lambda: False), [MESSAGE], turn=turn._replace(waits=True)
+    )
+    left, called, waited = (each.summary() for each in (first, second, third))
+
+    assert [each.server for each in left.detached] == ["server"]
+    assert not left.has_taken_turn
+    assert called.has_taken_turn
+    assert not waited.has_taken_turn
 
 
 def test_a_suspect_does_not_leave_in_its_turn() -> None:

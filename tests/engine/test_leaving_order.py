@@ -85,6 +85,10 @@ class Elsewhere:
             sent = [message_builder("t/far", "Ada", str_value="echo")]
         return InvocationResult({}, sent, [], [], [], (), postponed)
 
+    def server_of(self, _target: Address) -> str:
+        """Return the server of all addresses."""
+        return "server"
+
     def take_circuit_reports(self) -> list[CircuitReport]:
         """Return nothing: nobody asks."""
         return []

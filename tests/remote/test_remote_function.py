@@ -33,14 +33,18 @@ from statefun import (
     kafka_egress_message,
     message_builder,
 )
+from statefun.engine.address_keys import address_key
+from statefun.engine.clock import SystemClock
 from statefun.engine.sinks import Sink, egress_record
 from statefun.module.location import Location
 from statefun.module.model import Endpoint, Timeouts, Tls
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+from statefun.protocol.runtime_pb2 import Outcome
 from statefun.remote.attempts import described
 from statefun.remote.http_client import BYTES, Answer, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
+from statefun.runtime.calls.turns import Turns
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.encoding import encoded
 from statefun.sdk.invocation_batch import (
@@ -984,6 +988,82 @@ def test_innocent_addresses_are_not_blamed(workers: int) -> None:
         async with serving(server.handle) as served:
             url = served.remote.client.endpoint.url_template
             assert await run_workers(url, messages, workers) == {"eve": ["poison"]}
+
+    asyncio.run(scenario())
+
+
+@attrs.define
+class Visits:
+    """Micro-batches of a suspect, and of an address whose calls leave its micro-batches and crash the server."""
+
+    remote: RemoteFunctions
+    knows_company: bool
+    """Whether the driver knows where calls go on."""
+    left: set[asyncio.Future[InvocationResult]] = attrs.field(factory=set)
+    """The calls that go on."""
+    trouble: Trouble = attrs.field(factory=partial(Trouble, outages=5))
+    """That of the suspect."""
+    in_company: int = 0
+    """How often the server went down while the suspect was called, and another call went on."""
+    counted: int = 0
+    """How many of these times count."""
+
+    async def run(self) -> InvocationResult:
+        """Call both addresses until a message of the suspect is handled or has failed."""
+        server = self.remote.server_of(TARGET)
+        turns = Turns(
+            lambda: {server} if self.left and self.knows_company else set(), SystemClock()
+        )
+        for _ in range(400):
+            outcome = Outcome()
+            turn = turns.next()
+            eve = Address("remote.fns/commands", "eve")
+            if not self.left and await self.remote.admit(eve, NO_TROUBLE, turn) is None:
+                call = asyncio.ensure_future(self.remote.invoke(batch_of(eve, "poison"), None))
+                self.left.add(call)
+                call.add_done_callback(self.left.discard)
+            postponed = await self.remote.admit(TARGET, self.trouble, turn)
+            if postponed is None:
+                result = await self._call(turn)
+                if result.failures or result.postponed is None:
+                    return result
+                outcome.has_taken_turn, postponed = True, result.postponed
+            if postponed.suspect_of:
+                outcome.suspects.add(address=address_key(TARGET), server=postponed.suspect_of)
+            turns.choose([outcome])
+            await asyncio.sleep(0.02)
+        raise AssertionError("the message was not handled")
+
+    async def _call(self, turn: Turn | None) -> InvocationResult:
+        assert turn is not None
+        goes_on = bool(self.left)
+        batch = batch_of(TARGET, "a")._replace(trouble=self.trouble, is_alone=True)
+        result = await self.remote.invoke(batch._replace(has_company=turn.has_company), None)
+        if goes_on and result.postponed is not None:
+            self.in_company += 1
+            self.counted += result.trouble.alone - self.trouble.alone
+        self.trouble = result.trouble
+        return result
+
+
+@pytest.mark.parametrize("knows_company", [True, False])
+def test_calls_that_go_on_blame_nobody(*, knows_company: bool) -> None:
+    """A turn in which they crash the server does not count, and in the next one no such call goes on.
+
+    If the driver did not know about them, the suspect would be blamed.
+    """
+    server = Crashing(outage=0.1)
+
+    async def scenario() -> None:
+        async with serving(server.handle, timeouts=Timeouts(SECOND, SECOND, SECOND)) as served:
+            visits = Visits(served.remote, knows_company)
+            result = await visits.run()
+            await asyncio.gather(*visits.left, return_exceptions=True)
+        assert visits.in_company > 0
+        if knows_company:
+            assert (visits.in_company, visits.counted, result.failures) == (1, 0, [])
+        else:
+            assert visits.counted == visits.in_company
 
     asyncio.run(scenario())
 

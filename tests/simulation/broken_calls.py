@@ -45,7 +45,7 @@ def takes_any_report(
 ) -> None:
     """Pass on reports about unknown calls."""
     if not (report.begun or report.attempt in register._under_way):
-        register._detached[report.attempt] = call_register._Detached("", 0)
+        register._detached[report.attempt] = call_register._Detached("", 0, "")
         register._under_way[report.attempt] = report.address
     _report(register, worker, report, has_ended)
 

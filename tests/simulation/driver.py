@@ -26,6 +26,7 @@ from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, Attempt, History, Worl
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
 from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
+from statefun.runtime.calls.turns import Turns
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_changes import in_order
@@ -165,6 +166,7 @@ class Driver:
             publisher,
             self._chaos.clock,
             register.staged,
+            Turns(register.servers, self._chaos.clock),
         )
 
     def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> bool:

@@ -20,9 +20,9 @@ from simulation.publishing import THREADING, EndlessError
 from simulation.world import World
 from statefun.engine import buckets, chunks, left_calls, running_calls
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
-from statefun.runtime.calls import call_register
+from statefun.runtime.calls import call_register, turns
 from statefun.runtime.checkpoint import call_log, checkpoint_files, timer_log
-from statefun.runtime.dispatch import announcement, segments
+from statefun.runtime.dispatch import segments
 from statefun.runtime.egress import tasks, thread
 from statefun.runtime.ingress import holding
 from statefun.runtime.release import publisher
@@ -84,7 +84,7 @@ def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
     watch = Stopwatch(chaos.clock)
     return [
         *((module, "time", watch) for module in (batch_run, calling, endpoint_client)),
-        *((module, "random", chaos.random) for module in (announcement, attempts, circuit)),
+        *((module, "random", chaos.random) for module in (attempts, circuit, turns)),
         (calling, "Circuit", partial(circuit.Circuit, clock=watch.monotonic)),
         (holding, "logger", logging.getLogger("simulation")),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),

@@ -308,12 +308,12 @@ class Engine:
 
 
 def _turn(told: Mapping[str, str]) -> str | None:
-    """Return the id of the address whose turn a micro-batch is, if it is the turn of one."""
+    """Return the id of the address whose turn a micro-batch is, if it is the turn of one; empty if all wait."""
     text = told["statefun.turn"]
     if text == "nothing":
         return None
-    (_, _, id_, _), _ = json.loads(text)
-    return str(id_)
+    (_, _, id_, _), _, _, waits = json.loads(text)
+    return "" if waits else str(id_)
 
 
 @cache

@@ -46,6 +46,8 @@ class _Detached:
     worker: str
     since: float
     """When the micro-batch was staged, in seconds of the monotonic clock."""
+    server: str
+    """The server of the called endpoint; empty for a function of the worker."""
 
 
 class CallRegister:
@@ -194,7 +196,7 @@ class CallRegister:
                 self._under_way |= addresses
                 self._log.add(batch, addresses, self._under_way)
             for call in calls:
-                self._detached[call.attempt] = _Detached(call.worker, now)
+                self._detached[call.attempt] = _Detached(call.worker, now, call.server)
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
@@ -250,6 +252,11 @@ class CallRegister:
         """
         with self._changed:
             return bool(self._under_way)
+
+    def servers(self) -> set[str]:
+        """Return the servers of endpoints at which calls go on; see :class:`~statefun.sdk.invocation_batch.Turn`."""
+        with self._changed:
+            return {call.server for call in self._detached.values()}
 
     @property
     def count(self) -> int:

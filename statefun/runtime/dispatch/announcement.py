@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyspark import SparkContext, TaskContext
 
-from statefun.engine.address_keys import address_of
 from statefun.engine.clock import BatchClock, Clock
-from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.invocation_batch import Turn
 
@@ -74,19 +70,6 @@ def current_announcement() -> Announcement:
     )
 
 
-def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
-    """Choose at random a suspect address to call alone in the next micro-batch; return None if there is none.
-
-    Only one address of the whole application is chosen. Several endpoints may be on one server: if two
-    suspects were called in a micro-batch, nobody could tell which of them crashes the server.
-    """
-    suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
-    if not suspects:
-        return None
-    suspect = random.choice(suspects)  # noqa: S311 - each gets its turn at some time
-    return Turn(address_of(suspect.address), suspect.server)
-
-
 def _turn_of(text: str) -> Turn:
-    (namespace, name, id_, _), server = json.loads(text)
-    return Turn(Address(namespace, name, id_), server)
+    (namespace, name, id_, _), *others = json.loads(text)
+    return Turn(Address(namespace, name, id_), *others)
