@@ -312,6 +312,7 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
             record,
             error,
             cause,
+            trace=columns.trace[row],
             is_encoded=is_encoded,
             event_time=columns.time(row),
         )

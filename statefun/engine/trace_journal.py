@@ -10,8 +10,8 @@ which the message arrives names the invocation that has sent it.
 from __future__ import annotations
 
 import os
-import random
 import re
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -31,13 +31,24 @@ NOBODY: Final = "0" * 16
 """The id where there is no invocation."""
 MOST_ENTRIES: Final = 250_000
 """The largest number of entries of a task, which go through the driver; further ones are left out, and counted."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""The largest size of the keys and texts of a task's entries."""
 _HEADER: Final = "traceparent="
-_VALUE: Final = "00-[0-9a-f]{32}-([0-9a-f]{16})-([0-9a-f]{2})"
-_IN_TRACE: Final = re.compile(f"^{_HEADER}{_VALUE}$", re.MULTILINE)
-_IN_RECORD: Final = re.compile(_VALUE.encode())
+_IDS: Final = "(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+"""The pattern for the id of a trace, the id of the parent, and flags: an id of zeros is none."""
+_IN_TRACE: Final = re.compile(
+    f"^{_HEADER}(?:(00)|(?!00|ff)[0-9a-f]{{2}})-{_IDS}(?(1)|(?:-.*)?)$", re.MULTILINE
+)
+"""The pattern for a header of version 00, or of a later version, which may have further parts."""
+_IN_RECORD: Final = re.compile(f"(00)-{_IDS}".encode())
+_TRACE: Final = 2
+_PARENT: Final = 3
+_FLAGS: Final = 4
 _MOST_CHARACTERS: Final = 300
 """The largest length of the text about a failure."""
 _MASK: Final = (1 << 64) - 1
+_CHECKSUMS: Final = 1 << 32
+"""How many checksums there are."""
 _BLOCK: Final = 1000
 """How many ids are made at once."""
 _make_invocation: Final = partial(tuple.__new__, Invocation)
@@ -49,11 +60,15 @@ class TraceJournal:
     Args:
         share: the share of the ingress records without a trace that begin one, from 0 to 1.
         most: how many entries are collected at most.
+        most_bytes: how large their keys and texts are at most, in bytes and characters.
     """
 
-    def __init__(self, share: float = 1.0, most: int = MOST_ENTRIES) -> None:
+    def __init__(
+        self, share: float = 1.0, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES
+    ) -> None:
         self._share = share
         self._most = most
+        self._free = most_bytes
         self.kinds: list[int] = []
         self.spans: list[str] = []
         """The ids of the invocations; ``NOBODY`` for entries of other kinds."""
@@ -83,21 +98,24 @@ class TraceJournal:
         for index in range(len(invocations)):
             caller, argument, trace = invocations[index]
             parent = _IN_TRACE.search(trace) if trace else None
+            place = "" if caller else _place(call, index)
             if trace is not None and parent is not None:
                 if not _is_sampled(parent):
                     continue
-                cause, span = parent[1], common or self._new_id()
-                trace = f"{trace[: parent.start(1)]}{span}{trace[parent.end(1) :]}"
+                cause, span = parent[_PARENT], common or self._new_id()
+                trace = _continued(trace, parent, span)
             else:
-                if caller is not None or random.random() >= self._share:  # noqa: S311 - any choice will do
+                if caller is not None or not self._begins(place):
                     continue
                 cause, span = NOBODY, common or self._new_id()
-                trace = "\n".join([f"{_HEADER}00-{self._trace}{span}-{span}-01", *_others(trace)])
-            if common:
-                joint = joint or trace
-                trace = joint
+                trace = _with_header(f"00-{self._trace}{span}-{span}-01", trace)
+            joint = joint or trace
             invocations[index] = _make_invocation((caller, argument, trace))
-            self._add(INVOCATION, span, cause, call.key, "" if caller else _place(call, index))
+            self._add(INVOCATION, span, cause, call.key, place)
+        if common and joint is not None:
+            for index in range(len(invocations)):
+                caller, argument, _ = invocations[index]
+                invocations[index] = _make_invocation((caller, argument, joint))
 
     def end(self, call: Call, records: Sequence[Any], failures: Sequence[FailedInvocation]) -> None:
         """Note the records and the failures of a call."""
@@ -107,14 +125,21 @@ class TraceJournal:
                 if name == "traceparent":
                     sender = _IN_RECORD.fullmatch(value or b"")
                     if sender is not None and _is_sampled(sender):
-                        cause, key = sender[1].decode(), record.key or ""
+                        cause, key = sender[_PARENT].decode(), record.key or ""
                         self._add(RECORD, NOBODY, cause, key.encode(), record.topic)
                     break
         for failed in failures:
             own = _IN_TRACE.search(call.batch.invocations[failed.index].trace or "")
             if own is not None and _is_sampled(own):
                 text = printable(f"{failed.cause}: {failed.error}", _MOST_CHARACTERS)
-                self._add(FAILURE, NOBODY, own[1], call.key, text)
+                self._add(FAILURE, NOBODY, own[_PARENT], call.key, text)
+
+    def _begins(self, place: str) -> bool:
+        """Return whether an ingress record begins a trace: the same each time it is handled.
+
+        Messages from elsewhere, which have no place, always do, unless no record does.
+        """
+        return zlib.crc32(place.encode()) < self._share * _CHECKSUMS
 
     def _new_id(self) -> str:
         if self._next == len(self._ids):
@@ -124,9 +149,11 @@ class TraceJournal:
         return self._ids[start : start + 16]
 
     def _add(self, kind: int, span: str, parent: str, key: bytes, text: str) -> None:
-        if len(self.kinds) >= self._most:
+        size = len(key) + len(text)
+        if len(self.kinds) >= self._most or size > self._free:
             self.left_out += 1
             return
+        self._free -= size
         self.kinds.append(kind)
         self.spans.append(span)
         self.parents.append(parent)
@@ -135,12 +162,27 @@ class TraceJournal:
 
 
 def _is_sampled(header: re.Match[Any]) -> bool:
-    return bool(int(header[2], 16) & 1)
+    return bool(int(header[_FLAGS], 16) & 1)
 
 
-def _others(trace: str | None) -> list[str]:
-    """Return the headers of a trace besides one that has another form than the standard says."""
-    return [line for line in (trace or "").splitlines() if not line.startswith(_HEADER)]
+def _continued(trace: str, parent: re.Match[str], span: str) -> str:
+    """Return the headers of a trace with another parent id.
+
+    Args:
+        trace: the headers.
+        parent: the valid header ``traceparent`` among them.
+        span: the new parent id.
+    """
+    if parent[1] is None or trace.count(_HEADER) > 1:
+        return _with_header(f"00-{parent[_TRACE]}-{span}-01", trace)
+    return f"{trace[: parent.start(_PARENT)]}{span}{trace[parent.end(_PARENT) :]}"
+
+
+def _with_header(header: str, trace: str | None) -> str:
+    """Return a header ``traceparent``, and those headers of a trace that have other names."""
+    lines = trace.split("\n") if trace else []
+    others = [line for line in lines if not line.startswith(_HEADER)]
+    return "\n".join([f"{_HEADER}{header}", *others])
 
 
 def _new_ids() -> str:

@@ -1461,10 +1461,12 @@ class TraceEntries(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     time: _builtins.int
     """when the micro-batch was staged, in milliseconds since the epoch"""
     left_out: _builtins.int
     """how many entries tasks have left out"""
+    batch: _builtins.int
     @_builtins.property
     def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """those of each task, as an Arrow stream"""
@@ -1475,14 +1477,37 @@ class TraceEntries(_message.Message):
         time: _builtins.int = ...,
         tasks: _abc.Iterable[_builtins.bytes] | None = ...,
         left_out: _builtins.int = ...,
+        batch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "tasks", b"tasks", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "left_out", b"left_out", "tasks", b"tasks", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TraceEntries: _TypeAlias = TraceEntries  # noqa: Y015
+
+@_typing.final
+class TraceFile(_message.Message):
+    """A file of the trace journal: the entries of some micro-batches, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCHES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceEntries]: ...
+    def __init__(
+        self,
+        *,
+        batches: _abc.Iterable[Global___TraceEntries] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceFile: _TypeAlias = TraceFile  # noqa: Y015
 
 @_typing.final
 class EventTimes(_message.Message):

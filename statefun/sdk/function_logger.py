@@ -105,7 +105,7 @@ class FunctionLogger:
 
 def _trace_id(trace: str | None) -> str | None:
     """Return the trace id of a header ``traceparent`` (W3C Trace Context, section 3.2)."""
-    for line in (trace or "").splitlines():
+    for line in (trace or "").split("\n"):
         name, _, text = line.partition("=")
         if name == "traceparent":
             found = _TRACEPARENT.match(text)

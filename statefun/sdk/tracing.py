@@ -49,7 +49,7 @@ def _headers(trace: str) -> tuple[tuple[str, bytes | None], ...]:
     if "\n" not in trace:
         name, _, text = trace.partition("=")
         return ((name, text.encode()),)
-    lines = (line.partition("=") for line in trace.splitlines())
+    lines = (line.partition("=") for line in trace.split("\n"))
     return tuple((name, text.encode()) for name, _, text in lines)
 
 

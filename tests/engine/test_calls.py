@@ -27,12 +27,13 @@ from statefun.sdk.invocation_batch import FailedInvocation
 
 CELLS = {"topic": "users", "partition": 1, "offset": 2, "timestamp": 3, "route": 4}
 ERROR = FunctionError("bad")
+TRACE = "traceparent=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def group_of(flags: int, value: bytes = b"v", typename: str = "t/v") -> Group:
     """Return an address with a record."""
     columns = Columns(
-        [None], [typename], [value], [None], [flags], cell=lambda name, _: _cell(name)
+        [None], [typename], [value], [TRACE], [flags], cell=lambda name, _: _cell(name)
     )
     return Group(b"id\0t/f", columns, 0, 1, AddressValues(None))
 
@@ -57,7 +58,7 @@ def failed(call: Call) -> FailedMessage:
 
 @pytest.mark.parametrize("flags", [0, KEYLESS, ENCODED, KEYLESS | ENCODED])
 def test_a_record_is_what_it_was_wherever_it_waits(flags: int) -> None:
-    """Place, route and flags of a record survive the wait in a state, and every kind of failure."""
+    """Place, route, flags and trace of a record survive the wait in a state, and every kind of failure."""
     group = group_of(flags)
     origin = RecordOrigin(topic="users", partition=1, offset=2, timestamp=3, route=4)
     origin.keyless = bool(flags & KEYLESS)
@@ -78,6 +79,7 @@ def test_a_record_is_what_it_was_wherever_it_waits(flags: int) -> None:
     assert [each.record for each in found] == [origin] * len(found)
     assert [each.is_encoded for each in found] == [bool(flags & ENCODED)] * len(found)
     assert [(each.typename, each.value) for each in found] == [("t/v", b"v")] * len(found)
+    assert [each.trace for each in found] == [TRACE] * len(found)
 
 
 def test_a_replayed_record_has_the_key_of_its_headers() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, cast
 
 import pytest
@@ -71,6 +72,11 @@ def test_what_a_trace_has_besides_stays() -> None:
         f"traceparent=00-{TRACE}-{PARENT[:-1]}Z-01",
         f"traceparent=00-{TRACE.upper()}-{PARENT}-01",
         f"traceparent=00-{TRACE}-{PARENT}-01 ",
+        f"traceparent=00-{TRACE}-{PARENT}-01-more",
+        f"traceparent=00-{TRACE}-{PARENT}-01\r",
+        f"traceparent=00-{'0' * 32}-{PARENT}-01",
+        f"traceparent=00-{TRACE}-{'0' * 16}-01",
+        f"traceparent=ff-{TRACE}-{PARENT}-01",
     ],
 )
 def test_a_message_without_a_trace_begins_one(header: str | None) -> None:
@@ -89,6 +95,29 @@ def test_a_message_without_a_trace_begins_one(header: str | None) -> None:
     assert journal.parents == [NOBODY] * 2
     others = [header] if header == "baggage=a=b" else []
     assert all((each or "").splitlines()[1:] == others for each in traces_of(begun))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"traceparent=01-{TRACE}-{PARENT}-01",
+        f"traceparent=cc-{TRACE}-{PARENT}-03-what-the-future-brings",
+        f"traceparent=no\ntraceparent=00-{TRACE}-{PARENT}-01",
+        f"traceparent=00-{TRACE}-{PARENT}-01\ntraceparent=00-{TRACE}-{PARENT}-01",
+    ],
+)
+def test_a_trace_is_continued_with_one_header_of_the_present_version(header: str) -> None:
+    """Headers of a later version have the same parts in front, and a record may have several headers."""
+    journal = TraceJournal()
+    begun = call(f"{header}\nbaggage=a=b\x0ctraceparent=\u2028")
+
+    journal.begin(begun)
+
+    (span,) = journal.spans
+    assert traces_of(begun) == [
+        f"traceparent=00-{TRACE}-{span}-01\nbaggage=a=b\x0ctraceparent=\u2028"
+    ]
+    assert journal.parents == [PARENT]
 
 
 def test_a_trace_that_is_not_sampled_is_not_noted() -> None:
@@ -117,17 +146,38 @@ def test_only_records_begin_a_trace() -> None:
     assert none.parents == [PARENT]
 
 
+def test_a_record_begins_a_trace_each_time_or_never() -> None:
+    """A function that seeds the random numbers of its process, or a retry, changes nothing."""
+    places = [None] * 1000
+    journal = TraceJournal(share=0.1)
+    random.seed(1)
+    journal.begin(call(*places))
+    again = TraceJournal(share=0.1)
+    again.begin(call(*places))
+
+    assert 50 < len(journal.texts) < 200
+    assert again.texts == journal.texts
+
+
 def test_messages_to_an_endpoint_have_one_id() -> None:
-    """A reply does not say which of them has caused what."""
+    """A reply does not say which of them has caused what; so a message that is not sampled has it, too."""
     journal = TraceJournal()
-    begun = call(f"traceparent=00-{TRACE}-{PARENT}-01", None, transport=cast("Any", object()))
+    not_sampled = f"traceparent=00-{TRACE}-{PARENT}-00"
+    begun = call(
+        not_sampled, f"traceparent=00-{TRACE}-{PARENT}-01", None, transport=cast("Any", object())
+    )
 
     journal.begin(begun)
 
-    assert len(set(traces_of(begun))) == 1
-    assert len(set(journal.spans)) == 1
+    (span,) = set(journal.spans)
+    assert traces_of(begun) == [f"traceparent=00-{TRACE}-{span}-01"] * 3
     assert journal.parents == [PARENT, NOBODY]
-    assert journal.texts == ["in/2/0", "in/2/1"]
+    assert journal.texts == ["in/2/1", "in/2/2"]
+
+    none = TraceJournal()
+    begun = call(not_sampled, not_sampled, transport=cast("Any", object()))
+    none.begin(begun)
+    assert traces_of(begun) == [not_sampled] * 2
 
 
 def test_records_and_failures_belong_to_the_invocation_that_their_headers_name() -> None:
@@ -166,3 +216,7 @@ def test_a_task_notes_no_more_than_the_driver_can_take() -> None:
     journal.begin(call(None, None, None))
 
     assert (len(journal.kinds), journal.left_out) == (2, 1)
+
+    large = TraceJournal(most_bytes=2 * len(KEY + b"in/2/0"))
+    large.begin(call(None, None, None))
+    assert (len(large.kinds), large.left_out) == (2, 1)

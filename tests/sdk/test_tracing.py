@@ -26,6 +26,16 @@ def test_a_trace_becomes_headers_of_records() -> None:
     assert record.headers == ()
 
 
+def test_a_header_of_a_trace_may_have_other_line_ends() -> None:
+    """Only a line feed ends a header: it is never part of the value of one."""
+    value = "a=1\r\x0b\x0c\x1c\x85\u2028traceparent=no"
+    record = KafkaEgressMessage("t/out", topic="x", value="v")
+
+    sent = traced(record, f"traceparent=00-1-2-01\nbaggage={value}")
+
+    assert _headers(sent) == (("traceparent", b"00-1-2-01"), ("baggage", value.encode()))
+
+
 def test_a_message_has_its_trace_and_other_values_stay() -> None:
     """The message itself is not changed; a value for another kind of egress has no headers."""
     message = message_builder("t/f", "Ada", str_value="x")

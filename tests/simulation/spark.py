@@ -286,7 +286,7 @@ class Engine:
             runner = self._processes.runner(partition, actor)
         properties = {**told, "streaming.sql.batchId": str(batch)}
         changes: dict[bytes, bytes | None] = {}
-        with _task(partition, chaos.number(), properties), acting(actor):
+        with as_task(partition, chaos.number(), properties), acting(actor):
             evaluation = Evaluation(operator, runner)
             for groups in arrow_batches(rows, state, self._world.batch_rows):
                 for group in evaluation.dispatch(groups):
@@ -327,7 +327,7 @@ def _egresses() -> Mapping[str, Sink]:
 
 
 @contextmanager
-def _task(partition: int, attempt: int, properties: dict[str, str]) -> Iterator[None]:
+def as_task(partition: int, attempt: int, properties: dict[str, str]) -> Iterator[None]:
     """Be a task, to those who ask."""
     before = TaskContext.get()
     context = object.__new__(TaskContext)

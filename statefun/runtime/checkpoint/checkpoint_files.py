@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import attrs
@@ -70,6 +71,11 @@ class CheckpointFiles(ABC):
     @abstractmethod
     def remove(self, path: str) -> None:
         """Delete a file, if it exists."""
+
+    def remove_several(self, paths: Sequence[str]) -> None:
+        """Delete files, as far as they exist."""
+        for path in paths:
+            self.remove(path)
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -238,6 +238,17 @@ class Folder:
         finally:  # afterwards, as another thread may have read the file meanwhile
             if self.kept is not None:
                 self.kept.keep(f"{path}/{name}", None)
+
+    def remove_several(self, names: Sequence[str]) -> None:
+        """Delete files, as far as they exist; with fewer requests to an object store than one for each file."""
+        self._may_change()
+        files, path = self._files
+        try:
+            files.remove_several([f"{path}/{name}" for name in names])
+        finally:  # see above
+            if self.kept is not None:
+                for name in names:
+                    self.kept.keep(f"{path}/{name}", None)
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""

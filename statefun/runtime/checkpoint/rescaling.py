@@ -16,6 +16,7 @@ import logging
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.trace_log import TraceLog
 from statefun.runtime.spark_internals.store_files import (
     partition_folder,
     partitions_in,
@@ -50,6 +51,7 @@ def drop_planned(checkpoint: Folder) -> None:
             )
         # Before the plan, and so before another batch of this number can make these effects valid.
         Outbox(checkpoint).remove(newest + 1)
+        TraceLog(checkpoint, 0).drop(newest + 1)
         log.withdraw(newest + 1)
 
 

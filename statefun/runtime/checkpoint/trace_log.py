@@ -1,23 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace journal: for each micro-batch, which message has caused which invocation.
 
-The folder ``traces`` of the checkpoint has a file for each micro-batch with invocations, which is written before the
-micro-batch is committed, and replaced if the micro-batch is computed again. The oldest files are deleted when all of
-them together are too large. Nothing but ``statefun trace`` reads them.
+The folder ``traces`` of the checkpoint has files, each with the entries of some micro-batches that follow each other, and
+named after the first of these. The newest file is replaced by one with further entries before each micro-batch with
+invocations is committed, until it is so large that the next micro-batch begins another one. So there are few files, each
+micro-batch writes one of them, and a reader finds each micro-batch in one file. What a micro-batch has written is taken
+back when it is computed again, or dropped. The oldest files are deleted when all of them together are too large. Nothing
+but ``statefun trace`` reads them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
-from statefun.protocol.runtime_pb2 import Outcome, TraceEntries
+from statefun.protocol.runtime_pb2 import Outcome, TraceEntries, TraceFile
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.framing import framed, unframed
+from statefun.sdk.errors import CheckpointError
+
+logger = logging.getLogger("statefun")
 
 TRACES = "traces"
 """The name of the folder in a checkpoint."""
+FULL = 64 * 1024
+"""The size, in bytes, from which on a file gets no further micro-batches."""
+_FEWEST_FILES = 16
+"""How many files a small limit allows: each file that is deleted has only a part of what is kept."""
 
 
 class TraceLog:
@@ -32,27 +44,77 @@ class TraceLog:
         self._checkpoint = checkpoint
         self._folder = checkpoint.child(TRACES)
         self._most = most
+        self._full = min(FULL, most // _FEWEST_FILES)
         self._sizes: dict[int, int] | None = None
-        """The sizes of the files by micro-batch, from the oldest one on; None before the first use."""
+        """The sizes of the files by their first micro-batches, from the oldest one on; None before the first use."""
+        self._total = 0
+        """The sum of these sizes."""
+        self._open: list[TraceEntries] = []
+        """The content of the newest file; empty if the next micro-batch begins another one."""
+        self._newest = -1
+        """The newest micro-batch that has been added."""
 
     def add(self, batch: int, entries: TraceEntries) -> None:
         """Write the entries of a micro-batch, and delete the oldest files beyond the limit."""
-        if self._sizes is None:
-            self._sizes = dict(sorted(_sizes(self._folder).items()))
+        if self._sizes is None or batch <= self._newest:
+            self.drop(batch)
+        self._newest = batch
         if self._most and entries.tasks:
-            content = entries.SerializeToString()
-            write_framed(self._checkpoint, f"{TRACES}/{batch}", content)
-            self._sizes.pop(batch, None)
-            self._sizes[batch] = len(content)
-        elif batch in self._sizes:  # of an earlier computation
-            self._remove(batch)
-        while sum(self._sizes.values()) > self._most:
-            self._remove(next(iter(self._sizes)))
+            entries.batch = batch
+            self._open.append(entries)
+            self._write()
+        self._keep_limit()
 
-    def _remove(self, batch: int) -> None:
-        self._folder.remove(str(batch))
+    def drop(self, batch: int) -> None:
+        """Take back the entries of a micro-batch that is not committed."""
+        self._sizes = dict(sorted(_sizes(self._folder).items()))
+        self._total = sum(self._sizes.values())
+        self._open = []
+        self._remove([first for first in self._sizes if first >= batch])
+        if not self._sizes:
+            return
+        newest = max(self._sizes)
+        try:
+            content = [*_content(self._checkpoint, newest)]
+        except (ValueError, DecodeError) as error:
+            problem = _damaged(self._checkpoint, newest, error)
+            logger.warning("traces go on in another file: %s", problem.message)
+            return
+        self._open = [each for each in content if each.batch < batch]
+        if len(self._open) < len(content):
+            self._write()
+        elif self._sizes[newest] >= self._full:
+            self._open = []
+
+    def _write(self) -> None:
+        """Replace the newest file by one with the open content, or begin it."""
+        first = self._open[0].batch
+        path = f"{TRACES}/{first}"
+        content = framed(path, TraceFile(batches=self._open).SerializeToString())
+        self._folder.write(f"{first}", content)
         if self._sizes is not None:
-            del self._sizes[batch]
+            self._total += len(content) - self._sizes.get(first, 0)
+            self._sizes[first] = len(content)
+        if len(content) >= self._full:
+            self._open = []
+
+    def _keep_limit(self) -> None:
+        total, oldest = self._total, []
+        for first, size in (self._sizes or {}).items():
+            if total <= self._most:
+                break
+            oldest.append(first)
+            total -= size
+        self._remove(oldest)
+
+    def _remove(self, files: Sequence[int]) -> None:
+        if files:
+            self._folder.remove_several([str(first) for first in files])
+        for first in files:
+            if self._sizes is not None:
+                self._total -= self._sizes.pop(first)
+            if self._open and self._open[0].batch == first:
+                self._open = []
 
 
 def trace_entries(outcomes: Sequence[Outcome], time: int) -> TraceEntries:
@@ -65,7 +127,7 @@ def trace_entries(outcomes: Sequence[Outcome], time: int) -> TraceEntries:
 
 
 def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[tuple[int, TraceEntries]]:
-    """Yield each micro-batch with its entries, the newest one first.
+    """Yield each committed micro-batch with its entries, the newest one first.
 
     Args:
         checkpoint: the query's checkpoint.
@@ -74,20 +136,42 @@ def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[tuple[
     Raises:
         CheckpointError: if a file is damaged.
     """
-    batches = _sizes(checkpoint.child(TRACES))
-    for batch in sorted(batches, reverse=since is None):
-        if since is not None and batch < since:
-            continue
-        path = f"{TRACES}/{batch}"
+    committed = CommitLog(checkpoint).newest()
+    files = sorted(_sizes(checkpoint.child(TRACES)))
+    if since is not None:
+        files = files[max(0, sum(first <= since for first in files) - 1) :]
+    for first in files if since is not None else reversed(files):
         try:
-            content = read_framed(checkpoint, path)
+            batches = _read(checkpoint, first)
         except FileNotFoundError:
             continue  # the application has just deleted it
-        try:
-            yield batch, TraceEntries.FromString(content)
-        except DecodeError as error:
-            raise damaged(checkpoint, path, error) from error
+        for entries in batches if since is not None else reversed(batches):
+            if (since or 0) <= entries.batch <= committed:
+                yield entries.batch, entries
+
+
+def _read(checkpoint: Folder, first: int) -> Sequence[TraceEntries]:
+    try:
+        return _content(checkpoint, first)
+    except (ValueError, DecodeError) as error:
+        raise _damaged(checkpoint, first, error) from error
+
+
+def _content(checkpoint: Folder, first: int) -> Sequence[TraceEntries]:
+    """Return the content of a file; raises FileNotFoundError, and ValueError or DecodeError if it is damaged."""
+    content = unframed(f"{TRACES}/{first}", checkpoint.child(TRACES).read(f"{first}"))
+    return TraceFile.FromString(content).batches
+
+
+def _damaged(checkpoint: Folder, first: int, reason: object) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.child(TRACES).shown}/{first} is damaged ({reason}); delete it: only statefun trace needs it"
+    )
 
 
 def _sizes(folder: Folder) -> dict[int, int]:
-    return {int(name): facts.size for name, facts in folder.files().items() if name.isdecimal()}
+    return {
+        int(name): facts.size
+        for name, facts in folder.files().items()
+        if name.isdecimal() and name == f"{int(name)}"
+    }

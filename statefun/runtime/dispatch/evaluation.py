@@ -32,7 +32,7 @@ class Evaluation:
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
-        self._journal = TraceJournal(operator.traces) if operator.traces else None
+        self._journal = None if operator.traces is None else TraceJournal(operator.traces)
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()

@@ -49,8 +49,8 @@ class Operator:
     """Whether workers get messages as Arrow batches; otherwise as pandas frames, which takes longer."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
-    traces: float = 0.0
-    """The share of the ingress records of which tasks note what they have caused."""
+    traces: float | None = None
+    """The share of the ingress records without a trace of which tasks note what they have caused; None: of none at all."""
     calls: CallServerAddress | None = None
     """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 

@@ -243,7 +243,7 @@ def test_an_object_store_gets_complete_objects() -> None:
     folder.write("a", b"")
     names = folder.names()
     folder.remove("a")
-    folder.remove("missing")
+    folder.remove_several(["missing"])
 
     assert (empty, names, folder.names()) == ([], ["a", "b"], ["b"])
     assert folder.read("b") == b"new"

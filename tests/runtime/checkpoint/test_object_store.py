@@ -29,6 +29,9 @@ def test_files_are_objects(store: Folder) -> None:
     assert store.sizes() == {"x/b": 9_000_000, "x/c": 3}
     with pytest.raises(FileNotFoundError):
         store.read("a")
+    store.child("x").remove_several([])
+    store.child("x").remove_several(["b", "missing", "a b/%"])
+    assert store.sizes() == {"x/c": 3}
     store.remove_all()
     assert store.sizes() == {}
 

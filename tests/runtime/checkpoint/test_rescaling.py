@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from two_step import Crash, Mounted
 
-from statefun.protocol.runtime_pb2 import Manifest
+from statefun.protocol.runtime_pb2 import Manifest, TraceEntries
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -22,6 +22,7 @@ from statefun.runtime.checkpoint.rescaling import (
     interrupted_rescaling,
     rescale_command,
 )
+from statefun.runtime.checkpoint.trace_log import TraceLog, read_traces
 from statefun.sdk.errors import CheckpointError
 
 
@@ -33,9 +34,11 @@ def planned(partitions: int) -> bytes:
 
 def filled(folder: Folder, plans: Mapping[int, int], committed: int, states: int) -> Folder:
     """Write Spark's logs, the effects of the newest batches, and states into a folder, and return it."""
+    traces = TraceLog(folder, 1000)
     for batch, partitions in plans.items():
         folder.child("offsets").write(f"{batch}", planned(partitions))
         Outbox(folder).stage(Manifest(batch=batch))
+        traces.add(batch, TraceEntries(tasks=[b"entries"]))
         if batch <= committed:
             folder.child("commits").write(f"{batch}", b"v2\n{}")
     for number in range(states):
@@ -59,6 +62,9 @@ def test_a_batch_that_is_not_committed_is_dropped_with_its_effects(tmp_path: Pat
 
     assert CommitLog(folder).planned() == 5
     assert Outbox(folder).batches() == [4, 5]
+    folder.child("commits").write("6", b"v2\n{}")  # of a command, without invocations
+    assert [batch for batch, _ in read_traces(folder)] == [5, 4]
+    folder.child("commits").remove("6")
     assert folder.sizes() == once
 
 

@@ -36,14 +36,13 @@ from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 from statefun.engine.sinks import Sink
 from statefun.engine.trace_journal import TraceJournal
-from statefun.protocol.runtime_pb2 import Outcome, TraceEntries
+from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.trace_log import TraceLog, read_traces, trace_entries
+from statefun.runtime.checkpoint.trace_log import TraceLog, trace_entries
 from statefun.runtime.rows.trace_entries import trace_stream
 from statefun.runtime.stored import traces as traces_module
 from statefun.runtime.stored.traces import Trace, Traces
 from statefun.sdk.address import Address
-from statefun.sdk.errors import CheckpointError
 
 TYPES = ("t/kept", "t/free", "t/waits")
 DEPTH = 4
@@ -139,6 +138,7 @@ def run(folder: Folder, firsts: Sequence[Address], most: int = 10**9) -> None:
         for _ in dispatcher.dispatch(groups(sorted(rows, key=itemgetter(0))), effects):
             pass
         log.add(batch, trace_entries([Outcome(traces=trace_stream(journal))], clock.now()))
+        folder.child("commits").write(f"{batch}", b"v1\n{}")
         rows = [
             (*row[:5], None)
             for piece in effects.messages.take()
@@ -240,32 +240,3 @@ def test_a_trace_is_cut_where_nobody_can_read_it(
     assert cut.is_cut
     assert 2 < len(cut.invocations) < size(expected(f"{LARGEST}", FIRSTS[LARGEST]))
     assert len(cut.roots()) == 1
-
-
-def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
-    """So much is kept as the limit says; invocations whose causes are gone are roots."""
-    folder = Folder.at(tmp_path)
-    run(folder, FIRSTS)
-    files = {batch: entries.ByteSize() for batch, entries in read_traces(folder)}
-    assert len(files) > 2
-    most = sum(files.values()) - 1
-
-    log = TraceLog(folder, most)
-    log.add(max(files) + 1, TraceEntries())
-
-    assert {batch for batch, _ in read_traces(folder)} == files.keys() - {0}
-    assert not Traces(folder).of_record("in/0/0")
-    log.add(max(files), TraceEntries())  # computed again, and nobody is invoked now
-    assert {batch for batch, _ in read_traces(folder)} == files.keys() - {0, max(files)}
-    TraceLog(folder, 0).add(1000, TraceEntries(tasks=[b"x"]))  # the setting is gone
-    assert not [*read_traces(folder)]
-
-
-def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
-    """It is not taken for a journal without entries."""
-    folder = Folder.at(tmp_path)
-    TraceLog(folder, 1000).add(3, TraceEntries(tasks=[b"x"]))
-    folder.child("traces").write("3", b"half of")
-
-    with pytest.raises(CheckpointError, match="traces/3 is damaged"):
-        [*read_traces(folder)]
