@@ -49,7 +49,8 @@ def run_command(options: argparse.Namespace) -> None:
         StatefunError: if the checkpoint or the record cannot be read, or has no trace.
     """
     # The help starts sooner without Kafka's client and pyarrow.
-    from statefun.inspect.trace_report import found_trace, trace_json, trace_lines  # noqa: PLC0415 - see above
+    from statefun.inspect.trace_report import found_trace, trace_lines  # noqa: PLC0415 - see above
+    from statefun.runtime.stored.trace_search import trace_json  # noqa: PLC0415 - see above
 
     trace, asked = found_trace(options)
     if options.json:

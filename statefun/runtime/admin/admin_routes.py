@@ -15,6 +15,7 @@ from statefun.runtime.admin.api_route import ApiAnswer, ApiRequest, ApiRoute
 from statefun.runtime.admin.letter_routes import letter_routes
 from statefun.runtime.admin.metric_table import METRICS_TYPE, metrics_text
 from statefun.runtime.admin.topology import topology
+from statefun.runtime.admin.trace_routes import trace_routes
 from statefun.runtime.checkpoint.pauses import Pausable
 from statefun.runtime.http_server import RefusedError
 from statefun.runtime.stored.known_values import nearest
@@ -111,6 +112,7 @@ def api_routes(
             lambda _: ApiAnswer(views.failures()),
         ),
         *letter_routes(views.definition.module),
+        *trace_routes(views.definition),
         ApiRoute(
             *("GET", "/timers", "timers", "when timers are due", "Timers"),
             lambda _: ApiAnswer(views.timers()),

@@ -66,6 +66,23 @@ _SCHEMAS: Mapping[str, _Schema] = {
         records=_COUNTS,
     ),
     "Functions": _list(_ref("Function")),
+    "Trace": _object(
+        asked=_list(_TEXT),
+        left_out=_WHOLE,
+        is_cut=_FLAG,
+        invocations=_list(
+            _object(
+                id=_TEXT,
+                address=_TEXT,
+                batch=_WHOLE,
+                time=_TEXT,
+                causes=_list(_TEXT),
+                records_in=_list(_TEXT),
+                failures=_list(_TEXT),
+                records_out=_list(_object(topic=_TEXT, key=_TEXT)),
+            )
+        ),
+    ),
     "Ingress": _object(
         name=_TEXT,
         type={"const": "source"},

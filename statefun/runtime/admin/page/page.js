@@ -2,6 +2,7 @@
 import { draw, element, keyOf, perSecond } from "./graph.js";
 import { Letters } from "./letters.js";
 import { count, get, made } from "./parts.js";
+import { Traces } from "./traces.js";
 
 const SECONDS = 2, MOST_EDGES = 300, MOST_ROWS = 200;
 let token = sessionStorage.getItem("statefun-token") ?? "";
@@ -232,6 +233,7 @@ function showModule(files) {
 }
 
 const letters = new Letters(ask, report);
+new Traces(ask, report);
 get("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = get("token").value.trim();

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the trace of a record of Kafka or of an address, and shows it for JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import TopicPartition
+
+from statefun.engine.address_keys import address_key
+from statefun.module.model import KafkaEgress, KafkaIngress, Module
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.trace_log import TRACES
+from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
+from statefun.runtime.letters.dead_letters import TIMEOUT
+from statefun.runtime.stored.traces import Trace, TracedInvocation, Traces
+from statefun.sdk.address import Address
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+RECORD_PLACE = re.compile(r"([\w.-]+)/(\d{1,9})/(\d{1,18})")
+"""The place of a record, as ``topic/partition/offset``."""
+_PARENT = re.compile(rb"00-[0-9a-f]{32}-([0-9a-f]{16})-[0-9a-f]{2}")
+
+
+class FoundTrace(NamedTuple):
+    """A trace, and the invocations in it that were asked for."""
+
+    trace: Trace
+    asked: set[bytes]
+    """The ids of the invocations that were asked for."""
+
+
+class TraceSearch:
+    """Finds traces in the journal of a checkpoint.
+
+    Args:
+        checkpoint: the checkpoint.
+        module: returns the ingresses and egresses in whose clusters records are looked up.
+    """
+
+    def __init__(self, checkpoint: Folder, module: Callable[[], Module]) -> None:
+        self._checkpoint = checkpoint
+        self._traces = Traces(checkpoint)
+        self._module = module
+
+    def of_record(self, place: str) -> FoundTrace:
+        """Return the trace of a record of an ingress, of an egress or of the dead letters.
+
+        Args:
+            place: the record as ``topic/partition/offset``.
+
+        Raises:
+            CheckpointError: if the journal has no trace of the record, or is damaged.
+            ConfigurationError: if there is no such record, or it has no trace.
+            KafkaError: if a cluster does not answer.
+        """
+        spans: set[bytes] = set()
+        if self._has_any():
+            spans = self._traces.of_record(place) or {self._sender(place)}
+        return self._around(spans, place)
+
+    def of_address(self, address: Address, until: datetime | None) -> FoundTrace:
+        """Return the trace of the newest invocation of an address.
+
+        Args:
+            address: the address.
+            until: the latest time of the invocation; None for now.
+
+        Raises:
+            CheckpointError: if the journal has no trace of the address, or is damaged.
+        """
+        key = address_key(address)
+        spans = self._traces.of_address(key, until) if self._has_any() else set()
+        return self._around(spans, str(address))
+
+    def _has_any(self) -> bool:
+        return bool(self._checkpoint.child(TRACES).names())
+
+    def _around(self, spans: set[bytes], what: str) -> FoundTrace:
+        trace = self._traces.around(spans) if spans else Trace()
+        if not trace.invocations:
+            raise CheckpointError(
+                f"{self._checkpoint.shown} has no trace of {what}: traces are noted with "
+                "spark.statefun.trace-journal, and the oldest ones are deleted; messages of a trace that is not "
+                "sampled are not noted"
+            )
+        return FoundTrace(trace, spans)
+
+    def _sender(self, place: str) -> bytes:
+        """Return the id of the invocation that has sent a record, as the record's headers say."""
+        for name, value in self._headers(place):
+            if name == "traceparent" and (parent := _PARENT.fullmatch(value or b"")):
+                return bytes.fromhex(parent[1].decode())
+        raise ConfigurationError(f"record {place} has no header traceparent, and so no trace")
+
+    def _headers(self, place: str) -> Sequence[tuple[str, Any]]:
+        """Return the headers of a record in one of the clusters of the module."""
+        found = RECORD_PLACE.fullmatch(place)
+        if found is None:
+            raise ConfigurationError(f"a record must be TOPIC/PARTITION/OFFSET, not {place!r}")
+        topic, partition, offset = found[1], int(found[2]), int(found[3])
+        module = self._module()
+        parts: Sequence[KafkaEgress | KafkaIngress] = (*module.egresses, *module.ingresses)
+        for part in parts:
+            admin = admin_for(part.label, part.address, part.properties)
+            topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
+            if topic not in topics or partition not in topics[topic].partitions:
+                continue
+            start = [TopicPartition(topic, partition, offset)]
+            for message in read_committed(
+                part.label, part.address, part.properties, start, TIMEOUT
+            ):
+                if message.offset() == offset:
+                    return list(cast("Any", message.headers()) or ())
+                break
+        raise ConfigurationError(f"no cluster of the module files has the record {place}")
+
+
+def trace_json(trace: Trace) -> list[dict[str, Any]]:
+    """Return all invocations of a trace for JSON."""
+    return [_as_json(each) for each in trace.invocations.values()]
+
+
+def _as_json(each: TracedInvocation) -> dict[str, Any]:
+    return {
+        "id": each.span.hex(),
+        "address": str(each.address),
+        "batch": each.batch,
+        "time": each.time.isoformat(),
+        "causes": [cause.hex() for cause in each.causes],
+        "records_in": each.origins,
+        "failures": each.failures,
+        "records_out": [{"topic": topic, "key": key} for topic, key in each.records],
+    }
