@@ -53,7 +53,7 @@ def run_command(options: argparse.Namespace) -> None:
 
     trace, asked = found_trace(options)
     if options.json:
-        print_json(trace_json(trace))
+        print_json(trace_json(trace, asked))
         return
     for line in trace_lines(trace, asked):
         print(line)

@@ -20,11 +20,18 @@ from statefun.runtime.checkpoint.trace_log import TRACES
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
 from statefun.runtime.letters.dead_letters import TIMEOUT
 from statefun.runtime.stored.known_values import KnownValues
-from statefun.runtime.stored.traces import MOST_INVOCATIONS, Trace, TracedInvocation, Traces
+from statefun.runtime.stored.traces import Trace, TracedInvocation, Traces
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.printable import printable
 
-_RECORD = re.compile(r"([\w.-]+)/(\d{1,9})/(\d{1,18})")
+_PLACE = re.compile(r"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
+"""The place of a record; the topic of a file's records is a path."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+"""The names that Kafka allows."""
+_DEEPEST = 30
+"""The level of the tree from which on lines are not indented any further."""
+_MOST_LEAVES = 100
+"""The largest number of an invocation's failures and records that are shown."""
 _PARENT = re.compile(rb"00-[0-9a-f]{32}-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
@@ -36,13 +43,15 @@ def found_trace(options: argparse.Namespace) -> tuple[Trace, set[bytes]]:
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
-        traces = Traces(checkpoint)
+        traces, known = Traces(checkpoint), KnownValues.of(checkpoint, None)
         has_any = bool(checkpoint.child(TRACES).names())
-        spans = _spans(traces, checkpoint, options) if has_any else set()
+        spans = _spans(traces, known, options) if has_any else set()
         trace = traces.around(spans) if spans else Trace()
+    for each in trace.invocations.values():
+        each.address = known.present(each.address)
     if not trace.invocations:
         raise CheckpointError(
-            f"{checkpoint.shown} has no trace of {options.what}: traces are noted with spark.statefun.trace-journal, "
+            f"{checkpoint.shown} has no trace of {printable(options.what)}: traces are noted with spark.statefun.trace-journal, "
             "and the oldest ones are deleted; messages of a trace that is not sampled are not noted"
         )
     return trace, spans
@@ -54,22 +63,27 @@ def trace_lines(trace: Trace, asked: set[bytes]) -> Iterator[str]:
     if trace.left_out:
         yield f"its micro-batches had too many entries; {trace.left_out:,} of them are left out"
     if trace.is_cut:
-        yield f"only the first {MOST_INVOCATIONS:,} invocations are shown"
+        yield f"there are more than the {len(trace.invocations):,} invocations that are shown"
 
 
-def trace_json(trace: Trace) -> list[dict[str, Any]]:
-    """Return all invocations of a trace for JSON."""
-    return [_as_json(each) for each in trace.invocations.values()]
+def trace_json(trace: Trace, asked: set[bytes]) -> dict[str, Any]:
+    """Return a trace for JSON, with the ids of the invocations that were asked for."""
+    return {
+        "asked": sorted(span.hex() for span in asked),
+        "invocations": [_as_json(each) for each in trace.invocations.values()],
+        "is_cut": trace.is_cut,
+        "left_out": trace.left_out,
+    }
 
 
-def _spans(traces: Traces, checkpoint: Folder, options: argparse.Namespace) -> set[bytes]:
+def _spans(traces: Traces, known: KnownValues, options: argparse.Namespace) -> set[bytes]:
     """Return the ids of the invocations that an option names."""
-    place = _RECORD.fullmatch(options.what)
-    if place is None:
-        address = parsed_address(options.what, KnownValues.of(checkpoint, None))
-        return traces.of_address(address_key(address), options.at)
-    if found := traces.of_record(options.what):
+    place = _PLACE.fullmatch(options.what)
+    if place is not None and (found := traces.of_record(options.what)):
         return found
+    if place is None or _TOPIC.fullmatch(place[1]) is None:
+        address = parsed_address(options.what, known)
+        return traces.of_address(address_key(address), options.at)
     module = declared_module(*program_and_modules(options.module or []))
     headers = _headers(module, place[1], int(place[2]), int(place[3]))
     for name, value in headers:
@@ -105,33 +119,47 @@ def _tree(trace: Trace, asked: set[bytes]) -> Iterator[str]:
     """Yield the lines of a tree; an invocation with several causes is shown in full below the first one."""
     shown: set[bytes] = set()
     for root in trace.roots():
-        yield from trace.invocations[root].origins or ["a message whose cause is not noted"]
+        origins = trace.invocations[root].origins or ["a message whose cause is not noted"]
+        yield from map(printable, origins)
         yield from _branch(trace, root, asked, shown)
 
 
 def _branch(trace: Trace, root: bytes, asked: set[bytes], shown: set[bytes]) -> Iterator[str]:
-    stack = [(root, "", True)]
+    stack = [(root, "", True, 1)]
     while stack:
-        span, indent, is_last = stack.pop()
+        span, indent, is_last, level = stack.pop()
         each = trace.invocations[span]
         mark = "  <--" if span in asked else ""
         again = "  (see above)" if span in shown else ""
         place = f"batch {each.batch}, {each.time.isoformat(' ', 'milliseconds')}"
+        # A long chain would take pages for its indentation alone.
+        depth = f"(level {level}) " if level > _DEEPEST else ""
         address = printable(str(each.address))
-        yield f"{indent}{'└─ ' if is_last else '├─ '}{address}  {place}{again}{mark}"
+        yield f"{indent}{'└─ ' if is_last else '├─ '}{depth}{address}  {place}{again}{mark}"
         if again:
             continue
         shown.add(span)
-        below = indent + ("   " if is_last else "│  ")
-        leaves = [f"failed: {text.splitlines()[0]}" for text in each.failures]
-        leaves += [
-            f"record to {topic}" + (f", key {key}" if key else "") for topic, key in each.records
-        ]
+        below = indent if level >= _DEEPEST else indent + ("   " if is_last else "│  ")
+        leaves = _leaves(each)
         for number, leaf in enumerate(leaves, 1):
             is_end = number == len(leaves) and not each.effects
             yield f"{below}{'└─ ' if is_end else '├─ '}{printable(leaf)}"
         children = list(dict.fromkeys(each.effects))
-        stack += [(child, below, number == 0) for number, child in enumerate(reversed(children))]
+        stack += [
+            (child, below, number == 0, level + 1)
+            for number, child in enumerate(reversed(children))
+        ]
+
+
+def _leaves(each: TracedInvocation) -> list[str]:
+    """Return what an invocation has done besides messages: its failures and its records, as far as there are not too many."""
+    leaves = [f"failed: {text}" for text in each.failures]
+    leaves += [
+        f"record to {topic}" + (f", key {key}" if key else "") for topic, key in each.records
+    ]
+    if len(leaves) > _MOST_LEAVES:
+        leaves[_MOST_LEAVES:] = [f"and {len(leaves) - _MOST_LEAVES:,} further records"]
+    return leaves
 
 
 def _as_json(each: TracedInvocation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noted_traces import noted, span
 
 from statefun import (
     Context,
@@ -214,8 +215,8 @@ def test_any_invocation_of_a_trace_shows_all_of_it(tmp_path: Path) -> None:
     whole = traces.around(traces.of_record(f"in/0/{LARGEST}"))
     assert len(whole.invocations) > 3
 
-    for span in whole.invocations:
-        assert traces.around({span}).invocations.keys() == whole.invocations.keys()
+    for each in whole.invocations:
+        assert traces.around({each}).invocations.keys() == whole.invocations.keys()
     last = [*whole.invocations.values()][-1]
     now = datetime.now(timezone.utc)
     assert traces.of_address(address_key(last.address), now)
@@ -226,31 +227,6 @@ def test_any_invocation_of_a_trace_shows_all_of_it(tmp_path: Path) -> None:
     assert not traces.of_record("in/0/10")
 
 
-Entry = tuple[int, int, int, str, str]
-"""The kind of an entry, the number of its invocation and that of the cause (0 for none), the id of an address, and a text."""
-
-
-def noted(folder: Folder, *batches: Sequence[Entry]) -> Traces:
-    """Return the traces of a journal with some micro-batches."""
-    log = TraceLog(folder, 10**9)
-    for batch, entries in enumerate(batches):
-        journal = TraceJournal()
-        for kind, span, parent, id_, text in entries:
-            journal.kinds.append(kind)
-            journal.spans.append(f"{span:016x}")
-            journal.parents.append(f"{parent:016x}")
-            journal.keys.append(address_key(Address("t/f", id_)))
-            journal.texts.append(text)
-        log.add(batch, trace_entries([Outcome(traces=trace_stream(journal))], batch))
-    folder.child("commits").write(f"{len(batches)}", b"v1\n{}")
-    return Traces(folder)
-
-
-def span(number: int) -> bytes:
-    """Return the id of an invocation."""
-    return number.to_bytes(8, "big")
-
-
 def numbers(trace: Trace) -> list[int]:
     """Return the numbers of the invocations of a trace."""
     return [int.from_bytes(each, "big") for each in trace.invocations]
@@ -258,8 +234,9 @@ def numbers(trace: Trace) -> list[int]:
 
 def test_an_invocation_behind_an_endpoint_has_several_causes(tmp_path: Path) -> None:
     """It leads to all of them, and each of them leads to it and to what it has caused."""
-    traces = noted(
-        Folder.at(tmp_path),
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
         [(INVOCATION, 1, 0, "one", "in/0/1"), (INVOCATION, 2, 0, "two", "in/0/2")],
         [
             (INVOCATION, 3, 1, "remote", ""),
@@ -270,6 +247,7 @@ def test_an_invocation_behind_an_endpoint_has_several_causes(tmp_path: Path) -> 
         ],
         [(INVOCATION, 5, 3, "last", ""), (RECORD, 0, 3, "out", "out")],
     )
+    traces = Traces(folder)
 
     for number in (3, 5):
         trace = traces.around({span(number)})
@@ -286,19 +264,22 @@ def test_an_invocation_behind_an_endpoint_has_several_causes(tmp_path: Path) -> 
 
 def test_a_record_may_be_handled_in_several_micro_batches(tmp_path: Path) -> None:
     """By two functions, one of which fails and is called again, while the other one is not."""
-    traces = noted(
-        Folder.at(tmp_path),
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
         [(INVOCATION, 1, 0, "one", "in/0/0"), (INVOCATION, 2, 0, "two", "in/0/0")],
         [(INVOCATION, 3, 1, "one", "in/0/0")],
     )
+    traces = Traces(folder)
 
     assert numbers(traces.around(traces.of_record("in/0/0"))) == [1, 2, 3]
 
 
 def test_headers_from_elsewhere_may_claim_anything(tmp_path: Path) -> None:
     """Invocations that cause themselves or each other are shown all the same."""
-    traces = noted(
-        Folder.at(tmp_path),
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
         [(INVOCATION, 1, 1, "own", "in/0/0")],
         [
             (INVOCATION, 2, 3, "a", "in/0/1"),
@@ -308,6 +289,7 @@ def test_headers_from_elsewhere_may_claim_anything(tmp_path: Path) -> None:
         [(INVOCATION, 5, 6, "later", "in/0/2"), (RECORD, 0, 77, "out", "out")],
         [(INVOCATION, 6, 5, "later", "")],
     )
+    traces = Traces(folder)
 
     own = traces.around(traces.of_record("in/0/0"))
     assert (numbers(own), own.roots()) == ([1], [span(1)])
@@ -323,12 +305,14 @@ def test_a_wide_trace_is_cut_where_nobody_can_read_it(
 ) -> None:
     """The way to what was asked for is there, and then as many of the others as there is room for."""
     monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 100)
-    traces = noted(
-        Folder.at(tmp_path),
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
         [(INVOCATION, 1, 0, "root", "in/0/0")],
         [(INVOCATION, 10 + number, 1, f"{number}", "") for number in range(2000)],
         [(INVOCATION, 5000, 10 + 1999, "last", ""), (INVOCATION, 5001, 10, "last", "")],
     )
+    traces = Traces(folder)
 
     for number in (1, 5000):
         trace = traces.around({span(number)})
@@ -350,7 +334,9 @@ def test_a_long_trace_is_cut_far_from_what_was_asked_for(
     """Its end shows what has caused it last, and its beginning what has come of it first."""
     monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 100)
     chain = [[(INVOCATION, 1 + number, number, "a", "")] for number in range(300)]
-    traces = noted(Folder.at(tmp_path), *chain[:150], [each for one in chain[150:] for each in one])
+    folder = Folder.at(tmp_path)
+    noted(folder, *chain[:150], [each for one in chain[150:] for each in one])
+    traces = Traces(folder)
 
     first, middle, last = (traces.around({span(number)}) for number in (1, 200, 300))
 
