@@ -52,9 +52,9 @@ def run_command(options: argparse.Namespace) -> None:
     from statefun.inspect.trace_report import found_trace, trace_lines  # noqa: PLC0415 - see above
     from statefun.runtime.stored.trace_search import trace_json  # noqa: PLC0415 - see above
 
-    trace, asked = found_trace(options)
+    found = found_trace(options)
     if options.json:
-        print_json(trace_json(trace))
+        print_json(trace_json(found))
         return
-    for line in trace_lines(trace, asked):
+    for line in trace_lines(*found):
         print(line)

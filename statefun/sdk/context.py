@@ -365,7 +365,7 @@ class Context:
         if message is None:
             return None
         if self._trace is not None:
-            message = traced(message, self._trace)
+            message = traced(message, self._trace, self._message)
         if self._event_time is not None and isinstance(message, Message):
             message = copy.copy(message)  # the function may send the same object again
             message.event_time = self._event_time

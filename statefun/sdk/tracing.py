@@ -16,14 +16,16 @@ TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
 """The headers that pass from a record to all its effects: W3C's Trace Context, and Baggage."""
 
 
-def traced(message: M, trace: str) -> M:
+def traced(message: M, trace: str, source: Message | None = None) -> M:
     r"""Return a copy of ``message`` that is part of a trace.
 
     Args:
         message: the message to send.
         trace: headers as ``name=value``, one per line.
+        source: the message whose function sends ``message``; None if there is none.
 
-    If a record has a header of the same name, that header stays as it is.
+    If a record has a header of the same name, that header stays as it is, unless the function has only passed it on from
+    the ingress record of its message.
 
     >>> record = KafkaEgressMessage("com.example/greets", topic="greetings", value="Hello")
     >>> traced(record, "traceparent=00-1-2-01\nbaggage=a=b").headers
@@ -38,11 +40,23 @@ def traced(message: M, trace: str) -> M:
         headers = _headers(trace)
         if copied.headers:
             own = {name for name, _ in copied.headers}
+            if source is not None and not own.isdisjoint(TRACE_HEADERS):
+                copied.headers = _without_forwarded(copied.headers, source)
+                own = {name for name, _ in copied.headers}
             headers = tuple(header for header in headers if header[0] not in own)
         copied.headers += headers
     else:
         copied.trace = trace
     return copied
+
+
+def _without_forwarded(
+    headers: tuple[tuple[str, bytes | None], ...], source: Message
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Return headers without those of a trace that the ingress record of a message has, too."""
+    record = source.record
+    came = () if record is None else record.headers
+    return tuple(each for each in headers if each[0] not in TRACE_HEADERS or each not in came)
 
 
 def _headers(trace: str) -> tuple[tuple[str, bytes | None], ...]:

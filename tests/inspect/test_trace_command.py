@@ -105,8 +105,11 @@ def test_a_record_shows_what_has_caused_it_and_what_else_has_come_of_that(
     plain = [line.removesuffix("  <--") for line in lines]
     for what in (f"{users}/0/0", "test.fns/hop/ada-b32"):
         assert [line.removesuffix("  <--") for line in traced(capsys, folder, what)] == plain
-    found = traced(capsys, folder, "test.fns/slow/ada", "--json")
-    assert len(json.loads("".join(found))) == 10
+    document = json.loads("".join(traced(capsys, folder, "test.fns/slow/ada", "--json")))
+    found = {each["id"]: each for each in document["invocations"]}
+    assert len(found) == 10
+    assert [found[span]["address"] for span in document["asked"]] == ["test.fns/slow/ada"]
+    assert (document["is_cut"], document["left_out"]) == (False, 0)
 
 
 def test_a_dead_letter_shows_the_invocation_that_has_failed(

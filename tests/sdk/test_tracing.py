@@ -1,7 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from statefun import EgressMessage, KafkaEgressMessage, TypedValue, message_builder
+from datetime import datetime, timezone
+
+from statefun import (
+    Address,
+    Context,
+    EgressMessage,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    TypedValue,
+    message_builder,
+)
+from statefun.sdk.invocation import invoke
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch
+from statefun.sdk.record import IngressRecord
 from statefun.sdk.tracing import traced
 
 TRACE = "traceparent=00-1-2-01\nbaggage=a=b"
@@ -44,3 +58,27 @@ def test_a_message_has_its_trace_and_other_values_stay() -> None:
     assert traced(message, TRACE).trace == TRACE
     assert not message.trace
     assert traced(other, TRACE) is other
+
+
+def test_headers_of_a_record_that_are_passed_on_are_those_of_the_trace() -> None:
+    """The function has not chosen them; others of the same names are its own."""
+    came = (("traceparent", b"00-1-0-01"), ("baggage", b"a=b"), ("origin", b"web"))
+    record = IngressRecord("in", 0, 1, datetime(2026, 1, 1, tzinfo=timezone.utc), came)
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    def forward(ctx: Context, message: Message) -> None:
+        for headers in (came, {"traceparent": "00-1-7-01"}):
+            ctx.send(KafkaEgressMessage("t/out", topic="x", value="v", headers=headers))
+
+    batch = InvocationBatch(
+        Address("t", "f", "Ada"),
+        {},
+        [Invocation(None, TypedValue("a/b", b""), TRACE)],
+        record=lambda _: record,
+    )
+    result = invoke(functions.for_typename("t/f"), batch)
+
+    forwarded, own = map(_headers, result.egress_messages)
+    assert forwarded == (("origin", b"web"), *HEADERS)
+    assert own == (("traceparent", b"00-1-7-01"), HEADERS[1])

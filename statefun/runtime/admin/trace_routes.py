@@ -13,7 +13,7 @@ from statefun.runtime.definition import Definition
 from statefun.runtime.http_server import RefusedError
 from statefun.runtime.letters.letter_filter import parse_moment
 from statefun.runtime.stored.known_values import KnownValues
-from statefun.runtime.stored.trace_search import RECORD_PLACE, FoundTrace, TraceSearch, trace_json
+from statefun.runtime.stored.trace_search import FoundTrace, TraceSearch, trace_json
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError, ConfigurationError, DefinitionError
 
@@ -28,7 +28,7 @@ def trace_routes(definition: Definition) -> list[ApiRoute]:
         ApiRoute(
             *("GET", _RECORD_PATH, "trace_record", "what has caused a record", "Trace"),
             traces.of_record,
-            statuses=[400, 404],
+            statuses=[404],
         ),
         ApiRoute(
             *("GET", _ADDRESS_PATH, "trace_address", "what has called an address", "Trace"),
@@ -44,17 +44,13 @@ class _Traces:
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
-        self._search = TraceSearch(definition.settings.checkpoint, lambda: definition.module)
         self._reading = threading.Lock()
         """Is held during a search: it takes memory and a core."""
 
     def of_record(self, request: ApiRequest) -> ApiAnswer:
         """Return the trace of a record."""
         place = "/".join(request.names[name] for name in ("topic", "partition", "offset"))
-        if RECORD_PLACE.fullmatch(place) is None:
-            text = f"a record must be a topic, a partition and an offset, not {place!r}"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, text)
-        return self._answer(lambda: self._search.of_record(place))
+        return self._answer(lambda search, _: search.of_record(place))
 
     def of_address(self, request: ApiRequest) -> ApiAnswer:
         """Return the trace of the newest invocation of an address."""
@@ -64,24 +60,19 @@ class _Traces:
                 until = parse_moment(given, datetime.now(timezone.utc))
             except ValueError as error:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, f"until {error}") from None
+        return self._answer(
+            lambda search, known: search.of_address(
+                Address(known.stored_name(request.id), request.names["id"]), until
+            )
+        )
 
-        def search() -> FoundTrace:
-            settings, functions = self._definition.settings, self._definition.functions
-            name = KnownValues.of(settings.checkpoint, functions).stored_name(request.id)
-            return self._search.of_address(Address(name, request.names["id"]), until)
-
-        return self._answer(search)
-
-    def _answer(self, search: Callable[[], FoundTrace]) -> ApiAnswer:
+    def _answer(self, find: Callable[[TraceSearch, KnownValues], FoundTrace]) -> ApiAnswer:
+        definition = self._definition
+        checkpoint = definition.settings.checkpoint
         try:
             with self._reading:
-                trace, asked = search()
+                known = KnownValues.of(checkpoint, definition.functions)
+                found = find(TraceSearch(checkpoint, known, lambda: definition.module), known)
         except (CheckpointError, ConfigurationError, DefinitionError) as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, error.message) from error
-        content = {
-            "asked": sorted(span.hex() for span in asked),
-            "left_out": trace.left_out,
-            "is_cut": trace.is_cut,
-            "invocations": trace_json(trace),
-        }
-        return ApiAnswer(content)
+        return ApiAnswer(trace_json(found))

@@ -126,28 +126,29 @@ def trace_entries(outcomes: Sequence[Outcome], time: int) -> TraceEntries:
     )
 
 
-def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[tuple[int, TraceEntries]]:
-    """Yield each committed micro-batch with its entries, the newest one first.
+def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[list[TraceEntries]]:
+    """Yield the entries of the committed micro-batches of each file, in their order; the newest file first.
 
     Args:
         checkpoint: the query's checkpoint.
-        since: begin with this micro-batch instead, and go on to the newest one; None to begin with the newest one.
+        since: begin with this micro-batch instead, and go on to the newest one; None to begin with the newest file.
 
     Raises:
         CheckpointError: if a file is damaged.
     """
     committed = CommitLog(checkpoint).newest()
     files = sorted(_sizes(checkpoint.child(TRACES)))
-    if since is not None:
+    if since is None:
+        files.reverse()
+    else:
         files = files[max(0, sum(first <= since for first in files) - 1) :]
-    for first in files if since is not None else reversed(files):
+    for first in files:
         try:
             batches = _read(checkpoint, first)
         except FileNotFoundError:
             continue  # the application has just deleted it
-        for entries in batches if since is not None else reversed(batches):
-            if (since or 0) <= entries.batch <= committed:
-                yield entries.batch, entries
+        if found := [each for each in batches if (since or 0) <= each.batch <= committed]:
+            yield found
 
 
 def _read(checkpoint: Folder, first: int) -> Sequence[TraceEntries]:

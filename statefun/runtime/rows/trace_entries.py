@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 
 from statefun.engine.trace_journal import TraceJournal
 from statefun.runtime.columns import values_of
-from statefun.runtime.rows.effect_streams import read_batches
 
 _ID = pa.binary(8)
 _SCHEMA = pa.schema(
@@ -23,6 +21,8 @@ _SCHEMA = pa.schema(
         pa.field("text", pa.string()),
     ]
 )
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
+"""Most streams are small, and other threads would take longer to begin than to read them."""
 
 
 class TraceEntry(NamedTuple):
@@ -53,7 +53,8 @@ def trace_stream(journal: TraceJournal) -> bytes:
 
 def trace_table(streams: Iterable[bytes]) -> pa.Table:
     """Decode the entries that :func:`trace_stream` has encoded, of all tasks of a micro-batch."""
-    batches = [batch for stream in streams for batch in read_batches(io.BytesIO(stream))]
+    readers = (pa.ipc.open_stream(stream, options=_READING) for stream in streams)
+    batches = [batch for reader in readers for batch in reader]
     return pa.Table.from_batches(batches, _SCHEMA)
 
 

@@ -16,12 +16,16 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.trace_log import TRACES
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
 from statefun.runtime.letters.dead_letters import TIMEOUT
+from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.traces import Trace, TracedInvocation, Traces
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.printable import printable
 
-RECORD_PLACE = re.compile(r"([\w.-]+)/(\d{1,9})/(\d{1,18})")
-"""The place of a record, as ``topic/partition/offset``."""
+_PLACE = re.compile(r"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
+"""The place of a record; the topic of a file's records is a path."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+"""The names that Kafka allows."""
 _PARENT = re.compile(rb"00-[0-9a-f]{32}-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
@@ -38,13 +42,27 @@ class TraceSearch:
 
     Args:
         checkpoint: the checkpoint.
+        known: knows the names of functions.
         module: returns the ingresses and egresses in whose clusters records are looked up.
     """
 
-    def __init__(self, checkpoint: Folder, module: Callable[[], Module]) -> None:
+    def __init__(
+        self, checkpoint: Folder, known: KnownValues, module: Callable[[], Module]
+    ) -> None:
         self._checkpoint = checkpoint
+        self._known = known
         self._traces = Traces(checkpoint)
         self._module = module
+
+    def is_record(self, what: str) -> bool:
+        """Return whether a text is the place of a record, ``topic/partition/offset``, and no address.
+
+        A topic that is no name for Kafka is the path of a file, and such a record is in the journal.
+        """
+        place = _PLACE.fullmatch(what)
+        if place is None:
+            return False
+        return _TOPIC.fullmatch(place[1]) is not None or bool(self._traces.of_record(what))
 
     def of_record(self, place: str) -> FoundTrace:
         """Return the trace of a record of an ingress, of an egress or of the dead letters.
@@ -81,9 +99,11 @@ class TraceSearch:
 
     def _around(self, spans: set[bytes], what: str) -> FoundTrace:
         trace = self._traces.around(spans) if spans else Trace()
+        for each in trace.invocations.values():
+            each.address = self._known.present(each.address)
         if not trace.invocations:
             raise CheckpointError(
-                f"{self._checkpoint.shown} has no trace of {what}: traces are noted with "
+                f"{self._checkpoint.shown} has no trace of {printable(what)}: traces are noted with "
                 "spark.statefun.trace-journal, and the oldest ones are deleted; messages of a trace that is not "
                 "sampled are not noted"
             )
@@ -98,9 +118,9 @@ class TraceSearch:
 
     def _headers(self, place: str) -> Sequence[tuple[str, Any]]:
         """Return the headers of a record in one of the clusters of the module."""
-        found = RECORD_PLACE.fullmatch(place)
-        if found is None:
-            raise ConfigurationError(f"a record must be TOPIC/PARTITION/OFFSET, not {place!r}")
+        found = _PLACE.fullmatch(place)
+        if found is None or _TOPIC.fullmatch(found[1]) is None:
+            raise ConfigurationError(f"no record of the journal is {printable(place)}")
         topic, partition, offset = found[1], int(found[2]), int(found[3])
         module = self._module()
         parts: Sequence[KafkaEgress | KafkaIngress] = (*module.egresses, *module.ingresses)
@@ -119,9 +139,15 @@ class TraceSearch:
         raise ConfigurationError(f"no cluster of the module files has the record {place}")
 
 
-def trace_json(trace: Trace) -> list[dict[str, Any]]:
-    """Return all invocations of a trace for JSON."""
-    return [_as_json(each) for each in trace.invocations.values()]
+def trace_json(found: FoundTrace) -> dict[str, Any]:
+    """Return a trace for JSON, with the ids of the invocations that were asked for."""
+    trace, asked = found
+    return {
+        "asked": sorted(span.hex() for span in asked),
+        "invocations": [_as_json(each) for each in trace.invocations.values()],
+        "is_cut": trace.is_cut,
+        "left_out": trace.left_out,
+    }
 
 
 def _as_json(each: TracedInvocation) -> dict[str, Any]:

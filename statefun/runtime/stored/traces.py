@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+import itertools
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import attrs
@@ -23,6 +27,10 @@ _NOBODY = bytes.fromhex(NOBODY)
 _ID = pa.binary(8)
 MOST_INVOCATIONS = 10_000
 """The largest number of invocations of a trace that are looked for; more cannot be read by a person."""
+_FEW_ROWS = 1000
+"""In so many entries, ids are looked up with a dictionary at once."""
+_FEW_LOOKUPS = 20
+"""How often ids are looked up in more entries before a dictionary is made, which takes longer than a lookup."""
 
 
 @attrs.define
@@ -59,12 +67,24 @@ class Trace:
     """Whether there are more than ``MOST_INVOCATIONS``."""
 
     def roots(self) -> list[bytes]:
-        """Return the ids of the invocations whose causes are outside of the journal."""
-        return [
-            span
-            for span, each in self.invocations.items()
-            if not any(cause in self.invocations for cause in each.causes)
-        ]
+        """Return the ids of the invocations whose causes are outside of the journal, so that all others are below one of them.
+
+        Of invocations that cause each other, as headers from elsewhere may claim, the first one is a root.
+        """
+        below: set[bytes] = set()
+        found = []
+        for has_causes in (False, True):
+            for span, each in self.invocations.items():
+                if span in below or has_causes != any(c in self.invocations for c in each.causes):
+                    continue
+                found.append(span)
+                stack = [span]
+                while stack:
+                    one = stack.pop()
+                    if one not in below:
+                        below.add(one)
+                        stack += self.invocations[one].effects
+        return found
 
 
 class Traces:
@@ -78,12 +98,16 @@ class Traces:
         self._checkpoint = checkpoint
 
     def of_record(self, place: str) -> set[bytes]:
-        """Return the ids of the invocations that have got an ingress record, at ``topic/partition/offset``."""
-        for _, _, table in self._tables():
+        """Return the ids of the invocations that have got an ingress record, at ``topic/partition/offset``.
+
+        The functions of a record may handle it in several micro-batches, as one of them may fail, or have to wait.
+        """
+        found: set[bytes] = set()
+        for part in self._parts():
+            table = part.table
             is_it = pc.and_(pc.equal(table["kind"], INVOCATION), pc.equal(table["text"], place))
-            if found := _spans(table.filter(is_it)):
-                return found
-        return set()
+            found |= {entry.span for entry in entries_of(table.filter(is_it))}
+        return found
 
     def of_address(self, key: bytes, until: datetime | None) -> set[bytes]:
         """Return the ids of an address's newest invocations, those of one micro-batch.
@@ -92,92 +116,162 @@ class Traces:
             key: the key of the address.
             until: the latest time; None for now.
         """
-        for _, entries, table in self._tables():
-            if until is not None and from_epoch_millis(entries.time) > until:
-                continue
+        for part in self._parts():
+            table = part.table
             is_it = pc.and_(pc.equal(table["kind"], INVOCATION), pc.equal(table["key"], key))
-            if found := _spans(table.filter(is_it)):
-                return found
+            rows: defaultdict[int, list[int]] = defaultdict(list)
+            for row in pc.indices_nonzero(is_it).to_pylist():
+                if until is None or from_epoch_millis(part.entries_of(row).time) <= until:
+                    rows[part.batch_of(row)].append(row)
+            if rows:
+                return {entry.span for entry in part.entries(rows[max(rows)])}
         return set()
 
     def around(self, spans: set[bytes]) -> Trace:
-        """Return the invocations with these ids, all that have caused them, and all that these have caused."""
-        causes, first = self._causes(spans)
+        """Return the invocations with these ids, all that have caused them, and all that these have caused.
+
+        If there are too many of them, those that are nearest to the given ones on the way to their causes come first.
+        """
         trace = Trace()
-        known = {
-            span for span, parents in causes.items() if not any(each in causes for each in parents)
-        }
-        for batch, entries, table in self._tables(first):
-            if self._add(trace, known, batch, from_epoch_millis(entries.time), table):
-                trace.left_out += entries.left_out
-            if len(trace.invocations) > MOST_INVOCATIONS:
-                trace.is_cut = True
+        causes, first = self._causes(spans, trace)
+        growth = _Growth(trace, causes)
+        for part in self._parts(first):
+            growth.add(part)
+            if growth.is_over():
                 break
         for span, each in trace.invocations.items():
-            for cause in {*each.causes} & trace.invocations.keys():
+            each.causes = [*dict.fromkeys(each.causes)]
+            for cause in trace.invocations.keys() & each.causes:
                 trace.invocations[cause].effects.append(span)
         return trace
 
-    def _causes(self, spans: set[bytes]) -> tuple[dict[bytes, set[bytes]], int]:
-        """Return the causes of invocations, the causes of these, and so on, each by the id of what it has caused.
+    def _causes(self, spans: set[bytes], trace: Trace) -> tuple[set[bytes], int]:
+        """Return the ids of noted invocations, of their causes, of the causes of these, and so on.
 
-        The second item is the first micro-batch that has any of them.
+        The second item is the first micro-batch that has any of them. The trace is cut if there are too many.
         """
-        wanted, found, first = set(spans), dict[bytes, set[bytes]](), 0
-        for batch, _, table in self._tables():
-            while entries := _entries(table, _places(table, "span", wanted - found.keys())):
-                for entry in entries:
-                    found.setdefault(entry.span, set()).add(entry.parent)
-                wanted |= {entry.parent for entry in entries}
-                first = batch
+        wanted, found, first = set(spans), set[bytes](), sys.maxsize
+        for part in self._parts():
+            while rows := part.rows("span", wanted):
+                entries = part.entries(rows)
+                first = min(first, part.batch_of(min(rows)))
+                for entry in reversed(entries):
+                    if len(found) >= MOST_INVOCATIONS // 2 and entry.span not in found:
+                        trace.is_cut = True
+                        return found, first
+                    found.add(entry.span)
+                wanted = (wanted | {entry.parent for entry in entries}) - found - {_NOBODY}
+            if not wanted:
+                break
         return found, first
 
-    def _add(
-        self, trace: Trace, known: set[bytes], batch: int, time: datetime, table: pa.Table
-    ) -> bool:
-        """Add what a micro-batch has of the invocations with known ids, and of all that these have caused.
+    def _parts(self, since: int | None = None) -> Iterator[_Part]:
+        return map(_Part, read_traces(self._checkpoint, since))
 
-        Returns:
-            Whether it has anything of them.
-        """
+
+class _Growth:
+    """Adds invocations to a trace, micro-batch by micro-batch, and all that they have caused.
+
+    Args:
+        trace: the trace.
+        causes: the ids of invocations that become part of the trace, even if others then have no place in it.
+    """
+
+    def __init__(self, trace: Trace, causes: set[bytes]) -> None:
+        self._trace = trace
+        self._causes = causes
+        self._known = set(causes)
+        self._room = MOST_INVOCATIONS - len(causes)
+        """How many further invocations have a place."""
+
+    def is_over(self) -> bool:
+        """Return whether no further micro-batch can add an invocation."""
+        return self._room < 0 and self._causes <= self._trace.invocations.keys()
+
+    def add(self, part: _Part) -> None:
+        """Add what some micro-batches have of the known invocations, and of all that these have caused."""
         seen: set[int] = set()
-        new = known
+        new = self._known
         while new:
-            rows = _places(table, "parent", new) | _places(table, "span", new)
-            entries = _entries(table, rows - seen)
+            rows = (part.rows("parent", new) | part.rows("span", new)) - seen
             seen |= rows
-            for entry in entries:
-                _note(trace, entry, batch, time)
-            new = {each.span for each in entries if each.kind == INVOCATION} - known
-            known |= new
-        return bool(seen)
+            spans = {
+                entry.span
+                for row, entry in zip(sorted(rows), part.entries(rows), strict=True)
+                if self._note(entry, part.entries_of(row))
+            }
+            new = spans - self._known
+            self._known |= new
+        self._trace.left_out += part.left_out(seen)
 
-    def _tables(self, since: int | None = None) -> Iterator[tuple[int, TraceEntries, pa.Table]]:
-        for batch, entries in read_traces(self._checkpoint, since):
-            yield batch, entries, trace_table(entries.tasks)
-
-
-def _spans(table: pa.Table) -> set[bytes]:
-    return {each.span for each in entries_of(table)}
-
-
-def _places(table: pa.Table, column: str, ids: set[bytes]) -> set[int]:
-    """Return the numbers of the rows that have one of some ids in a column."""
-    return set(
-        pc.indices_nonzero(pc.is_in(table[column], pa.array([*ids - {_NOBODY}], _ID))).to_pylist()
-    )
-
-
-def _entries(table: pa.Table, rows: set[int]) -> list[TraceEntry]:
-    return [*entries_of(table.take(pa.array(sorted(rows), pa.int64())))]
+    def _note(self, entry: TraceEntry, batch: TraceEntries) -> bool:
+        """Add an entry of a micro-batch; return whether it is about an invocation that is part of the trace."""
+        if entry.kind != INVOCATION:
+            _note(self._trace, entry, batch)
+            return False
+        if entry.span not in self._trace.invocations and entry.span not in self._causes:
+            self._room -= 1
+            if self._room < 0:
+                self._trace.is_cut = True
+                return False
+        _note(self._trace, entry, batch)
+        return True
 
 
-def _note(trace: Trace, entry: TraceEntry, batch: int, time: datetime) -> None:
-    """Add an entry to the invocation that it is about; its cause is noted before it."""
+class _Part:
+    """The entries of some micro-batches that follow each other, by their numbers, which are called rows here.
+
+    Args:
+        batches: the micro-batches, in order.
+    """
+
+    def __init__(self, batches: Sequence[TraceEntries]) -> None:
+        tables = [trace_table(each.tasks) for each in batches]
+        self._batches = batches
+        self._starts = [0, *itertools.accumulate(table.num_rows for table in tables)]
+        self._lookups: Counter[str] = Counter()
+        self._indexes: dict[str, dict[bytes, list[int]]] = {}
+        self.table: pa.Table = pa.concat_tables(tables).combine_chunks()
+
+    def entries_of(self, row: int) -> TraceEntries:
+        """Return the micro-batch of an entry."""
+        return self._batches[bisect.bisect_right(self._starts, row) - 1]
+
+    def batch_of(self, row: int) -> int:
+        """Return the number of the micro-batch of an entry."""
+        return self.entries_of(row).batch
+
+    def left_out(self, rows: set[int]) -> int:
+        """Return how many entries those micro-batches lack that have any of some entries."""
+        found = {self.batch_of(row): self.entries_of(row).left_out for row in rows}
+        return sum(found.values())
+
+    def entries(self, rows: Iterable[int]) -> list[TraceEntry]:
+        """Return entries in their order."""
+        return [*entries_of(self.table.take(pa.array(sorted(rows), pa.int64())))]
+
+    def rows(self, column: str, ids: set[bytes]) -> set[int]:
+        """Return the entries that have one of some ids in a column."""
+        self._lookups[column] += 1
+        if self._lookups[column] <= _FEW_LOOKUPS and self.table.num_rows > _FEW_ROWS:
+            wanted = pa.array([*ids - {_NOBODY}], _ID)
+            return set(pc.indices_nonzero(pc.is_in(self.table[column], wanted)).to_pylist())
+        index = self._indexes.get(column)
+        if index is None:
+            index = self._indexes[column] = {}
+            for row, id_ in enumerate(self.table[column].to_pylist()):
+                index.setdefault(id_, []).append(row)
+            index.pop(_NOBODY, None)
+        return {row for id_ in index.keys() & ids for row in index[id_]}
+
+
+def _note(trace: Trace, entry: TraceEntry, batch: TraceEntries) -> None:
+    """Add an entry of a micro-batch to the invocation that it is about; its cause is noted before it."""
     if entry.kind == INVOCATION:
         invocation = trace.invocations.get(entry.span)
         if invocation is None:
-            invocation = TracedInvocation(entry.span, address_of(entry.key), batch, time)
+            time = from_epoch_millis(batch.time)
+            invocation = TracedInvocation(entry.span, address_of(entry.key), batch.batch, time)
             trace.invocations[entry.span] = invocation
         if entry.parent != _NOBODY:
             invocation.causes.append(entry.parent)

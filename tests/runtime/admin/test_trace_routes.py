@@ -104,7 +104,8 @@ def test_a_record_and_an_address_have_the_same_trace(api: Served) -> None:
         ("addresses/test/greeter/Bob", 404, "has no trace of test/greeter/Bob"),
         ("addresses/test/greeter/Ada?until=2020-01-01", 404, "has no trace of test/greeter/Ada"),
         ("addresses/test/greeter/Ada?until=soon", 400, "until"),
-        ("records/users/0/x", 400, "must be a topic, a partition and an offset"),
+        ("records/users/0/x", 404, "no record of the journal is users/0/x"),
+        ("records/%2Fdata%2Fa.csv/0/1", 404, "no record of the journal is /data/a.csv/0/1"),
     ],
 )
 def test_what_is_not_there_is_refused(api: Served, path: str, status: int, problem: str) -> None:

@@ -63,7 +63,7 @@ def test_a_batch_that_is_not_committed_is_dropped_with_its_effects(tmp_path: Pat
     assert CommitLog(folder).planned() == 5
     assert Outbox(folder).batches() == [4, 5]
     folder.child("commits").write("6", b"v2\n{}")  # of a command, without invocations
-    assert [batch for batch, _ in read_traces(folder)] == [5, 4]
+    assert [each.batch for file in read_traces(folder) for each in file] == [4, 5]
     folder.child("commits").remove("6")
     assert folder.sizes() == once
 

@@ -36,7 +36,10 @@ def commit(folder: Folder, batch: int) -> None:
 
 def found(folder: Folder, since: int | None = None) -> list[tuple[int, bytes]]:
     """Return the committed micro-batches with their contents, as a reader finds them."""
-    return [(batch, b"".join(each.tasks)) for batch, each in read_traces(folder, since)]
+    files = [
+        [(each.batch, b"".join(each.tasks)) for each in file] for file in read_traces(folder, since)
+    ]
+    return [each for file in files for each in (file if since is not None else reversed(file))]
 
 
 def size(folder: Folder) -> int:
@@ -136,12 +139,12 @@ def test_a_reader_finds_the_rest_when_files_are_deleted_meanwhile(folder: Folder
     for batch in range(8):
         log.add(batch, entries(b"x" * FULL))
     reading = read_traces(folder, 0)
-    first = next(reading)[0]
+    first = [each.batch for each in next(reading)]
     for batch in range(8, 14):
         log.add(batch, entries(b"x" * FULL))
 
-    assert first == 0
-    assert [batch for batch, _ in reading] == [5, 6, 7]
+    assert first == [0]
+    assert [each.batch for file in reading for each in file] == [5, 6, 7]
 
 
 def test_a_micro_batch_makes_one_request_to_a_store(store_server: ObjectStore) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noted_traces import noted, span
 
 from statefun import (
     Context,
@@ -35,7 +36,7 @@ from statefun.engine.effects import Effects
 from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 from statefun.engine.sinks import Sink
-from statefun.engine.trace_journal import TraceJournal
+from statefun.engine.trace_journal import INVOCATION, RECORD, TraceJournal
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.trace_log import TraceLog, trace_entries
@@ -214,8 +215,8 @@ def test_any_invocation_of_a_trace_shows_all_of_it(tmp_path: Path) -> None:
     whole = traces.around(traces.of_record(f"in/0/{LARGEST}"))
     assert len(whole.invocations) > 3
 
-    for span in whole.invocations:
-        assert traces.around({span}).invocations.keys() == whole.invocations.keys()
+    for each in whole.invocations:
+        assert traces.around({each}).invocations.keys() == whole.invocations.keys()
     last = [*whole.invocations.values()][-1]
     now = datetime.now(timezone.utc)
     assert traces.of_address(address_key(last.address), now)
@@ -226,17 +227,122 @@ def test_any_invocation_of_a_trace_shows_all_of_it(tmp_path: Path) -> None:
     assert not traces.of_record("in/0/10")
 
 
-def test_a_trace_is_cut_where_nobody_can_read_it(
+def numbers(trace: Trace) -> list[int]:
+    """Return the numbers of the invocations of a trace."""
+    return [int.from_bytes(each, "big") for each in trace.invocations]
+
+
+def test_an_invocation_behind_an_endpoint_has_several_causes(tmp_path: Path) -> None:
+    """It leads to all of them, and each of them leads to it and to what it has caused."""
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
+        [(INVOCATION, 1, 0, "one", "in/0/1"), (INVOCATION, 2, 0, "two", "in/0/2")],
+        [
+            (INVOCATION, 3, 1, "remote", ""),
+            (INVOCATION, 3, 2, "remote", ""),
+            (INVOCATION, 3, 2, "remote", ""),
+            (INVOCATION, 3, 0, "remote", "in/0/3"),
+            (INVOCATION, 4, 0, "other", "in/0/4"),
+        ],
+        [(INVOCATION, 5, 3, "last", ""), (RECORD, 0, 3, "out", "out")],
+    )
+    traces = Traces(folder)
+
+    for number in (3, 5):
+        trace = traces.around({span(number)})
+        assert sorted(numbers(trace)) == [1, 2, 3, 5]
+        assert trace.roots() == [span(1), span(2)]
+        remote = trace.invocations[span(3)]
+        assert remote.causes == [span(1), span(2)]
+        assert remote.origins == ["in/0/3"]
+        assert (remote.effects, len(remote.records)) == ([span(5)], 1)
+        assert [trace.invocations[span(each)].effects for each in (1, 2)] == [[span(3)]] * 2
+    assert numbers(traces.around(traces.of_record("in/0/1"))) == [1, 3, 5]
+    assert numbers(traces.around({span(4)})) == [4]
+
+
+def test_a_record_may_be_handled_in_several_micro_batches(tmp_path: Path) -> None:
+    """By two functions, one of which fails and is called again, while the other one is not."""
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
+        [(INVOCATION, 1, 0, "one", "in/0/0"), (INVOCATION, 2, 0, "two", "in/0/0")],
+        [(INVOCATION, 3, 1, "one", "in/0/0")],
+    )
+    traces = Traces(folder)
+
+    assert numbers(traces.around(traces.of_record("in/0/0"))) == [1, 2, 3]
+
+
+def test_headers_from_elsewhere_may_claim_anything(tmp_path: Path) -> None:
+    """Invocations that cause themselves or each other are shown all the same."""
+    folder = Folder.at(tmp_path)
+    noted(
+        folder,
+        [(INVOCATION, 1, 1, "own", "in/0/0")],
+        [
+            (INVOCATION, 2, 3, "a", "in/0/1"),
+            (INVOCATION, 3, 2, "b", ""),
+            (INVOCATION, 4, 3, "c", ""),
+        ],
+        [(INVOCATION, 5, 6, "later", "in/0/2"), (RECORD, 0, 77, "out", "out")],
+        [(INVOCATION, 6, 5, "later", "")],
+    )
+    traces = Traces(folder)
+
+    own = traces.around(traces.of_record("in/0/0"))
+    assert (numbers(own), own.roots()) == ([1], [span(1)])
+    each_other = traces.around(traces.of_record("in/0/1"))
+    assert (numbers(each_other), each_other.roots()) == ([2, 3, 4], [span(2)])
+    for number in (5, 6):
+        later = traces.around({span(number)})
+        assert (numbers(later), later.roots()) == ([5, 6], [span(5)])
+
+
+def test_a_wide_trace_is_cut_where_nobody_can_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first invocations are there."""
+    """The way to what was asked for is there, and then as many of the others as there is room for."""
+    monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 100)
     folder = Folder.at(tmp_path)
-    run(folder, FIRSTS)
+    noted(
+        folder,
+        [(INVOCATION, 1, 0, "root", "in/0/0")],
+        [(INVOCATION, 10 + number, 1, f"{number}", "") for number in range(2000)],
+        [(INVOCATION, 5000, 10 + 1999, "last", ""), (INVOCATION, 5001, 10, "last", "")],
+    )
     traces = Traces(folder)
-    monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 2)
 
-    cut = traces.around(traces.of_record(f"in/0/{LARGEST}"))
+    for number in (1, 5000):
+        trace = traces.around({span(number)})
+        assert trace.is_cut
+        assert len(trace.invocations) == 100
+        assert span(number) in trace.invocations
+        assert trace.roots() == [span(1)]
+    most = traces.around({span(10 + number) for number in range(2000)})
+    assert most.is_cut
+    assert len(most.invocations) == 51  # half of them are the newest ones that were asked for
+    monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 2003)
+    assert not traces.around({span(1)}).is_cut
+    assert len(traces.around({span(5000)}).invocations) == 2003
 
-    assert cut.is_cut
-    assert 2 < len(cut.invocations) < size(expected(f"{LARGEST}", FIRSTS[LARGEST]))
-    assert len(cut.roots()) == 1
+
+def test_a_long_trace_is_cut_far_from_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end shows what has caused it last, and its beginning what has come of it first."""
+    monkeypatch.setattr(traces_module, "MOST_INVOCATIONS", 100)
+    chain = [[(INVOCATION, 1 + number, number, "a", "")] for number in range(300)]
+    folder = Folder.at(tmp_path)
+    noted(folder, *chain[:150], [each for one in chain[150:] for each in one])
+    traces = Traces(folder)
+
+    first, middle, last = (traces.around({span(number)}) for number in (1, 200, 300))
+
+    assert numbers(first) == [*range(1, 101)]
+    assert numbers(middle) == [*range(151, 251)]
+    assert numbers(last) == [*range(251, 301)]
+    assert first.is_cut
+    assert middle.is_cut
+    assert last.is_cut
