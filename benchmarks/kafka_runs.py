@@ -294,8 +294,8 @@ def functions(sink: str) -> StatefulFunctions:
     return registry
 
 
-def run_ours(bench: Bench, folder: Path, semantic: str) -> Work:
-    """Return a run of our greeter."""
+def run_ours(bench: Bench, folder: Path, semantic: str, **options: object) -> Work:
+    """Return a run of our greeter, with further settings."""
 
     @contextmanager
     def work(sink: str) -> Iterator[None]:
@@ -309,7 +309,7 @@ def run_ours(bench: Bench, folder: Path, semantic: str) -> Work:
             "kind: io.statefun.kafka.v1/egress\n"
             f"spec: {{id: bench/out, address: '{address}', deliverySemantic: {{type: {semantic}}}}}\n"
         )
-        settings = Settings.resolve({}, None, checkpoint=folder / sink)
+        settings = Settings.resolve({}, None, checkpoint=folder / sink, **options)
         with running_application(Application(module, functions(sink), settings)):
             yield
 
