@@ -79,9 +79,14 @@ def trace_json(trace: Trace, asked: set[bytes]) -> dict[str, Any]:
 def _spans(traces: Traces, known: KnownValues, options: argparse.Namespace) -> set[bytes]:
     """Return the ids of the invocations that an option names."""
     place = _PLACE.fullmatch(options.what)
+    is_of_kafka = place is not None and _TOPIC.fullmatch(place[1]) is not None
+    if is_of_kafka and options.at is not None:
+        raise ConfigurationError(
+            f"--at is for an address, and {options.what} is a record: leave --at out"
+        )
     if place is not None and (found := traces.of_record(options.what)):
         return found
-    if place is None or _TOPIC.fullmatch(place[1]) is None:
+    if place is None or not is_of_kafka:
         address = parsed_address(options.what, known)
         return traces.of_address(address_key(address), options.at)
     module = declared_module(*program_and_modules(options.module or []))
