@@ -31,7 +31,7 @@ NOBODY: Final = "0" * 16
 """The id where there is no invocation."""
 MOST_ENTRIES: Final = 250_000
 """The largest number of entries of a task, which go through the driver; further ones are left out, and counted."""
-MOST_TEXT_BYTES: Final = 32 * 1024 * 1024
+MOST_ENTRY_BYTES: Final = 32 * 1024 * 1024
 """The largest size of the keys and texts of a task's entries."""
 _HEADER: Final = "traceparent="
 _IDS: Final = "(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
@@ -64,7 +64,7 @@ class TraceJournal:
     """
 
     def __init__(
-        self, share: float = 1.0, most: int = MOST_ENTRIES, most_bytes: int = MOST_TEXT_BYTES
+        self, share: float = 1.0, most: int = MOST_ENTRIES, most_bytes: int = MOST_ENTRY_BYTES
     ) -> None:
         self._share = share
         self._most = most

@@ -14,6 +14,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.trace_search import FoundTrace, TraceSearch
 from statefun.runtime.stored.traces import Trace, TracedInvocation
+from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import printable
 
 _DEEPEST = 30
@@ -37,6 +38,10 @@ def found_trace(options: argparse.Namespace) -> FoundTrace:
         known = KnownValues.of(checkpoint, None)
         search = TraceSearch(checkpoint, known, module)
         if search.is_record(options.what):
+            if options.at is not None:
+                raise ConfigurationError(
+                    f"--at is for an address, and {options.what} is a record: leave --at out"
+                )
             return search.of_record(options.what)
         return search.of_address(parsed_address(options.what, known), options.at)
 

@@ -71,6 +71,15 @@ def test_an_address_may_look_like_a_record(
     assert shown(capsys, tmp_path, "t/f/1/2") == shown(capsys, tmp_path, "in/0/7")
 
 
+def test_a_time_is_not_for_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be left out without a word."""
+    noted(Folder.at(tmp_path), [(INVOCATION, 1, 0, "a", "in/0/7")])
+
+    assert main(["trace", str(tmp_path), "in/0/7", "--at", "1h"]) != 0
+    assert "in/0/7 is a record: leave --at out" in capsys.readouterr().err
+    assert len(shown(capsys, tmp_path, "t/f/a", "--at", "1h")) == 2
+
+
 def test_a_renamed_function_has_its_present_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
