@@ -46,6 +46,7 @@ def count(ctx: Context, prefix: str, me: str, token: str) -> None:
 
 
 def audit(ctx: Context, prefix: str, me: str) -> None:
-    """Send count and digest."""
+    """Send count and digest; log that."""
+    ctx.logger.warning("audited")
     value = json.dumps([me, ctx.storage.count or 0, ctx.storage.digest or ""])
     ctx.send(KafkaEgressMessage("soak/audits", topic=f"{prefix}audits", key=me, value=value))

@@ -1386,6 +1386,7 @@ class Outcome(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     TRACES_FIELD_NUMBER: _builtins.int
     TRACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    LOG_LINES_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1422,6 +1423,10 @@ class Outcome(_message.Message):
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.FunctionCounts]: ...
     @_builtins.property
     def failed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Failed]: ...
+    @_builtins.property
+    def log_lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """logged since the last task of the process, for a driver on another machine"""
+
     def __init__(
         self,
         *,
@@ -1443,10 +1448,11 @@ class Outcome(_message.Message):
         failed: _abc.Iterable[Global___Outcome.Failed] | None = ...,
         traces: _builtins.bytes = ...,
         traces_left_out: _builtins.int = ...,
+        log_lines: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "log_lines", b"log_lines", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,7 +33,7 @@ from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.ingress.stopping import Offsets, has_unread
 from statefun.runtime.preflight.preparation import Prepared
-from statefun.runtime.spark.session import dispatches_arrow, is_local
+from statefun.runtime.spark.session import dispatches_arrow, has_executors, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
 from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError
@@ -321,6 +321,8 @@ class Query:
             traces=settings.trace_share if settings.trace_journal else None,
             calls=self._calls,
             log_levels=LogLevels.of_program(
-                leave_out=("statefun", *SPARKS_LOGGERS), as_json=settings.log_format == "json"
+                leave_out=("statefun", *SPARKS_LOGGERS),
+                as_json=settings.log_format == "json",
+                for_driver=has_executors(session),
             ),
         )

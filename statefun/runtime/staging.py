@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
@@ -101,6 +102,8 @@ class Staging:
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
+            for line in outcome.log_lines:
+                sys.stderr.write(f"{line}\n")
             if outcome.HasField("failure"):
                 reason = restored(outcome.failure.code, outcome.failure.message)
                 reason.details = outcome.failure.traceback

@@ -14,6 +14,7 @@ from statefun.engine.running_calls import CallRunner
 from statefun.engine.trace_journal import TraceJournal
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.announcement import current_announcement
+from statefun.runtime.dispatch.worker_logs import take_lines
 from statefun.runtime.rows.trace_entries import trace_stream
 from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
@@ -79,6 +80,7 @@ class Evaluation:
                 summary.traces = trace_stream(self._journal)
                 summary.traces_left_out = self._journal.left_out
             self._outcomes.append(summary)
+        self._outcomes[-1].log_lines.extend(take_lines())
         return [outcome.SerializeToString() for outcome in self._outcomes]
 
     def _fail(self, error: DispatchError) -> None:

@@ -3,7 +3,8 @@
 
 Workers log at the levels that the user's code has set in the driver, in the format of the run, and each
 record names the address and the micro-batch. All workers write to the same standard error: each line is written in one piece, so that
-lines of several workers do not mix.
+lines of several workers do not mix. On a cluster, that is the standard error of executors; the driver gets the lines, too, with the
+outcomes of tasks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 
 import attrs
 
 from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
+from statefun.sdk.printable import without_surrogates
 
 _logger = logging.getLogger(__name__)
+_MOST_KEPT = 256 * 1024
+"""The largest number of characters of lines that a task sends to the driver."""
 
 
 @attrs.frozen
@@ -32,13 +37,19 @@ class LogLevels:
     as_json: bool = False
     """Whether workers log lines of JSON."""
 
+    for_driver: bool = False
+    """Whether workers keep their lines for the driver, as their standard error is not the driver's."""
+
     @classmethod
-    def of_program(cls, leave_out: Collection[str], *, as_json: bool = False) -> LogLevels:
+    def of_program(
+        cls, leave_out: Collection[str], *, as_json: bool = False, for_driver: bool = False
+    ) -> LogLevels:
         """Return the levels that are set on the loggers of this process.
 
         Args:
             leave_out: the first parts of the names of loggers whose levels are left out.
             as_json: whether workers log lines of JSON.
+            for_driver: whether workers keep their lines for the driver.
         """
         root = logging.getLogger()
         levels = {"root": root.level}
@@ -47,7 +58,7 @@ class LogLevels:
                 if name.partition(".")[0] in leave_out:
                     continue
                 levels[name] = logger.level
-        return cls(levels, as_json)
+        return cls(levels, as_json, for_driver)
 
     def apply(self, batch: int) -> None:
         """Make this worker log at these levels; each log record then names the micro-batch ``batch``.
@@ -56,17 +67,27 @@ class LogLevels:
         """
         if not self.by_logger:
             return
-        root = logging.getLogger()
-        handler = next((each for each in root.handlers if isinstance(each, _Handler)), None)
+        handler = _handler()
         if handler is None:
             _print_whole_lines()
-            if root.handlers:
+            if logging.getLogger().handlers:
                 return
             handler = _Handler(as_json=self.as_json)
-            root.addHandler(handler)
-        handler.begin(batch)
+            logging.getLogger().addHandler(handler)
+        handler.begin(batch, for_driver=self.for_driver)
         for name, level in self.by_logger.items():
             logging.getLogger(None if name == "root" else name).setLevel(level)
+
+
+def take_lines() -> Sequence[str]:
+    """Return the lines of this worker that the driver gets, since the last call."""
+    handler = _handler()
+    return () if handler is None else handler.take()
+
+
+def _handler() -> _Handler | None:
+    handlers = logging.getLogger().handlers
+    return next((each for each in handlers if isinstance(each, _Handler)), None)
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class in Python 3.10
@@ -78,12 +99,46 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
         self._limit = FunctionLogLimit()
         self.setFormatter(self._lines)
         self.addFilter(self._limit)
+        self._keeps = False
+        """Whether lines are kept for the driver."""
+        self._kept: list[str] = []
+        self._room = _MOST_KEPT
+        """How many further characters are kept."""
+        self._left_out = 0
 
-    def begin(self, batch: int) -> None:
-        """Log from now on in a micro-batch; log how many lines were left out of places that log no more."""
+    def begin(self, batch: int, *, for_driver: bool) -> None:
+        """Log from now on in a micro-batch; log how many lines were left out of places that log no more.
+
+        Args:
+            batch: the number of the micro-batch.
+            for_driver: whether lines are kept for the driver.
+        """
+        self._keeps = for_driver
         for place, count in self._limit.take_left_out():
             _logger.warning("%s lines of ctx.logger at %s were left out", f"{count:,}", place)
         self._lines.batch = batch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a log record, and keep it for the driver."""
+        super().emit(record)
+        if self._keeps:
+            self._keep(self.format(record))
+
+    def take(self) -> Sequence[str]:
+        """Return the lines for the driver, and keep none of them."""
+        with self.lock or nullcontext():  # threads of long calls log, too
+            kept, self._kept, left_out = self._kept, [], self._left_out
+            self._room, self._left_out = _MOST_KEPT, 0
+        if left_out:
+            kept.append(f"{left_out:,} further lines are in the standard error of an executor")
+        return kept
+
+    def _keep(self, line: str) -> None:
+        if len(line) > self._room:
+            self._left_out += 1
+            return
+        self._room -= len(line)
+        self._kept.append(without_surrogates(line))
 
 
 def _print_whole_lines() -> None:

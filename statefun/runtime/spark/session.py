@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -145,6 +146,11 @@ def driver_address(session: SparkSession) -> tuple[str, str]:
 def is_local(session: SparkSession) -> bool:
     """Return whether the workers of ``session`` run on this machine."""
     return is_local_master(dict(session.sparkContext.getConf().getAll()))
+
+
+def has_executors(session: SparkSession) -> bool:
+    """Return whether the tasks of ``session`` run in processes of their own, with a standard error of their own."""
+    return re.fullmatch(r"local(\[[^]]*\])?", session.sparkContext.master or "") is None
 
 
 def dispatches_arrow(session: SparkSession, dispatch: str) -> bool:

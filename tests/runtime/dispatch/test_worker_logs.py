@@ -47,6 +47,26 @@ for number in range(300):
 """
 
 
+KEEPING = """\
+import logging
+from statefun.runtime.dispatch import worker_logs
+levels = worker_logs.LogLevels({"root": logging.WARNING}, for_driver=True)
+levels.apply(7)
+for number in range(3):
+    logging.warning("line %d \\udcff", number)
+print(worker_logs.take_lines(), worker_logs.take_lines())
+for number in range(3):
+    logging.warning("x" * 100_000)
+taken = worker_logs.take_lines()
+print(len(taken), taken[-1])
+logging.warning("again")
+print(worker_logs.take_lines())
+worker_logs.LogLevels({"root": logging.WARNING}).apply(8)
+logging.warning("only here")
+print(worker_logs.take_lines())
+"""
+
+
 def lines_of_worker(log_format: str) -> list[str]:
     """Return what a worker logs."""
     worker = subprocess.run(
@@ -76,6 +96,26 @@ def test_workers_log_json_on_demand() -> None:
     assert [of_ada[key] for key in ("message", "id", "batch")] == ["of Ada", "Ada", 7]
     assert failed["fields"] == {"code": 3}
     assert "id" not in outside
+
+
+def test_a_driver_elsewhere_gets_the_lines_of_a_task() -> None:
+    """They are in the standard error as well, and not too many for the outcome of a task."""
+    worker = subprocess.run(
+        [sys.executable, "-c", KEEPING],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    first, many, again, none = worker.stdout.splitlines()
+    lines = [f"WARNING root: line {number} \\udcff" for number in range(3)]
+    assert first == f"{lines} []"
+    assert many == "3 1 further lines are in the standard error of an executor"
+    assert again == "['WARNING root: again']"
+    assert none == "[]"
+    assert [each for each in worker.stderr.splitlines() if "line" in each] == lines
+    assert worker.stderr.endswith("WARNING root: only here\n")
 
 
 def test_lines_of_several_workers_do_not_mix() -> None:
