@@ -20,8 +20,10 @@ from statefun.runtime.definition import Definition
 from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import application_name
 from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
+from statefun.runtime.telemetry.exporting import exporting
 from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
@@ -69,7 +71,10 @@ class Application:
             locked = attrs.evolve(settings, checkpoint=checkpoint)
             definition = attrs.evolve(self._definition, settings=locked)
             figures = Figures()
-            with serving_admin(definition, self.control, figures):
+            with (
+                serving_admin(definition, self.control, figures),
+                exporting(definition, self.control, figures, application_name),
+            ):
                 return self._run(definition, figures)
 
     def _run(self, definition: Definition, figures: Figures) -> Summary:
