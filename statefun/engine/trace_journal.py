@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from statefun.engine.calls import Call
+from statefun.engine.span_details import NO_ENTRY, CallWatch, SpanDetails
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.invocation_batch import FailedInvocation, Invocation
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
 from statefun.sdk.printable import printable
 
 INVOCATION: Final = 0
@@ -32,7 +33,10 @@ NOBODY: Final = "0" * 16
 MOST_ENTRIES: Final = 250_000
 """The largest number of entries of a task, which go through the driver; further ones are left out, and counted."""
 _HEADER: Final = "traceparent="
-_VALUE: Final = "00-[0-9a-f]{32}-([0-9a-f]{16})-([0-9a-f]{2})"
+_VALUE: Final = "00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})"
+_TRACE: Final = 1
+_PARENT: Final = 2
+_FLAGS: Final = 3
 _IN_TRACE: Final = re.compile(f"^{_HEADER}{_VALUE}$", re.MULTILINE)
 _IN_RECORD: Final = re.compile(_VALUE.encode())
 _MOST_CHARACTERS: Final = 300
@@ -41,6 +45,7 @@ _MASK: Final = (1 << 64) - 1
 _BLOCK: Final = 1000
 """How many ids are made at once."""
 _make_invocation: Final = partial(tuple.__new__, Invocation)
+_make_batch: Final = partial(tuple.__new__, InvocationBatch)
 
 
 class TraceJournal:
@@ -49,9 +54,16 @@ class TraceJournal:
     Args:
         share: the share of the ingress records without a trace that begin one, from 0 to 1.
         most: how many entries are collected at most.
+        details: get what spans need besides the entries; None if no spans are made of them.
     """
 
-    def __init__(self, share: float = 1.0, most: int = MOST_ENTRIES) -> None:
+    def __init__(
+        self,
+        share: float = 1.0,
+        most: int = MOST_ENTRIES,
+        details: SpanDetails | None = None,
+    ) -> None:
+        self.details = details
         self._share = share
         self._most = most
         self.kinds: list[int] = []
@@ -80,24 +92,44 @@ class TraceJournal:
         invocations = cast("list[Invocation]", call.batch.invocations)
         common = self._new_id() if call.function.transport is not None else ""
         joint: str | None = None
+        entries = []
         for index in range(len(invocations)):
             caller, argument, trace = invocations[index]
             parent = _IN_TRACE.search(trace) if trace else None
+            entry = NO_ENTRY
             if trace is not None and parent is not None:
                 if not _is_sampled(parent):
+                    entries.append(entry)
                     continue
-                cause, span = parent[1], common or self._new_id()
-                trace = f"{trace[: parent.start(1)]}{span}{trace[parent.end(1) :]}"
+                cause, span, id_ = parent[_PARENT], common or self._new_id(), parent[_TRACE]
+                trace = f"{trace[: parent.start(_PARENT)]}{span}{trace[parent.end(_PARENT) :]}"
             else:
                 if caller is not None or random.random() >= self._share:  # noqa: S311 - any choice will do
+                    entries.append(entry)
                     continue
                 cause, span = NOBODY, common or self._new_id()
-                trace = "\n".join([f"{_HEADER}00-{self._trace}{span}-{span}-01", *_others(trace)])
+                id_ = f"{self._trace}{span}"
+                trace = "\n".join([f"{_HEADER}00-{id_}-{span}-01", *_others(trace)])
             if common:
                 joint = joint or trace
                 trace = joint
             invocations[index] = _make_invocation((caller, argument, trace))
-            self._add(INVOCATION, span, cause, call.key, "" if caller else _place(call, index))
+            entry = self._add(
+                INVOCATION, span, cause, call.key, "" if caller else _place(call, index), id_
+            )
+            entries.append(entry)
+        if self.details is not None:
+            self._watch(self.details, call, entries, is_joint=bool(common))
+
+    def _watch(
+        self, details: SpanDetails, call: Call, entries: list[int], *, is_joint: bool
+    ) -> None:
+        """Let the call note when its invocations begin and end; those of a joint one do so with the first noted one."""
+        traces = [each[2] for each in call.batch.invocations]
+        if is_joint:
+            first = next((n for n, each in enumerate(entries) if each != NO_ENTRY), 0)
+            traces, entries = [traces[first]], [entries[first]]
+        call.batch = _make_batch((*call.batch[:-1], CallWatch(details, traces, entries)))
 
     def end(self, call: Call, records: Sequence[Any], failures: Sequence[FailedInvocation]) -> None:
         """Note the records and the failures of a call."""
@@ -107,14 +139,14 @@ class TraceJournal:
                 if name == "traceparent":
                     sender = _IN_RECORD.fullmatch(value or b"")
                     if sender is not None and _is_sampled(sender):
-                        cause, key = sender[1].decode(), record.key or ""
-                        self._add(RECORD, NOBODY, cause, key.encode(), record.topic)
+                        cause, key = sender[_PARENT].decode(), (record.key or "").encode()
+                        self._add(RECORD, NOBODY, cause, key, record.topic, sender[_TRACE].decode())
                     break
         for failed in failures:
             own = _IN_TRACE.search(call.batch.invocations[failed.index].trace or "")
             if own is not None and _is_sampled(own):
                 text = printable(f"{failed.cause}: {failed.error}", _MOST_CHARACTERS)
-                self._add(FAILURE, NOBODY, own[1], call.key, text)
+                self._add(FAILURE, NOBODY, own[_PARENT], call.key, text, own[_TRACE])
 
     def _new_id(self) -> str:
         if self._next == len(self._ids):
@@ -123,19 +155,26 @@ class TraceJournal:
         self._next = start + 16
         return self._ids[start : start + 16]
 
-    def _add(self, kind: int, span: str, parent: str, key: bytes, text: str) -> None:
-        if len(self.kinds) >= self._most:
+    def _add(  # noqa: PLR0913, PLR0917 - the parts of an entry
+        self, kind: int, span: str, parent: str, key: bytes, text: str, trace: str
+    ) -> int:
+        """Add an entry, unless there are too many; return its number, or -1."""
+        number = len(self.kinds)
+        if number >= self._most:
             self.left_out += 1
-            return
+            return NO_ENTRY
         self.kinds.append(kind)
         self.spans.append(span)
         self.parents.append(parent)
         self.keys.append(key)
         self.texts.append(text)
+        if self.details is not None:
+            self.details.add(trace)
+        return number
 
 
 def _is_sampled(header: re.Match[Any]) -> bool:
-    return bool(int(header[2], 16) & 1)
+    return bool(int(header[_FLAGS], 16) & 1)
 
 
 def _others(trace: str | None) -> list[str]:

@@ -1381,6 +1381,7 @@ class Outcome(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     TRACES_FIELD_NUMBER: _builtins.int
     TRACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    SPAN_DETAILS_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1391,6 +1392,8 @@ class Outcome(_message.Message):
     """entries of the trace journal, as an Arrow stream; empty: none"""
     traces_left_out: _builtins.int
     """how many entries the task has left out"""
+    span_details: _builtins.bytes
+    """the details of the entries, as an Arrow stream; empty: none"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
@@ -1435,10 +1438,11 @@ class Outcome(_message.Message):
         failed: _abc.Iterable[Global___Outcome.Failed] | None = ...,
         traces: _builtins.bytes = ...,
         traces_left_out: _builtins.int = ...,
+        span_details: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "span_details", b"span_details", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

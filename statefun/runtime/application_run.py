@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
 import attrs
@@ -68,12 +68,19 @@ class Run:
         definition: the application.
         control: the orders to the application; its event ``stopping`` ends the run.
         figures: gets the figures of the application, across its runs.
+        on_staged: is called with the number of each micro-batch, and the outcomes of its tasks, once it is staged.
 
     Raises:
         StatefunError: if the run cannot begin.
     """
 
-    def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        control: Control,
+        figures: Figures,
+        on_staged: Callable[[int, Sequence[Outcome]], None],
+    ) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
         if checkpoint.kept is not None:
@@ -81,6 +88,7 @@ class Run:
         self._settings = settings
         self._control = control
         self._figures = figures
+        self._on_staged = on_staged
         self._stopping = control.stopping
         self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
@@ -195,6 +203,7 @@ class Run:
                 register.staged(batch, outcomes)
                 traces.add(batch, trace_entries(outcomes, self._definition.clock.now()))
                 reports.staged(batch, outcomes)
+                self._on_staged(batch, outcomes)
 
             staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
             grace, has_failed = settings.shutdown_grace, False

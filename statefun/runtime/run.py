@@ -113,8 +113,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             noted if not given.
         trace_share: the share of the ingress records of which traces are noted: ``1.0`` (default) notes all of them;
             records that come with a trace are noted if that is sampled.
-        otlp_endpoint: the URL of a collector of OpenTelemetry that gets the application's metrics over OTLP, such as
-            ``http://127.0.0.1:4318``; needs ``statefun[otel]``. Nothing is sent if not given.
+        otlp_endpoint: the URL of a collector of OpenTelemetry that gets the application's metrics over OTLP, and with
+            ``trace_journal`` its traces, such as ``http://127.0.0.1:4318``; needs ``statefun[otel]``. Nothing is sent if
+            not given.
         log_format: ``text`` (default), or ``json``: statefun and the functions log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.

@@ -11,10 +11,12 @@ from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
 from statefun.engine.groups import Group
 from statefun.engine.running_calls import CallRunner
+from statefun.engine.span_details import SpanDetails
 from statefun.engine.trace_journal import TraceJournal
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.announcement import current_announcement
-from statefun.runtime.rows.trace_entries import trace_stream
+from statefun.runtime.dispatch.present_traces import attaching
+from statefun.runtime.rows.trace_entries import details_stream, trace_stream
 from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
@@ -32,7 +34,10 @@ class Evaluation:
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
-        self._journal = TraceJournal(operator.traces) if operator.traces else None
+        self._details = SpanDetails(*attaching()) if operator.traces and operator.spans else None
+        self._journal = (
+            TraceJournal(operator.traces, details=self._details) if operator.traces else None
+        )
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
@@ -78,6 +83,9 @@ class Evaluation:
             if self._journal is not None and self._journal.kinds:
                 summary.traces = trace_stream(self._journal)
                 summary.traces_left_out = self._journal.left_out
+                if self._details is not None:
+                    summary.span_details = details_stream(self._details)
+                    self._details.close()
             self._outcomes.append(summary)
         return [outcome.SerializeToString() for outcome in self._outcomes]
 

@@ -51,6 +51,8 @@ class Operator:
     """The levels at which workers log."""
     traces: float = 0.0
     """The share of the ingress records of which tasks note what they have caused."""
+    spans: bool = False
+    """Whether tasks also note what spans need besides."""
     calls: CallServerAddress | None = None
     """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 

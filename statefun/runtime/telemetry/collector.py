@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import MetricsData
+from opentelemetry.sdk.trace import ReadableSpan
 
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import printable
@@ -27,7 +29,11 @@ _BETWEEN_WARNINGS = timedelta(minutes=10)
 """The time between two warnings about one kind of telemetry."""
 _MOST_CHARACTERS = 300
 """The largest length of a reason in a warning."""
-_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.util.re")
+_LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.util.re",
+)
 """Those that log while something is sent; the last one repeats headers that have another form than it expects."""
 _T = TypeVar("_T")
 
@@ -79,6 +85,7 @@ class Collector:
         try:
             with _EARS.listening() as heard:
                 metrics = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics")
+                spans = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")
         except Exception as error:
             raise ConfigurationError(
                 f"the environment variables OTEL_* cannot be used: {printable(str(error), _MOST_CHARACTERS)}"
@@ -91,7 +98,11 @@ class Collector:
             f"metrics to {endpoint}", metrics.export, between_warnings
         )
         """Sends the values of all metrics at a time."""
-        self._exporters = (metrics,)
+        self.spans: Signal[Sequence[ReadableSpan]] = Signal(
+            f"traces to {endpoint}", spans.export, between_warnings
+        )
+        """Sends spans."""
+        self._exporters = (metrics, spans)
 
     def close(self) -> None:
         """Stop trying to send; nothing can be sent afterwards."""
@@ -130,13 +141,14 @@ class Signal(Generic[_T]):
                 is_taken = False
                 heard.insert(0, f"{type(error).__name__}: {error}")
         if not is_taken:
-            self._warn(heard[0] if heard else "no answer")
+            self.warn(heard[0] if heard else "no answer")
         elif self._is_warned:
             self._is_warned = False
             logger.info("%s can be sent again", self._what)
         return is_taken
 
-    def _warn(self, reason: str) -> None:
+    def warn(self, reason: str) -> None:
+        """Warn that something was dropped, unless there was a warning not long ago."""
         now = time.monotonic()
         if now < self._next_warning:
             return

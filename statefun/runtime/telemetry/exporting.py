@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the metrics of a running application to a collector of OpenTelemetry, if the settings name one.
+"""Sends the metrics and traces of a running application to a collector of OpenTelemetry, if the settings name one.
 
 OpenTelemetry, which only an extra installs, is imported only then.
 """
@@ -7,9 +7,10 @@ OpenTelemetry, which only an extra installs, is imported only then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.admin.admin_views import AdminViews
 from statefun.runtime.control import Control
 from statefun.runtime.definition import Definition
@@ -18,12 +19,21 @@ from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
+OnStaged = Callable[[int, Sequence[Outcome]], None]
+"""Gets the number of a staged micro-batch, and the outcomes of its tasks."""
+
+
+def _nothing(batch: int, outcomes: Sequence[Outcome]) -> None:
+    """Do nothing with a micro-batch, as nobody wants it."""
+
 
 @contextmanager
 def exporting(
     definition: Definition, control: Control, figures: Figures, name: Callable[[], str]
-) -> Iterator[None]:
-    """Send the metrics of an application during the block, if its settings name a collector.
+) -> Iterator[OnStaged]:
+    """Send the metrics and traces of an application during the block, if its settings name a collector.
+
+    Yields a function that must be called with each micro-batch that is staged; it is sent once it is committed.
 
     Args:
         definition: the application.
@@ -36,7 +46,7 @@ def exporting(
     """
     endpoint = definition.settings.otlp_endpoint
     if endpoint is None:
-        yield
+        yield _nothing
         return
     try:
         from statefun.runtime.telemetry.exports import Exports  # noqa: PLC0415 - needs an extra
@@ -46,8 +56,9 @@ def exporting(
         ) from error
     exports = Exports(endpoint, AdminViews(definition, control, figures), name())
     exports.start()
-    logger.info("metrics are sent to %s", endpoint)
+    what = "metrics and traces" if definition.settings.trace_journal else "metrics"
+    logger.info("%s are sent to %s", what, endpoint)
     try:
-        yield
+        yield exports.spans.add
     finally:
         exports.end()
