@@ -124,8 +124,9 @@ class Run:
         with closing(self._group_offsets), frozen(), self._inboxes() as inboxes:
             try:
                 self._publish_leftovers()
-                self._run_query(inboxes)
+                reports = self._run_query(inboxes)
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
+                reports.count_published()
             finally:
                 self._publisher.stop()
         count_records(self._publisher, self.summary)
@@ -165,8 +166,8 @@ class Run:
         self._publisher.start(leftovers)
         self._publisher.drain(self._prepared.newest, self._stopping)
 
-    def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
-        """Run the query until it ends, or until ``stopping`` is set."""
+    def _run_query(self, inboxes: Mapping[str, Inbox]) -> Reports:
+        """Run the query until it ends, or until ``stopping`` is set; return the reports about it."""
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,
@@ -237,6 +238,7 @@ class Run:
             finally:
                 server.close(has_failed=has_failed)
                 reports.close()
+            return reports
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""
@@ -247,6 +249,7 @@ class Run:
         self._control.pauses.listen(query.look)
         try:
             self._watch(query, stream, reports)
+            reports.observe(stream)
         finally:
             self._control.pauses.forget(query.look)
 

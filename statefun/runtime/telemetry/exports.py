@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from itertools import chain, islice
+from typing import Any
 
 from statefun.runtime.admin.admin_views import AdminViews
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.telemetry.collector import Collector
+from statefun.runtime.telemetry.collector import Collector, Signal
 from statefun.runtime.telemetry.metric_points import MetricPoints
 from statefun.runtime.telemetry.resource import application_resource, own_scope
 from statefun.runtime.telemetry.staged_spans import UncommittedSpans
@@ -60,13 +62,13 @@ class Exports(threading.Thread):
         is_over, next_metrics = False, time.monotonic() + METRICS_SECONDS
         while not is_over:
             is_over = self._stopping.wait(min(METRICS_SECONDS, SPANS_SECONDS))
-            try:
-                if is_over or time.monotonic() >= next_metrics:
-                    next_metrics = time.monotonic() + METRICS_SECONDS
-                    self._collector.metrics.send(self._points.at(time.time_ns()))
-                self._send_spans()
-            except Exception:
-                logger.exception("metrics and traces cannot be sent; the application goes on")
+            if is_over or time.monotonic() >= next_metrics:
+                next_metrics = time.monotonic() + METRICS_SECONDS
+                _attempt(self._collector.metrics, self._send_metrics)
+            _attempt(self._collector.spans, self._send_spans)
+
+    def _send_metrics(self) -> None:
+        self._collector.metrics.send(self._points.at(time.time_ns()))
 
     def _send_spans(self) -> None:
         """Send the spans of the micro-batches that were committed; drop all of them if the collector does not take them."""
@@ -87,3 +89,12 @@ class Exports(threading.Thread):
         self._stopping.set()
         self.join(_END_SECONDS)
         self._collector.close()
+
+
+def _attempt(signal: Signal[Any], send: Callable[[], None]) -> None:
+    """Send something; if that fails, such as because the checkpoint cannot be read, the application goes on."""
+    try:
+        send()
+    except Exception as error:
+        signal.warn(f"{type(error).__name__}: {error}")
+        logger.debug("telemetry cannot be sent", exc_info=True)

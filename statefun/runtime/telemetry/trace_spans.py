@@ -60,7 +60,7 @@ class Systems:
             "messaging.system": system,
             "messaging.destination.name": topic,
             "messaging.destination.partition.id": partition,
-            f"messaging.{'kafka' if system == 'kafka' else 'destination'}.offset": int(offset),
+            "messaging.kafka.offset" if system == "kafka" else "statefun.offset": int(offset),
         }
 
 

@@ -62,11 +62,14 @@ def test_a_collector_gets_what_counts(broker: EmbeddedKafka, tmp_path: Path) -> 
             attributes(point.attributes)["statefun.function"]: point.as_int
             for point in receiver.newest()["statefun.function.in"].sum.data_points
         }
+        (consumed,) = receiver.newest()["messaging.client.consumed.messages"].sum.data_points
+        (published,) = receiver.newest()["messaging.client.sent.messages"].sum.data_points
         name = SparkSession.builder.getOrCreate().sparkContext.appName
         resource = receiver.traces[0].resource_spans[0].resource
 
     assert attributes(resource.attributes)["service.name"] == name
     assert metrics == {"test/greeter": 3, "test/printer": 2}
+    assert (consumed.as_int, published.as_int) == (3, 2)
     found = {span.span_id: span for span in receiver.spans()}
     assert len(found) == len(receiver.spans()) == 7
     processed = [span for span in found.values() if span.kind == Span.SPAN_KIND_CONSUMER]

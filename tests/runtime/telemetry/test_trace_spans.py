@@ -192,6 +192,7 @@ spec:
 
     found = attributes(process.attributes)
     assert found["messaging.system"] == "io.statefun.kinesis.v1/ingress"
+    assert found["statefun.offset"] == 17
     assert "messaging.kafka.offset" not in found
     assert "messaging.system" not in attributes(send.attributes)
 
