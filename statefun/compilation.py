@@ -36,6 +36,7 @@ MODULES = (
     "statefun.engine.plain_states",
     "statefun.engine.sending",
     "statefun.engine.sinks",
+    "statefun.engine.span_details",
     "statefun.engine.tallies",
     "statefun.engine.trace_journal",
     "statefun.runtime.dispatch.arrow_path",

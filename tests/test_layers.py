@@ -104,6 +104,7 @@ ROOMS = [
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),
     *("query", "repairing", "posted_messages", "reporting", "playground", "admin"),
+    "telemetry",
     *("application_run", "supervision", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""

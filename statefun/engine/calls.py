@@ -141,7 +141,7 @@ def batch_of(
     if group.columns.times is not None:
         times = _event_times(group.columns.times, len(invocations), rows, retried)
     state = group.values.values
-    parts = address, state, invocations, look_up, NO_TROUBLE, False, None, times, None, False
+    parts = address, state, invocations, look_up, NO_TROUBLE, False, None, times, None, False, None
     return _make_batch(parts)
 
 

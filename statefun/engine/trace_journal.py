@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from statefun.engine.calls import Call
+from statefun.engine.span_details import NO_ENTRY, CallWatch, SpanDetails
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.invocation_batch import FailedInvocation, Invocation
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
 from statefun.sdk.printable import printable
 
 INVOCATION: Final = 0
@@ -52,6 +53,7 @@ _CHECKSUMS: Final = 1 << 32
 _BLOCK: Final = 1000
 """How many ids are made at once."""
 _make_invocation: Final = partial(tuple.__new__, Invocation)
+_make_batch: Final = partial(tuple.__new__, InvocationBatch)
 
 
 class TraceJournal:
@@ -61,11 +63,17 @@ class TraceJournal:
         share: the share of the ingress records without a trace that begin one, from 0 to 1.
         most: how many entries are collected at most.
         most_bytes: how large their keys and texts are at most, in bytes and characters.
+        details: get what spans need besides the entries; None if no spans are made of them.
     """
 
     def __init__(
-        self, share: float = 1.0, most: int = MOST_ENTRIES, most_bytes: int = MOST_ENTRY_BYTES
+        self,
+        share: float = 1.0,
+        most: int = MOST_ENTRIES,
+        most_bytes: int = MOST_ENTRY_BYTES,
+        details: SpanDetails | None = None,
     ) -> None:
+        self.details = details
         self._share = share
         self._most = most
         self._free = most_bytes
@@ -95,27 +103,43 @@ class TraceJournal:
         invocations = cast("list[Invocation]", call.batch.invocations)
         common = self._new_id() if call.function.transport is not None else ""
         joint: str | None = None
+        entries = []
         for index in range(len(invocations)):
             caller, argument, trace = invocations[index]
             parent = _IN_TRACE.search(trace) if trace else None
             place = "" if caller else _place(call, index)
             if trace is not None and parent is not None:
                 if not _is_sampled(parent):
+                    entries.append(NO_ENTRY)
                     continue
-                cause, span = parent[_PARENT], common or self._new_id()
+                cause, span, id_ = parent[_PARENT], common or self._new_id(), parent[_TRACE]
                 trace = _continued(trace, parent, span)
             else:
                 if caller is not None or not self._begins(place):
+                    entries.append(NO_ENTRY)
                     continue
                 cause, span = NOBODY, common or self._new_id()
-                trace = _with_header(f"00-{self._trace}{span}-{span}-01", trace)
+                id_ = f"{self._trace}{span}"
+                trace = _with_header(f"00-{id_}-{span}-01", trace)
             joint = joint or trace
             invocations[index] = _make_invocation((caller, argument, trace))
-            self._add(INVOCATION, span, cause, call.key, place)
+            entries.append(self._add(INVOCATION, span, cause, call.key, place, id_))
         if common and joint is not None:
             for index in range(len(invocations)):
                 caller, argument, _ = invocations[index]
                 invocations[index] = _make_invocation((caller, argument, joint))
+        if self.details is not None:
+            self._watch(self.details, call, entries, is_joint=bool(common))
+
+    def _watch(
+        self, details: SpanDetails, call: Call, entries: list[int], *, is_joint: bool
+    ) -> None:
+        """Let the call note when its invocations begin and end; those of a joint one do so with the first noted one."""
+        traces = [each[2] for each in call.batch.invocations]
+        if is_joint:
+            first = next((n for n, each in enumerate(entries) if each != NO_ENTRY), 0)
+            traces, entries = [traces[first]], [entries[first]]
+        call.batch = _make_batch((*call.batch[:-1], CallWatch(details, traces, entries)))
 
     def end(self, call: Call, records: Sequence[Any], failures: Sequence[FailedInvocation]) -> None:
         """Note the records and the failures of a call."""
@@ -126,13 +150,14 @@ class TraceJournal:
                     sender = _IN_RECORD.fullmatch(value or b"")
                     if sender is not None and _is_sampled(sender):
                         cause, key = sender[_PARENT].decode(), record.key or ""
-                        self._add(RECORD, NOBODY, cause, key.encode(), record.topic)
+                        trace = sender[_TRACE].decode()
+                        self._add(RECORD, NOBODY, cause, key.encode(), record.topic, trace)
                     break
         for failed in failures:
             own = _IN_TRACE.search(call.batch.invocations[failed.index].trace or "")
             if own is not None and _is_sampled(own):
                 text = printable(f"{failed.cause}: {failed.error}", _MOST_CHARACTERS)
-                self._add(FAILURE, NOBODY, own[_PARENT], call.key, text)
+                self._add(FAILURE, NOBODY, own[_PARENT], call.key, text, own[_TRACE])
 
     def _begins(self, place: str) -> bool:
         """Return whether an ingress record begins a trace: the same each time it is handled.
@@ -148,17 +173,23 @@ class TraceJournal:
         self._next = start + 16
         return self._ids[start : start + 16]
 
-    def _add(self, kind: int, span: str, parent: str, key: bytes, text: str) -> None:
-        size = len(key) + len(text)
-        if len(self.kinds) >= self._most or size > self._free:
+    def _add(  # noqa: PLR0913, PLR0917 - the parts of an entry
+        self, kind: int, span: str, parent: str, key: bytes, text: str, trace: str
+    ) -> int:
+        """Add an entry, unless there are too many; return its number, or -1."""
+        number, size = len(self.kinds), len(key) + len(text)
+        if number >= self._most or size > self._free:
             self.left_out += 1
-            return
+            return NO_ENTRY
         self._free -= size
         self.kinds.append(kind)
         self.spans.append(span)
         self.parents.append(parent)
         self.keys.append(key)
         self.texts.append(text)
+        if self.details is not None:
+            self.details.add(trace)
+        return number
 
 
 def _is_sampled(header: re.Match[Any]) -> bool:

@@ -1387,6 +1387,7 @@ class Outcome(_message.Message):
     TRACES_FIELD_NUMBER: _builtins.int
     TRACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     LOG_LINES_FIELD_NUMBER: _builtins.int
+    SPAN_DETAILS_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -1399,6 +1400,8 @@ class Outcome(_message.Message):
     """entries of the trace journal, as an Arrow stream; empty: none"""
     traces_left_out: _builtins.int
     """how many entries the task has left out"""
+    span_details: _builtins.bytes
+    """the details of the trace entries, as an Arrow stream; empty: none"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
@@ -1449,10 +1452,11 @@ class Outcome(_message.Message):
         traces: _builtins.bytes = ...,
         traces_left_out: _builtins.int = ...,
         log_lines: _abc.Iterable[_builtins.str] | None = ...,
+        span_details: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "log_lines", b"log_lines", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "log_lines", b"log_lines", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "span_details", b"span_details", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,8 +20,10 @@ from statefun.runtime.definition import Definition
 from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import application_name
 from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
+from statefun.runtime.telemetry.exporting import OnStaged, exporting
 from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
@@ -69,14 +71,17 @@ class Application:
             locked = attrs.evolve(settings, checkpoint=checkpoint)
             definition = attrs.evolve(self._definition, settings=locked)
             figures = Figures()
-            with serving_admin(definition, self.control, figures):
-                return self._run(definition, figures)
+            with (
+                serving_admin(definition, self.control, figures),
+                exporting(definition, self.control, figures, application_name) as on_staged,
+            ):
+                return self._run(definition, figures, on_staged)
 
-    def _run(self, definition: Definition, figures: Figures) -> Summary:
+    def _run(self, definition: Definition, figures: Figures, on_staged: OnStaged) -> Summary:
         """Run, and run again each time that a restart is ordered, or that a worker was lost."""
         supervision = Supervision(CommitLog(definition.settings.checkpoint).newest)
         while True:
-            run = Run(definition, self.control, figures)
+            run = Run(definition, self.control, figures, on_staged)
             try:
                 return run.complete()
             except (KeyboardInterrupt, LostWorkerError) as end:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
 import attrs
@@ -69,12 +69,19 @@ class Run:
         definition: the application.
         control: the orders to the application; its event ``stopping`` ends the run.
         figures: gets the figures of the application, across its runs.
+        on_staged: is called with the number of each micro-batch, and the outcomes of its tasks, once it is staged.
 
     Raises:
         StatefunError: if the run cannot begin.
     """
 
-    def __init__(self, definition: Definition, control: Control, figures: Figures) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        control: Control,
+        figures: Figures,
+        on_staged: Callable[[int, Sequence[Outcome]], None],
+    ) -> None:
         settings, module = definition.settings, definition.module
         checkpoint, run = settings.checkpoint, uuid.uuid4().hex
         if checkpoint.kept is not None:
@@ -82,6 +89,7 @@ class Run:
         self._settings = settings
         self._control = control
         self._figures = figures
+        self._on_staged = on_staged
         self._stopping = control.stopping
         self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
@@ -117,8 +125,9 @@ class Run:
         with closing(self._group_offsets), frozen(), self._inboxes() as inboxes:
             try:
                 self._publish_leftovers()
-                self._run_query(inboxes)
+                reports = self._run_query(inboxes)
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
+                reports.count_published()
             finally:
                 self._publisher.stop()
         count_records(self._publisher, self.summary)
@@ -158,8 +167,8 @@ class Run:
         self._publisher.start(leftovers)
         self._publisher.drain(self._prepared.newest, self._stopping)
 
-    def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
-        """Run the query until it ends, or until ``stopping`` is set."""
+    def _run_query(self, inboxes: Mapping[str, Inbox]) -> Reports:
+        """Run the query until it ends, or until ``stopping`` is set; return the reports about it."""
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,
@@ -196,10 +205,12 @@ class Run:
                 register.staged(batch, outcomes)
                 traces.add(batch, trace_entries(outcomes, self._definition.clock.now()))
                 reports.staged(batch, outcomes)
+                self._on_staged(batch, outcomes)
 
             clock = self._definition.clock
-            turns = Turns(register.servers, clock)
-            staging = Staging(settings, prepared, publisher, clock, staged, turns)
+            staging = Staging(
+                settings, prepared, publisher, clock, staged, Turns(register.servers, clock)
+            )
             grace, has_failed = settings.shutdown_grace, False
             server = CallServer(register, *driver_address(session), grace)
             query: Query | None = None
@@ -231,6 +242,7 @@ class Run:
             finally:
                 server.close(has_failed=has_failed)
                 reports.close()
+            return reports
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""
@@ -241,6 +253,7 @@ class Run:
         self._control.pauses.listen(query.look)
         try:
             self._watch(query, stream, reports)
+            reports.observe(stream)
         finally:
             self._control.pauses.forget(query.look)
 

@@ -59,6 +59,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     admin_tokens: str | Path | None = None,
     trace_journal: str | int | None = None,
     trace_share: float | None = None,
+    otlp_endpoint: str | None = None,
     log_format: str | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
@@ -112,6 +113,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             noted if not given.
         trace_share: the share of the ingress records of which traces are noted: ``1.0`` (default) notes all of them;
             records that come with a trace are noted if that is sampled.
+        otlp_endpoint: the URL of a collector of OpenTelemetry that gets the application's metrics over OTLP, and with
+            ``trace_journal`` its traces, such as ``http://127.0.0.1:4318``; needs ``statefun[otel]``. Nothing is sent if
+            not given.
         log_format: ``text`` (default), or ``json``: statefun and the functions log lines of JSON.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
@@ -158,6 +162,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         admin_tokens=admin_tokens,
         trace_journal=trace_journal,
         trace_share=trace_share,
+        otlp_endpoint=otlp_endpoint,
         log_format=log_format,
         quiet=quiet,
         debug=debug,

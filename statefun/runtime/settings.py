@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -74,6 +75,25 @@ def _size(value: str | int) -> int:
     if isinstance(value, bool) or match is None or int(match[1]) == 0:
         raise ValueError("must be a size above zero, such as 256m or 2g")
     return int(match[1]) << 10 * "_kmgt".index(match[2] or "_")
+
+
+def _collector(value: str) -> str:
+    """Return the URL of a collector without a slash at its end.
+
+    Raises:
+        ConfigurationError: if it has a password, which no text of an error may repeat.
+    """
+    text = str(value).strip()
+    if "@" in text:
+        raise ConfigurationError(
+            "the URL of otlp-endpoint must have neither a user nor a password: set the environment variable "
+            "OTEL_EXPORTER_OTLP_HEADERS, such as to authorization=Bearer%20TOKEN"
+        )
+    parts = urlsplit(text)
+    is_http = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    if not is_http or parts.query or parts.fragment:
+        raise ValueError("must be the URL of a collector, such as http://127.0.0.1:4318")
+    return parts.geturl().rstrip("/")
 
 
 def _share(value: str | float) -> float:
@@ -160,6 +180,8 @@ class Settings:
     """How many bytes of traces the checkpoint keeps, for ``statefun trace``; None: none are noted."""
     trace_share: float = attrs.field(metadata=_setting(_share, 1.0))
     """The share of the ingress records of which traces are noted, unless they come with a trace."""
+    otlp_endpoint: str | None = attrs.field(metadata=_setting(_collector))
+    """The URL of the collector of OpenTelemetry that gets metrics and traces; None: none does."""
     log_format: str = attrs.field(metadata=_setting(_one_of("text", "json"), "text"))
     """Whether statefun and the functions log lines of text (``text``) or of JSON (``json``)."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))

@@ -25,6 +25,7 @@ from statefun.sdk.invocation_batch import (
     InvocationBatch,
     InvocationResult,
     Postponed,
+    Transport,
 )
 from statefun.sdk.message import Message, ReceivedMessage
 from statefun.sdk.sent import Sent
@@ -59,10 +60,12 @@ def invoke(
             task that awaits :func:`invoke_async`.
     """
     run = _Run(function, batch, prepare, served=served)
-    call, context = function.call, run.context
+    call, context, watch = function.call, run.context, batch.watch
     with Alarm(function.timeout, batch.target) as alarm:
         current_address.set(batch.target)
         for index, invocation in enumerate(batch.invocations):
+            if watch is not None:
+                watch.begin(index)
             message = run.begin(index, invocation)
             try:
                 try:
@@ -75,6 +78,8 @@ def invoke(
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 alarm.end()  # an interruption may have skipped the call in ``finally``
                 run.take_back(index, error)
+        if watch is not None:
+            watch.end()
         current_address.set(None)
     return run.result()
 
@@ -90,8 +95,9 @@ async def invoke_async(
 
     A function behind an endpoint is called by its transport.
     """
+    watch = batch.watch
     if function.transport is not None:
-        return await function.transport.invoke(batch, prepare)
+        return await _invoke_elsewhere(function.transport, batch, prepare)
     current_address.set(batch.target)  # of this task alone
     run = _Run(function, batch, prepare, served=served)
     stretch = Stretch(function.timeout, batch.target) if served else None
@@ -100,6 +106,8 @@ async def invoke_async(
         for index, invocation in enumerate(batch.invocations):
             if is_over is not None and index and is_over():
                 return run.result(Postponed(index, timedelta(0)))
+            if watch is not None:
+                watch.begin(index)
             message = run.begin(index, invocation)
             call = _call_async(function, run.context, message)
             try:
@@ -114,9 +122,25 @@ async def invoke_async(
             if error is not None:
                 run.take_back(index, error)
     finally:
+        if watch is not None:
+            watch.end()
         if stretch is not None:
             stretch.end()
     return run.result()
+
+
+async def _invoke_elsewhere(
+    transport: Transport, batch: InvocationBatch, prepare: PrepareMessage | None
+) -> InvocationResult:
+    """Call a function behind an endpoint, for which all messages of the batch are handled at once."""
+    watch = batch.watch
+    if watch is None:
+        return await transport.invoke(batch, prepare)
+    watch.begin(0)
+    try:
+        return await transport.invoke(batch, prepare)
+    finally:
+        watch.end()
 
 
 async def _call_async(

@@ -56,6 +56,16 @@ IsOver = Callable[[], bool]
 """A function that returns whether a call has used up its time, so that it handles no further message."""
 
 
+class InvocationWatch(Protocol):
+    """Watches a call, in the thread or task that handles its messages."""
+
+    def begin(self, index: int) -> None:
+        """Note that the message with this index is handled next, and that the one before it has been."""
+
+    def end(self) -> None:
+        """Note that the last message has been handled."""
+
+
 class InvocationBatch(NamedTuple):
     """All messages to one address, in order, with the state of the address before these messages."""
 
@@ -79,6 +89,8 @@ class InvocationBatch(NamedTuple):
     """The watermark, in milliseconds since the epoch; None if there is none."""
     has_company: bool = False
     """Whether calls that have left earlier micro-batches may go on at the server, although ``is_alone``."""
+    watch: InvocationWatch | None = None
+    """Is told which message is handled; None if nobody wants to know."""
 
 
 @attrs.frozen

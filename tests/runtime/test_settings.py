@@ -78,6 +78,8 @@ def test_every_setting_has_a_key_and_an_argument() -> None:
         ("state-partitions", " 3 ", "state_partitions", 3),
         ("kafka-timeout", "1 min", "kafka_timeout", timedelta(minutes=1)),
         ("kafka-timeout", "1 h", "kafka_timeout", timedelta(hours=1)),
+        ("otlp-endpoint", "http://[::1]:4318/", "otlp_endpoint", "http://[::1]:4318"),
+        ("otlp-endpoint", " https://otel.example/a", "otlp_endpoint", "https://otel.example/a"),
         ("debug", "TRUE", "debug", True),
     ],
 )
@@ -158,6 +160,7 @@ NO_DURATION = (
     "is not a duration; write a whole number and a unit (d, h, min, s, ms, us or ns), such as "
     "'15min'; without a unit it is milliseconds"
 )
+NO_COLLECTOR = "must be the URL of a collector, such as http://127.0.0.1:4318"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +181,11 @@ NO_DURATION = (
         ("records-per-batch", "many", "must be a whole number, at least 1"),
         ("state-partitions", "-2", "must be a whole number, at least 1"),
         ("state-partitions", "2.5", "must be a whole number, at least 1"),
+        ("otlp-endpoint", "127.0.0.1:4318", NO_COLLECTOR),
+        ("otlp-endpoint", "grpc://a:4317", NO_COLLECTOR),
+        ("otlp-endpoint", "http://:4318", NO_COLLECTOR),
+        ("otlp-endpoint", "http://a/?b=c", NO_COLLECTOR),
+        ("otlp-endpoint", "http://a:99999", "Port out of range 0-65535"),
     ],
 )
 def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason: str) -> None:
@@ -214,6 +222,15 @@ def test_a_checkpoint_that_nobody_reaches_is_refused() -> None:
     """A location of an unknown file system fails when settings are read, not in the first batch."""
     with pytest.raises(ConfigurationError, match="folder 'ftp://host/c' cannot be used"):
         resolve({"spark.statefun.checkpoint": "ftp://host/c"})
+
+
+@pytest.mark.parametrize("url", ["http://ada:hush@a:4318", "http://ada:hush@[a", "ada:hush@a"])
+def test_a_password_in_the_url_of_a_collector_is_not_repeated(url: str) -> None:
+    """The error says where it belongs."""
+    with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_OTLP_HEADERS") as caught:
+        resolve({"spark.statefun.otlp-endpoint": url})
+
+    assert "hush" not in str(caught.value)
 
 
 def test_the_running_script_is_the_main_module(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of an application for Prometheus, and their text form.
+"""The metrics of an application, and their text form for Prometheus.
 
-Names and units follow OpenTelemetry's conventions for messaging, as Prometheus writes them, where they mean the same. No
-label has an address: there are as many labels as functions, topics and errors.
+Names, attributes and units follow OpenTelemetry's conventions for messaging, where they mean the same; Prometheus gets
+them as it writes them. No attribute has an address: there are as many values as functions, topics and errors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,38 @@ from statefun.runtime.reporting.figures import Durations, FunctionFigures
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of the text form."""
-_NO_LABELS: tuple[str, ...] = ()
+_NO_ATTRIBUTES: tuple[str, ...] = ()
 Sample = tuple[tuple[str, ...], float | Durations]
-"""The values of a metric's labels, and its value."""
+"""The values of a metric's attributes, and its value."""
+_UNITS = {"s": "_seconds", "By": "_bytes"}
+"""How Prometheus' names end for a unit; those of counted things are part of the names."""
 
 
 @attrs.frozen
 class Metric:
-    """A metric: its name, which ends with its unit, and how its values are found."""
+    """A metric: its name, its unit, and how its values are found."""
 
-    name: str
+    convention: str
+    """The name as OpenTelemetry writes it."""
+    unit: str
+    """The unit of the values in UCUM, such as ``s``; what is counted is in braces."""
     kind: str
     """``counter``, ``gauge`` or ``histogram``."""
-    labels: tuple[str, ...]
+    attributes: tuple[str, ...]
+    """The names of the attributes, as OpenTelemetry writes them."""
     meaning: str
     samples: Callable[[AdminViews], Iterable[Sample]]
+
+    @property
+    def name(self) -> str:
+        """The name as Prometheus writes it: it ends with the unit, or with ``_total`` for a counter."""
+        total = "_total" if self.kind == "counter" else ""
+        return f"{_underscored(self.convention)}{_UNITS.get(self.unit, '')}{total}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the attributes as Prometheus writes them."""
+        return tuple(map(_underscored, self.attributes))
 
 
 def metrics_text(views: AdminViews) -> str:
@@ -61,6 +78,10 @@ def _lines(metric: Metric, views: AdminViews) -> Iterator[str]:
 
 def _in_braces(labels: list[str]) -> str:
     return f"{{{','.join(labels)}}}" if labels else ""
+
+
+def _underscored(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _escaped(text: str) -> str:
@@ -126,207 +147,234 @@ def _egress(name: str) -> Callable[[AdminViews], Iterable[Sample]]:
     ]
 
 
-_FUNCTION = ("statefun_function",)
+_FUNCTION = ("statefun.function",)
 
 ALL_METRICS = (
     Metric(
-        "messaging_client_consumed_messages_total",
+        "messaging.client.consumed.messages",
+        "{message}",
         "counter",
         (
-            "messaging_system",
-            "statefun_ingress",
-            "messaging_destination_name",
-            "messaging_destination_partition_id",
-            "messaging_consumer_group_name",
+            "messaging.system",
+            "statefun.ingress",
+            "messaging.destination.name",
+            "messaging.destination.partition.id",
+            "messaging.consumer.group.name",
         ),
         "records that were read from a partition of a topic",
         _consumed,
     ),
     Metric(
-        "messaging_client_sent_messages_total",
+        "messaging.client.sent.messages",
+        "{message}",
         "counter",
-        ("statefun_egress",),
+        ("statefun.egress",),
         "records that were published to an egress",
         _egress("records"),
     ),
     Metric(
-        "messaging_process_duration_seconds",
+        "messaging.process.duration",
+        "s",
         "histogram",
         _FUNCTION,
         "how long the calls of a function took; a call has all messages of an address in a micro-batch",
         _of_functions(lambda name, each: [((name,), each.durations)]),
     ),
     Metric(
-        "statefun_function_in_total",
+        "statefun.function.in",
+        "{message}",
         "counter",
         _FUNCTION,
         "messages that a function was called with",
         _of_functions(lambda name, each: [((name,), each.invocations)]),
     ),
     Metric(
-        "statefun_function_out_total",
+        "statefun.function.out",
+        "{message}",
         "counter",
-        (*_FUNCTION, "statefun_target"),
+        (*_FUNCTION, "statefun.target"),
         "messages that a function has sent to another function or to itself",
         _of_functions(
             lambda name, each: [((name, target), n) for target, n in sorted(each.messages.items())]
         ),
     ),
     Metric(
-        "statefun_function_out_egress_total",
+        "statefun.function.out_egress",
+        "{record}",
         "counter",
-        (*_FUNCTION, "statefun_egress"),
+        (*_FUNCTION, "statefun.egress"),
         "records that a function has sent to an egress",
         _of_functions(
             lambda name, each: [((name, egress), n) for egress, n in sorted(each.records.items())]
         ),
     ),
     Metric(
-        "statefun_function_failures_total",
+        "statefun.function.failures",
+        "{failure}",
         "counter",
-        (*_FUNCTION, "error_type"),
+        (*_FUNCTION, "error.type"),
         "how often messages to a function have failed, by the code of the error",
         _of_functions(
             lambda name, each: [((name, code), n) for code, n in sorted(each.failures.items())]
         ),
     ),
     Metric(
-        "statefun_function_retries_total",
+        "statefun.function.retries",
+        "{retry}",
         "counter",
         _FUNCTION,
         "how often a message is tried again later because the function has failed",
         _of_functions(lambda name, each: [((name,), each.retries)]),
     ),
     Metric(
-        "statefun_ingress_lag_records",
+        "statefun.ingress.lag.records",
+        "{record}",
         "gauge",
-        ("statefun_ingress", "messaging_destination_name", "messaging_destination_partition_id"),
+        ("statefun.ingress", "messaging.destination.name", "messaging.destination.partition.id"),
         "records of a partition that are not read yet",
         _lag,
     ),
     Metric(
-        "statefun_ingress_records_total",
+        "statefun.ingress.records",
+        "{record}",
         "counter",
-        ("statefun_ingress",),
+        ("statefun.ingress",),
         "records that another ingress than Kafka's has read",
         lambda views: [((name,), n) for name, n in sorted(views.figures.connectors.items())],
     ),
     Metric(
-        "statefun_egress_lag_records",
+        "statefun.egress.lag.records",
+        "{record}",
         "gauge",
-        ("statefun_egress",),
+        ("statefun.egress",),
         "records of committed micro-batches that are not published yet",
         _egress("waiting_records"),
     ),
     Metric(
-        "statefun_egress_lag_batches",
+        "statefun.egress.lag.batches",
+        "{batch}",
         "gauge",
-        ("statefun_egress",),
+        ("statefun.egress",),
         "committed micro-batches with records that are not published yet",
         _egress("waiting_batches"),
     ),
     Metric(
-        "statefun_batches_total",
+        "statefun.batches",
+        "{batch}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "micro-batches of the present run",
         _of_summary("batches"),
     ),
     Metric(
-        "statefun_batch_duration_seconds",
+        "statefun.batch.duration",
+        "s",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "how long the newest micro-batch took",
         _last_batch,
     ),
     Metric(
-        "statefun_last_commit_age_seconds",
+        "statefun.last_commit.age",
+        "s",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "how long ago the newest micro-batch was committed",
         lambda views: [((), max(0.0, time.time() - views.figures.committed_at))],
     ),
     Metric(
-        "statefun_backlog_messages",
+        "statefun.backlog.messages",
+        "{message}",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "messages between functions, and to timers, that are not handled yet",
         _of_summary("backlog"),
     ),
     Metric(
-        "statefun_skipped_total",
+        "statefun.skipped",
+        "{message}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "messages and records that were left out because of their failure policy",
         _of_summary("skipped"),
     ),
     Metric(
-        "statefun_dead_letters_total",
+        "statefun.dead_letters",
+        "{message}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "messages and records that became dead letters",
         _of_summary("dead_letters"),
     ),
     Metric(
-        "statefun_refused_total",
+        "statefun.refused",
+        "{record}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "records that a cluster has refused for good",
         _of_summary("refused"),
     ),
     Metric(
-        "statefun_postponed_total",
+        "statefun.postponed",
+        "{message}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "how often a message had to wait for its endpoint",
         _of_summary("postponed"),
     ),
     Metric(
-        "statefun_endpoints_down",
+        "statefun.endpoints_down",
+        "{endpoint}",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "endpoints that cannot be reached at present",
         _of_summary("endpoints_down"),
     ),
     Metric(
-        "statefun_calls_under_way",
+        "statefun.calls_under_way",
+        "{call}",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "calls that have left their micro-batches, and go on",
         _of_summary("calls_under_way"),
     ),
     Metric(
-        "statefun_watermark_timestamp_seconds",
+        "statefun.watermark.timestamp",
+        "s",
         "gauge",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "the watermark, if an ingress declares event time",
         _watermark,
     ),
     Metric(
-        "statefun_paused",
+        "statefun.paused",
+        "{part}",
         "gauge",
         ("kind", "name"),
         "1 for a part of the application that is paused, 0 for another one",
         _paused,
     ),
     Metric(
-        "statefun_restarts_total",
+        "statefun.restarts",
+        "{restart}",
         "counter",
-        _NO_LABELS,
+        _NO_ATTRIBUTES,
         "how often another run has begun, after an order or the loss of a worker",
         lambda views: [((), views.restarts)],
     ),
     Metric(
-        "jvm_memory_used_bytes",
+        "jvm.memory.used",
+        "By",
         "gauge",
-        ("jvm_memory_type",),
+        ("jvm.memory.type",),
         "used memory of the JVM of the driver",
         lambda views: [(("heap",), views.figures.heap[0])],
     ),
     Metric(
-        "jvm_memory_limit_bytes",
+        "jvm.memory.limit",
+        "By",
         "gauge",
-        ("jvm_memory_type",),
+        ("jvm.memory.type",),
         "the largest size of the JVM's memory",
         lambda views: [(("heap",), views.figures.heap[1])],
     ),

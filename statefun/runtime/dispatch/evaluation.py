@@ -11,11 +11,13 @@ from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
 from statefun.engine.groups import Group
 from statefun.engine.running_calls import CallRunner
+from statefun.engine.span_details import SpanDetails
 from statefun.engine.trace_journal import TraceJournal
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.announcement import current_announcement
+from statefun.runtime.dispatch.present_traces import attaching
 from statefun.runtime.dispatch.worker_logs import take_lines
-from statefun.runtime.rows.trace_entries import trace_stream
+from statefun.runtime.rows.trace_entries import details_stream, trace_stream
 from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
@@ -33,7 +35,9 @@ class Evaluation:
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
-        self._journal = None if operator.traces is None else TraceJournal(operator.traces)
+        share = operator.traces
+        self._details = SpanDetails(*attaching()) if share is not None and operator.spans else None
+        self._journal = None if share is None else TraceJournal(share, details=self._details)
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()
@@ -79,6 +83,9 @@ class Evaluation:
             if self._journal is not None and self._journal.kinds:
                 summary.traces = trace_stream(self._journal)
                 summary.traces_left_out = self._journal.left_out
+                if self._details is not None:
+                    summary.span_details = details_stream(self._details)
+                    self._details.close()
             self._outcomes.append(summary)
         self._outcomes[-1].log_lines.extend(take_lines())
         return [outcome.SerializeToString() for outcome in self._outcomes]

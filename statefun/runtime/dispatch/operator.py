@@ -51,6 +51,8 @@ class Operator:
     """The levels at which workers log."""
     traces: float | None = None
     """The share of the ingress records without a trace of which tasks note what they have caused; None: of none at all."""
+    spans: bool = False
+    """Whether tasks also note what spans need besides."""
     calls: CallServerAddress | None = None
     """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 

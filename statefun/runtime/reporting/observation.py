@@ -85,20 +85,23 @@ class Observation:
             times = batch_times(progress)
             if times is not None:
                 figures.ended(times)
-        waiting = self._publisher.waiting()
-        figures.egresses = {
-            name: EgressFigures(
-                self._published_before.get(name, 0) + self._publisher.published[name],
-                records,
-                batches,
-            )
-            for name, (batches, records) in waiting.items()
-        }
+        self.count_published()
         figures.look()
         if time.monotonic() >= self._next_heap:
             self._next_heap = time.monotonic() + _HEAP_SECONDS
             with suppress(JvmError, *JVM_GONE):
                 figures.heap = heap()
+
+    def count_published(self) -> None:
+        """Update the figures of the egresses."""
+        self._figures.egresses = {
+            name: EgressFigures(
+                self._published_before.get(name, 0) + self._publisher.published[name],
+                records,
+                batches,
+            )
+            for name, (batches, records) in self._publisher.waiting().items()
+        }
 
     def close(self) -> None:
         """Record in the figures that the query of the run has ended."""

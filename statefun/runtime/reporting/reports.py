@@ -134,6 +134,16 @@ class Reports:
             summary.watermark = from_epoch_millis(event.watermark)
         self._metrics.event_times = event.newest
 
+    def observe(self, query: StreamingQuery) -> None:
+        """Update the figures of the application once more, when the query has ended in order."""
+        if not self._has_begun:  # the run was too short for a report
+            self._observation.begin(recent_progress(query))
+        self._observation.look(newest_progress(query))
+
+    def count_published(self) -> None:
+        """Update the figures of the egresses once more, when everything is published."""
+        self._observation.count_published()
+
     def close(self) -> None:
         """When the query has ended, log the remaining failures; remove the status line and the metrics."""
         self._failure_log.log(at_once=True)

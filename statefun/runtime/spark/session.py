@@ -31,6 +31,7 @@ from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
+_APP_NAME = "spark.app.name"
 _LOOPBACK = "127.0.0.1"
 
 _REDACTED = r"(?i)secret|password|token|access[.]?key|[?&;][^=]+="
@@ -134,6 +135,12 @@ def use_checkpoint(session: SparkSession, checkpoint: Folder, run: str = "") -> 
         use_object_store(session, checkpoint, run)
 
 
+def application_name() -> str:
+    """Return the name of the application, which Spark shows: that of its program, unless ``spark.app.name`` is set."""
+    conf, script = spark_conf(), running_script()
+    return conf.get(_APP_NAME) or (script.stem if script else "statefun")
+
+
 def driver_address(session: SparkSession) -> tuple[str, str]:
     """Return the address at which workers reach this process, and the address at which it must listen."""
     if is_local(session):
@@ -188,15 +195,15 @@ def _can_dispatch_arrow(session: SparkSession) -> bool:
 
 def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
     """Return settings for a new Spark context, without those that the user has set."""
-    script = running_script()
     conf = {
         "spark.redaction.regex": _REDACTED,
         configuration.DAEMON: daemon.MODULE,
         **configuration.WORKERS,
         **configuration.METRICS,
     }
+    script = running_script()
     if script:
-        conf["spark.app.name"] = script.stem
+        conf[_APP_NAME] = script.stem
     if script and is_local_master(user_conf) and not _is_in_package():
         # Workers import modules from the program's folder, as the program itself does.
         conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends to a collector of OpenTelemetry over OTLP, and drops what the collector does not take.
+
+Headers, certificates, compression and timeouts come from OpenTelemetry's own environment variables
+(``OTEL_EXPORTER_OTLP_*``), so that no secret is in a setting, nor in a log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricsData
+from opentelemetry.sdk.trace import ReadableSpan
+
+from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.printable import printable
+
+logger = logging.getLogger("statefun")
+
+_BETWEEN_WARNINGS = timedelta(minutes=10)
+"""The time between two warnings about one kind of telemetry."""
+_MOST_CHARACTERS = 300
+"""The largest length of a reason in a warning."""
+_LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.util.re",
+)
+"""Those that log while something is sent; the last one repeats headers that have another form than it expects."""
+_T = TypeVar("_T")
+
+
+class _Ears(logging.Filter):
+    """Takes what OpenTelemetry logs about an attempt of this application, which is then not logged itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: dict[int, list[str]] = {}
+        """By the number of the thread: what was logged."""
+
+    @contextmanager
+    def listening(self) -> Iterator[list[str]]:
+        """Take what the present thread logs during the block; yield a list that gets the texts."""
+        thread = threading.get_ident()
+        heard = self._heard[thread] = []
+        try:
+            yield heard
+        finally:
+            del self._heard[thread]
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is to be logged."""
+        heard = self._heard.get(threading.get_ident())
+        if heard is None:
+            return True
+        heard.append(record.getMessage())
+        return False
+
+
+_EARS = _Ears()
+
+
+class Collector:
+    """A collector of OpenTelemetry.
+
+    Args:
+        endpoint: its URL, without the paths of OTLP.
+        between_warnings: the time between two warnings about one kind of telemetry.
+
+    Raises:
+        ConfigurationError: if OpenTelemetry's environment variables cannot be used.
+    """
+
+    def __init__(self, endpoint: str, between_warnings: timedelta = _BETWEEN_WARNINGS) -> None:
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_EARS)
+        try:
+            with _EARS.listening() as heard:
+                metrics = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics")
+                spans = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")
+        except Exception as error:
+            raise ConfigurationError(
+                f"the environment variables OTEL_* cannot be used: {printable(str(error), _MOST_CHARACTERS)}"
+            ) from error
+        if heard:
+            logger.warning(
+                "OTEL_EXPORTER_OTLP_HEADERS has an entry that is not of the form name=value, and is not sent"
+            )
+        self.metrics: Signal[MetricsData] = Signal(
+            f"metrics to {endpoint}", metrics.export, between_warnings
+        )
+        """Sends the values of all metrics at a time."""
+        self.spans: Signal[Sequence[ReadableSpan]] = Signal(
+            f"traces to {endpoint}", spans.export, between_warnings
+        )
+        """Sends spans."""
+        self._exporters = (metrics, spans)
+
+    def close(self) -> None:
+        """Stop trying to send; nothing can be sent afterwards."""
+        with _EARS.listening():
+            for exporter in self._exporters:
+                exporter.shutdown()
+
+
+class Signal(Generic[_T]):
+    """Sends one kind of telemetry; a single thread uses this.
+
+    Args:
+        what: what is sent to where, as a warning says it.
+        export: sends; its result has the name ``SUCCESS`` or another one.
+        between_warnings: the time between two warnings.
+    """
+
+    def __init__(self, what: str, export: Callable[[_T], Any], between_warnings: timedelta) -> None:
+        self._what = what
+        self._export = export
+        self._between_warnings = between_warnings.total_seconds()
+        self._next_warning = 0.0
+        self._is_warned = False
+        """Whether the collector has taken nothing since the last warning."""
+
+    def send(self, content: _T) -> bool:
+        """Send something, and wait for the answer; if there is none in time, warn and drop it.
+
+        Returns:
+            Whether the collector has taken it.
+        """
+        with _EARS.listening() as heard:
+            try:
+                is_taken = bool(self._export(content).name == "SUCCESS")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the application goes on
+                is_taken = False
+                heard.insert(0, f"{type(error).__name__}: {error}")
+        if not is_taken:
+            self.warn(heard[0] if heard else "no answer")
+        elif self._is_warned:
+            self._is_warned = False
+            logger.info("%s can be sent again", self._what)
+        return is_taken
+
+    def warn(self, reason: str) -> None:
+        """Warn that something was dropped, unless there was a warning not long ago."""
+        now = time.monotonic()
+        if now < self._next_warning:
+            return
+        self._next_warning = now + self._between_warnings
+        self._is_warned = True
+        logger.warning(
+            "%s cannot be sent, and are dropped while the application goes on: %s",
+            self._what,
+            printable(reason, _MOST_CHARACTERS),
+        )

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics and traces that a collector gets of an application on Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from harness import KafkaHarness, run
+from opentelemetry import trace
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from otlp_receiver import attributes, receiving
+from pyspark.sql import SparkSession
+
+from statefun import Address, Context, KafkaEgressMessage, StatefulFunctions
+from statefun.dev import EmbeddedKafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+
+
+def functions(topic: str) -> StatefulFunctions:
+    """Return functions that publish the spans in which they are called, as OpenTelemetry's API tells them."""
+    registry = StatefulFunctions()
+
+    def present() -> str:
+        span = trace.get_current_span().get_span_context()
+        return f"{span.trace_id:032x}/{span.span_id:016x}"
+
+    @registry.bind("test/greeter", on_failure="skip")
+    def greet(ctx: Context, name: str) -> None:
+        if name == "Eve":
+            raise ValueError(name)
+        ctx.send(Address("test/printer", ctx.address.id), present())
+
+    @registry.bind("test/printer")
+    async def show(ctx: Context, sender: str) -> None:
+        await asyncio.sleep(0.01)
+        record = KafkaEgressMessage.for_egress("test/out").with_topic(topic)
+        ctx.send(record.with_key(sender).with_value(present()).build())
+
+    return registry
+
+
+def test_a_collector_gets_what_counts(broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """All spans of committed micro-batches, in which functions have found themselves, and the last counts."""
+    kafka = KafkaHarness(broker, "telemetry")
+    names, spans = kafka.topic("names"), kafka.topic("spans")
+    kafka.send(names, [("a", "Ada"), ("b", "Bob"), ("e", "Eve")])
+    module = kafka.module({names: ["test/greeter"]}).replace(
+        "valueType: io.statefun.types/string", "valueFormat: {type: text}"
+    )
+    with receiving() as receiver:
+        run(
+            module,
+            functions(spans),
+            tmp_path / "checkpoint",
+            trace_journal="10m",
+            otlp_endpoint=receiver.url,
+        )
+        metrics = {
+            attributes(point.attributes)["statefun.function"]: point.as_int
+            for point in receiver.newest()["statefun.function.in"].sum.data_points
+        }
+        (consumed,) = receiver.newest()["messaging.client.consumed.messages"].sum.data_points
+        (published,) = receiver.newest()["messaging.client.sent.messages"].sum.data_points
+        name = SparkSession.builder.getOrCreate().sparkContext.appName
+        resource = receiver.traces[0].resource_spans[0].resource
+
+    assert attributes(resource.attributes)["service.name"] == name
+    assert metrics == {"test/greeter": 3, "test/printer": 2}
+    assert (consumed.as_int, published.as_int) == (3, 2)
+    found = {span.span_id: span for span in receiver.spans()}
+    assert len(found) == len(receiver.spans()) == 7
+    processed = [span for span in found.values() if span.kind == Span.SPAN_KIND_CONSUMER]
+    by_place = {f"{span.trace_id.hex()}/{span.span_id.hex()}": span for span in processed}
+    records = kafka.receive(spans)
+    assert len(records) == 2
+    for record in records:
+        printer, greeter = by_place[str(record.value)], by_place[str(record.key)]
+        assert printer.name == "process test/printer"
+        assert (printer.trace_id, printer.parent_span_id) == (greeter.trace_id, greeter.span_id)
+        assert printer.end_time_unix_nano - printer.start_time_unix_nano >= 10_000_000
+        assert attributes(greeter.attributes)["messaging.destination.name"] == names
+        assert not greeter.parent_span_id
+    (failed,) = [span for span in processed if span.status.message]
+    assert attributes(failed.attributes)["error.type"] == "ValueError"
+    sent = [span for span in found.values() if span.kind == Span.SPAN_KIND_PRODUCER]
+    assert {span.name for span in sent} == {f"send {spans}"}
+    assert {span.parent_span_id for span in sent} == {
+        by_place[str(record.value)].span_id for record in records
+    }
