@@ -318,7 +318,7 @@ class Query:
             settings.immediate_messages,
             self._definition.clock,
             arrow=dispatches_arrow(session, settings.dispatch),
-            traces=settings.trace_share if settings.trace_journal else 0.0,
+            traces=settings.trace_share if settings.trace_journal else None,
             spans=settings.otlp_endpoint is not None,
             calls=self._calls,
             log_levels=LogLevels.of_program(

@@ -49,8 +49,8 @@ class Operator:
     """Whether workers get messages as Arrow batches; otherwise as pandas frames, which takes longer."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
-    traces: float = 0.0
-    """The share of the ingress records of which tasks note what they have caused."""
+    traces: float | None = None
+    """The share of the ingress records without a trace of which tasks note what they have caused; None: they note nothing."""
     spans: bool = False
     """Whether tasks also note what spans need besides."""
     calls: CallServerAddress | None = None
