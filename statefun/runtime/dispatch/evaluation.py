@@ -35,9 +35,11 @@ class Evaluation:
         self._full_bytes: int = operator.segments.full_bytes
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
-        share = operator.traces
-        self._details = SpanDetails(*attaching()) if share is not None and operator.spans else None
-        self._journal = None if share is None else TraceJournal(share, details=self._details)
+        self._details: SpanDetails | None = None
+        self._journal: TraceJournal | None = None
+        if operator.traces is not None:
+            self._details = SpanDetails(*attaching()) if operator.spans else None
+            self._journal = TraceJournal(operator.traces, details=self._details)
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
         announcement, batch = current_announcement(), batch_number()

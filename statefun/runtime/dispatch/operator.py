@@ -50,7 +50,7 @@ class Operator:
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     traces: float | None = None
-    """The share of the ingress records without a trace of which tasks note what they have caused; None: of none at all."""
+    """The share of the ingress records without a trace of which tasks note what they have caused; None: they note nothing."""
     spans: bool = False
     """Whether tasks also note what spans need besides."""
     calls: CallServerAddress | None = None

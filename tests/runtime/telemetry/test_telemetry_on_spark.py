@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from harness import KafkaHarness, run
 from opentelemetry import trace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -16,6 +17,8 @@ from pyspark.sql import SparkSession
 from statefun import Address, Context, KafkaEgressMessage, StatefulFunctions
 from statefun.dev import EmbeddedKafka
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
 
 
@@ -90,3 +93,37 @@ def test_a_collector_gets_what_counts(broker: EmbeddedKafka, tmp_path: Path) -> 
     assert {span.parent_span_id for span in sent} == {
         by_place[str(record.value)].span_id for record in records
     }
+
+
+def test_a_trace_that_comes_with_a_record_goes_on(broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """If it is sampled, also if no record begins a trace."""
+    kafka = KafkaHarness(broker, "continued")
+    names, spans = kafka.topic("names"), kafka.topic("spans")
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for key, flags in (("a", "01"), ("b", "00"), ("c", None)):
+        header = f"00-{TRACE}-{PARENT}-{flags}"
+        producer.produce(names, key, key, headers=[("traceparent", header)] if flags else [])
+    producer.flush()
+    module = kafka.module({names: ["test/greeter"]}).replace(
+        "valueType: io.statefun.types/string", "valueFormat: {type: text}"
+    )
+    with receiving() as receiver:
+        run(
+            module,
+            functions(spans),
+            tmp_path / "checkpoint",
+            trace_journal="10m",
+            trace_share=0,
+            otlp_endpoint=receiver.url,
+        )
+        found = receiver.spans()
+
+    assert {span.trace_id.hex() for span in found} == {TRACE}
+    (first,) = [span for span in found if span.name == "process test/greeter"]
+    assert first.parent_span_id.hex() == PARENT
+    assert attributes(first.attributes)["statefun.id"] == "a"
+    seen = {record.key: record.value for record in kafka.receive(spans)}
+    assert len(seen) == 3
+    assert f"{TRACE}/{first.span_id.hex()}" in seen
+    assert f"{TRACE}/{PARENT}" in seen  # of the one that is not sampled, which has no spans
+    assert f"{'0' * 32}/{'0' * 16}" in seen
