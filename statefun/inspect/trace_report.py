@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from statefun.engine.address_keys import address_key
 from statefun.inspect.checkpoint_options import usable
@@ -21,7 +21,7 @@ from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_comm
 from statefun.runtime.letters.dead_letters import TIMEOUT
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.traces import Trace, TracedInvocation, Traces
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import CheckpointError, ConfigurationError, KafkaError
 from statefun.sdk.printable import printable
 
 _PLACE = re.compile(r"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
@@ -102,22 +102,36 @@ def _headers(module: Module, topic: str, partition: int, offset: int) -> Sequenc
 
     Raises:
         ConfigurationError: if none of them has the record.
-        KafkaError: if a cluster does not answer.
+        KafkaError: if a cluster does not answer, and no other one has the record.
     """
     parts: Sequence[KafkaEgress | KafkaIngress] = (*module.egresses, *module.ingresses)
+    failures: dict[str, KafkaError] = {}
     for part in parts:
-        admin = admin_for(part.label, part.address, part.properties)
-        topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
-        if topic not in topics or partition not in topics[topic].partitions:
+        if part.address in failures:
             continue
-        start = TopicPartition(topic, partition, offset)
-        for message in read_committed(part.label, part.address, part.properties, [start], TIMEOUT):
-            if message.offset() == offset:
-                return list(cast("Any", message.headers()) or ())
-            break
+        try:
+            message = _record(part, TopicPartition(topic, partition, offset))
+        except KafkaError as error:
+            failures[part.address] = error
+            continue
+        if message is not None:
+            return list(cast("Any", message.headers()) or ())
+    for failure in failures.values():
+        raise failure
     raise ConfigurationError(
         f"no cluster of the module files has the record {topic}/{partition}/{offset}"
     )
+
+
+def _record(part: KafkaEgress | KafkaIngress, place: TopicPartition) -> Message | None:
+    """Return the record at a place in the cluster of an ingress or egress; None if it is not there."""
+    admin = admin_for(part.label, part.address, part.properties)
+    topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
+    if place.topic not in topics or place.partition not in topics[place.topic].partitions:
+        return None
+    messages = read_committed(part.label, part.address, part.properties, [place], TIMEOUT)
+    message = next(messages, None)
+    return message if message is not None and message.offset() == place.offset else None
 
 
 def _tree(trace: Trace, asked: set[bytes]) -> Iterator[str]:
