@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness, run
+from local_servers import free_port
 
 from statefun import Address, Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.cli import main
 from statefun.dev import EmbeddedKafka
+from statefun.inspect import trace_report
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=0.7)]
 
@@ -147,6 +149,26 @@ def test_what_is_not_there_is_an_error(
     assert main(["trace", str(folder / "checkpoint"), what, "--module", module]) != 0
 
     assert problem in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_none_of_the_others(
+    application: tuple[Path, str, str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A record of another one is found, and one that nobody has is looked for in vain because of it."""
+    folder, _, out, _ = application
+    monkeypatch.setattr(trace_report, "TIMEOUT", timedelta(seconds=3))
+    dead = f"kind: io.statefun.kafka.v1/egress\nspec: {{id: a/first, address: '127.0.0.1:{free_port()}'}}\n"
+    module = tmp_path / "module.yaml"
+    module.write_text(f"{dead}---\n{(folder / 'module.yaml').read_text()}")
+    command = ["trace", str(folder / "checkpoint"), "--module", str(module)]
+
+    assert main([*command, f"{out}/0/0"]) == 0
+    assert "<--" in capsys.readouterr().out
+    assert main([*command, "nowhere/0/0"]) != 0
+    assert "no Kafka broker answered" in capsys.readouterr().err
 
 
 def test_a_checkpoint_may_have_no_traces(

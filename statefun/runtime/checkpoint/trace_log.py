@@ -6,12 +6,14 @@ named after the first of these. The newest file is replaced by one with further 
 invocations is committed, until it is so large that the next micro-batch begins another one. So there are few files, each
 micro-batch writes one of them, and a reader finds each micro-batch in one file. What a micro-batch has written is taken
 back when it is computed again, or dropped. The oldest files are deleted when all of them together are too large. Nothing
-but ``statefun trace`` reads them.
+but ``statefun trace`` reads them. Few entries are mostly headers of their Arrow streams, which are the same each time, so a
+file is compressed as a whole, piece by piece.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
@@ -28,6 +30,7 @@ TRACES = "traces"
 """The name of the folder in a checkpoint."""
 FULL = 64 * 1024
 """The size, in bytes, from which on a file gets no further micro-batches."""
+_DAMAGES = ValueError, DecodeError, zlib.error
 _FEWEST_FILES = 16
 """How many files a small limit allows: each file that is deleted has only a part of what is kept."""
 
@@ -49,8 +52,11 @@ class TraceLog:
         """The sizes of the files by their first micro-batches, from the oldest one on; None before the first use."""
         self._total = 0
         """The sum of these sizes."""
-        self._open: list[TraceEntries] = []
-        """The content of the newest file; empty if the next micro-batch begins another one."""
+        self._open: int | None = None
+        """The first micro-batch of the newest file; None if the next micro-batch begins another one."""
+        self._content = b""
+        """The content of that file."""
+        self._packer = zlib.compressobj()
         self._newest = -1
         """The newest micro-batch that has been added."""
 
@@ -61,7 +67,7 @@ class TraceLog:
         self._newest = batch
         if self._most and entries.tasks:
             entries.batch = batch
-            self._open.append(entries)
+            self._pack(entries)
             self._write()
         self._keep_limit()
 
@@ -69,34 +75,45 @@ class TraceLog:
         """Take back the entries of a micro-batch that is not committed."""
         self._sizes = dict(sorted(_sizes(self._folder).items()))
         self._total = sum(self._sizes.values())
-        self._open = []
+        self._open = None
         self._remove([first for first in self._sizes if first >= batch])
         if not self._sizes:
             return
         newest = max(self._sizes)
         try:
             content = [*_content(self._checkpoint, newest)]
-        except (ValueError, DecodeError) as error:
+        except _DAMAGES as error:
             problem = _damaged(self._checkpoint, newest, error)
             logger.warning("traces go on in another file: %s", problem.message)
             return
-        self._open = [each for each in content if each.batch < batch]
-        if len(self._open) < len(content):
+        kept = [each for each in content if each.batch < batch]
+        if len(kept) < len(content) or self._sizes[newest] < self._full:
+            for each in kept:
+                self._pack(each)
+        if len(kept) < len(content):
             self._write()
-        elif self._sizes[newest] >= self._full:
-            self._open = []
+
+    def _pack(self, entries: TraceEntries) -> None:
+        """Add a micro-batch to the content of the newest file, or of another one."""
+        piece = TraceFile(batches=[entries]).SerializeToString()
+        # Arrow has compressed what is long in large streams; they have a file of their own.
+        is_large = len(piece) >= FULL
+        if self._open is None or is_large:
+            self._open, self._content = entries.batch, b""
+            self._packer = zlib.compressobj(0 if is_large else 1)
+        self._content += self._packer.compress(piece) + self._packer.flush(zlib.Z_SYNC_FLUSH)
 
     def _write(self) -> None:
-        """Replace the newest file by one with the open content, or begin it."""
-        first = self._open[0].batch
-        path = f"{TRACES}/{first}"
-        content = framed(path, TraceFile(batches=self._open).SerializeToString())
+        """Create the newest file, or replace it by one with more micro-batches."""
+        first = self._open
+        if first is None or self._sizes is None:
+            return
+        content = framed(f"{TRACES}/{first}", self._content)
         self._folder.write(f"{first}", content)
-        if self._sizes is not None:
-            self._total += len(content) - self._sizes.get(first, 0)
-            self._sizes[first] = len(content)
+        self._total += len(content) - self._sizes.get(first, 0)
+        self._sizes[first] = len(content)
         if len(content) >= self._full:
-            self._open = []
+            self._open = None
 
     def _keep_limit(self) -> None:
         total, oldest = self._total, []
@@ -113,8 +130,8 @@ class TraceLog:
         for first in files:
             if self._sizes is not None:
                 self._total -= self._sizes.pop(first)
-            if self._open and self._open[0].batch == first:
-                self._open = []
+            if self._open == first:
+                self._open = None
 
 
 def trace_entries(outcomes: Sequence[Outcome], time: int) -> TraceEntries:
@@ -154,14 +171,15 @@ def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[list[T
 def _read(checkpoint: Folder, first: int) -> Sequence[TraceEntries]:
     try:
         return _content(checkpoint, first)
-    except (ValueError, DecodeError) as error:
+    except _DAMAGES as error:
         raise _damaged(checkpoint, first, error) from error
 
 
 def _content(checkpoint: Folder, first: int) -> Sequence[TraceEntries]:
-    """Return the content of a file; raises FileNotFoundError, and ValueError or DecodeError if it is damaged."""
+    """Return the content of a file; raises FileNotFoundError, and one of ``_DAMAGES`` if it is damaged."""
     content = unframed(f"{TRACES}/{first}", checkpoint.child(TRACES).read(f"{first}"))
-    return TraceFile.FromString(content).batches
+    # Protobuf reads messages one after the other as one message, with the items of all.
+    return TraceFile.FromString(zlib.decompressobj().decompress(content)).batches
 
 
 def _damaged(checkpoint: Folder, first: int, reason: object) -> CheckpointError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from statefun.engine.address_keys import address_key
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
@@ -19,7 +19,7 @@ from statefun.runtime.letters.dead_letters import TIMEOUT
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.traces import Trace, TracedInvocation, Traces
 from statefun.sdk.address import Address
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import CheckpointError, ConfigurationError, KafkaError
 from statefun.sdk.printable import printable
 
 _PLACE = re.compile(r"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
@@ -73,7 +73,7 @@ class TraceSearch:
         Raises:
             CheckpointError: if the journal has no trace of the record, or is damaged.
             ConfigurationError: if there is no such record, or it has no trace.
-            KafkaError: if a cluster does not answer.
+            KafkaError: if a cluster does not answer, and no other one has the record.
         """
         spans: set[bytes] = set()
         if self._has_any():
@@ -121,22 +121,34 @@ class TraceSearch:
         found = _PLACE.fullmatch(place)
         if found is None or _TOPIC.fullmatch(found[1]) is None:
             raise ConfigurationError(f"no record of the journal is {printable(place)}")
-        topic, partition, offset = found[1], int(found[2]), int(found[3])
+        wanted = TopicPartition(found[1], int(found[2]), int(found[3]))
         module = self._module()
         parts: Sequence[KafkaEgress | KafkaIngress] = (*module.egresses, *module.ingresses)
+        failures: dict[str, KafkaError] = {}
         for part in parts:
-            admin = admin_for(part.label, part.address, part.properties)
-            topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
-            if topic not in topics or partition not in topics[topic].partitions:
+            if part.address in failures:
                 continue
-            start = [TopicPartition(topic, partition, offset)]
-            for message in read_committed(
-                part.label, part.address, part.properties, start, TIMEOUT
-            ):
-                if message.offset() == offset:
-                    return list(cast("Any", message.headers()) or ())
-                break
+            try:
+                message = _record(part, wanted)
+            except KafkaError as error:
+                failures[part.address] = error
+                continue
+            if message is not None:
+                return list(cast("Any", message.headers()) or ())
+        for failure in failures.values():
+            raise failure
         raise ConfigurationError(f"no cluster of the module files has the record {place}")
+
+
+def _record(part: KafkaEgress | KafkaIngress, place: TopicPartition) -> Message | None:
+    """Return the record at a place in the cluster of an ingress or egress; None if it is not there."""
+    admin = admin_for(part.label, part.address, part.properties)
+    topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
+    if place.topic not in topics or place.partition not in topics[place.topic].partitions:
+        return None
+    messages = read_committed(part.label, part.address, part.properties, [place], TIMEOUT)
+    message = next(messages, None)
+    return message if message is not None and message.offset() == place.offset else None
 
 
 def trace_json(found: FoundTrace) -> dict[str, Any]:
