@@ -16,7 +16,7 @@ from local_servers import free_port
 from statefun import Address, Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.cli import main
 from statefun.dev import EmbeddedKafka
-from statefun.inspect import trace_report
+from statefun.runtime.stored import trace_search
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=0.7)]
 
@@ -159,7 +159,7 @@ def test_a_cluster_that_does_not_answer_is_none_of_the_others(
 ) -> None:
     """A record of another one is found, and one that nobody has is looked for in vain because of it."""
     folder, _, out, _ = application
-    monkeypatch.setattr(trace_report, "TIMEOUT", timedelta(seconds=3))
+    monkeypatch.setattr(trace_search, "TIMEOUT", timedelta(seconds=3))
     dead = f"kind: io.statefun.kafka.v1/egress\nspec: {{id: a/first, address: '127.0.0.1:{free_port()}'}}\n"
     module = tmp_path / "module.yaml"
     module.write_text(f"{dead}---\n{(folder / 'module.yaml').read_text()}")
