@@ -48,5 +48,5 @@ def attaching() -> tuple[Attach | None, Detach | None]:
 
 
 def _named(headers: str) -> dict[str, str]:
-    lines = (line.partition("=") for line in headers.splitlines())
+    lines = (line.partition("=") for line in headers.split("\n"))
     return {name: text for name, _, text in lines}

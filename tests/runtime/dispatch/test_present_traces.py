@@ -64,6 +64,16 @@ def test_all_headers_of_a_trace_count() -> None:
     assert context.get_current() == {}
 
 
+def test_a_value_has_no_other_header_in_it() -> None:
+    """Only a line feed ends a header; values may have other ends of lines."""
+    attach, detach = attaching()
+    assert attach is not None
+    assert detach is not None
+    token = attach(f"{HEADER}\nbaggage=user=ada\x0ctraceparent=00-{'1' * 32}-{PARENT}-01")
+    assert f"{trace.get_current_span().get_span_context().trace_id:032x}" == TRACE
+    detach(token)
+
+
 def test_a_trace_that_is_not_sampled_stays_so() -> None:
     """So clients do not begin another one."""
     attach, detach = attaching()
