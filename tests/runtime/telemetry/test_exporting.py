@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from admin_api import MODULE, functions
 from otlp_receiver import attributes, receiving
+from patience import SECONDS
 
 from statefun.engine.clock import SystemClock
 from statefun.engine.span_details import SpanDetails
@@ -27,6 +28,12 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.telemetry import exports, staged_spans
 from statefun.runtime.telemetry.exporting import OnStaged, exporting
 from statefun.sdk.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the end of an application wait for its last export, however slow the machine is."""
+    monkeypatch.setattr(exports, "_END_SECONDS", SECONDS)
 
 
 @contextmanager

@@ -12,14 +12,22 @@ from harness import KafkaHarness, run
 from opentelemetry import trace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_receiver import attributes, receiving
+from patience import SECONDS
 from pyspark.sql import SparkSession
 
 from statefun import Address, Context, KafkaEgressMessage, StatefulFunctions
 from statefun.dev import EmbeddedKafka
+from statefun.runtime.telemetry import exports
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+
+
+@pytest.fixture(autouse=True)
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the end of an application wait for its last export, however slow the machine is."""
+    monkeypatch.setattr(exports, "_END_SECONDS", SECONDS)
 
 
 def functions(topic: str) -> StatefulFunctions:
