@@ -244,6 +244,7 @@ def main() -> None:
             options["checkpoint"],
             records_per_batch=options["records_per_batch"],
             egress_lanes=options["lanes"],
+            admin=options["admin"],
             state_partitions=2,
             functions=functions(options["prefix"], 500 * number if point == INSIDE else 0),
         )

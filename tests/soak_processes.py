@@ -32,6 +32,8 @@ class Driver:
 
     program: subprocess.Popen[bytes]
     log_file: Path
+    admin: int
+    """The port of the admin API."""
 
     @property
     def is_running(self) -> bool:

@@ -20,8 +20,10 @@ from typing import ClassVar
 
 import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from local_servers import free_port
 from soak_elsewhere import Elsewhere
 from soak_functions import FUNCTIONS, LEDGERS, ORDERED, SEMANTICS, SLOW, WINDOWS
+from soak_page import Page
 from soak_processes import PATIENCE, Driver
 from soak_verdict import PARTITIONS, Ends, Output, entries_in, handled_of, verdict
 
@@ -75,6 +77,8 @@ class Soak:
     """By the egresses' semantics, the ends of their topics each time when a snapshot replaced the checkpoint."""
     elsewhere: Elsewhere = attrs.field(init=False)
     """The server of the ledgers, which does not run yet."""
+    page: Page = attrs.field(factory=Page, init=False)
+    """Looks at the live page as long as a driver runs."""
     program: Path = HERE / "soak_app.py"
     is_closed: bool = attrs.field(default=False, init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
@@ -167,12 +171,14 @@ class Soak:
         Raises:
             InterruptedError: if the application is closed.
         """
+        admin = free_port()
         options = {
             "folder": str(self.folder),
             "checkpoint": self.location,
             "address": self.address,
             "prefix": self.prefix,
             "port": self.elsewhere.port,
+            "admin": admin,
             "lanes": self.lanes,
             "point": point,
             "number": number,
@@ -198,8 +204,9 @@ class Soak:
                     stderr=log,
                     start_new_session=True,
                 )
-            driver = Driver(program, log_file)
+            driver = Driver(program, log_file, admin)
             self.drivers.append(driver)
+        self.page.watch(driver)
         return driver
 
     def snapshot(self, name: str) -> None:
@@ -247,6 +254,8 @@ class Soak:
             return f"ended with {driver.program.returncode}: {driver.log()}"
         driver.wait_for_all()
         self.check_group_offsets()
+        if self.page.problems:
+            return self.page.problems[0]
         if self.waiting():
             return f"{self.waiting()} bytes are counted as waiting, and all entries are received"
         return verdict(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from soak_page import PARTS, resume
 from soak_processes import PATIENCE, Driver, send
 from soak_run import HOPS, Soak
 
@@ -197,6 +198,25 @@ def _lose_disk(soak: Soak, driver: Driver) -> Driver:
     return successor
 
 
+def _give_orders(soak: Soak, driver: Driver) -> Driver:
+    """Pause parts of the application through its admin API, restart it, and let all parts go on, in any order."""
+    orders = [("POST", "/restart"), *(("PUT", path) for path in _paths("pause"))]
+    soak.random.shuffle(orders)
+    further = _paths("resume")
+    soak.random.shuffle(further)
+    for method, path in [*orders, *(("PUT", path) for path in further)]:
+        if not soak.page.order(driver, method, path):
+            break
+        time.sleep(soak.random.uniform(0, 0.5))
+    resume(soak.checkpoint)  # if the driver has ended before
+    soak.done["orders given to the admin API"] += 1
+    return driver if driver.is_running else living(soak)
+
+
+def _paths(verb: str) -> list[str]:
+    return [f"/{part.value}es/{name}/{verb}" if name else f"/{verb}" for part, name in PARTS]
+
+
 def toggle_server(soak: Soak) -> None:
     """Start, kill or freeze the server of the ledgers, and send entries to them."""
     soak.random.choice([soak.elsewhere.start, soak.elsewhere.kill, soak.elsewhere.freeze])()
@@ -281,6 +301,7 @@ TROUBLES: tuple[Trouble, ...] = (
     _freeze_jvm,
     _start_rival,
     _take_server_away,
+    _give_orders,
     _lose_disk,
 )
 """The troubles that a driver may survive, or from which a successor goes on."""

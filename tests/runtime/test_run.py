@@ -280,7 +280,7 @@ def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Prog
         while len(kafka.receive(out)) == before:
             assert process.poll() is None, program.log.read_text()
             time.sleep(0.3)
-        os.kill(Driver(process, program.log).jvm(), signal.SIGKILL)
+        os.kill(Driver(process, program.log, 0).jvm(), signal.SIGKILL)
         process.wait(timeout=SECONDS)
         ends.append(program.errors())
 

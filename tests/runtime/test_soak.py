@@ -49,6 +49,7 @@ def test_the_topic_holds_what_the_surviving_state_says(
 
         assert soak.finish() == ""
     assert soak.done["drivers that ended while chunks waited"]
+    assert soak.page.looks
     kinds = [kind for kind in soak.done if not kind.startswith("drivers that ended")]
     assert "workers killed" in kinds
     assert len(kinds) == 2 + len(OTHER_ENDINGS) + len(TROUBLES)
