@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -207,21 +208,21 @@ def watermarks(
     if not partitions_by_key:
         return {}
 
-    def request(patience: float) -> dict[tuple[str, int], tuple[int, int]]:
-        first, end = (
-            admin.list_offsets(
-                dict.fromkeys(partitions_by_key, spec),
-                isolation_level=isolation,
-                request_timeout=patience,
-            )
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
+    def offsets(spec: OffsetSpec, patience: float) -> list[int]:
+        found = admin.list_offsets(
+            dict.fromkeys(partitions_by_key, spec),
+            isolation_level=isolation,
+            request_timeout=patience,
         )
-        return {
-            partition: (first[key].result().offset, end[key].result().offset)
-            for key, partition in partitions_by_key.items()
-        }
+        return [found[key].result().offset for key in partitions_by_key]
 
-    return _answer(request, timeout)
+    # One question after the other: while librdkafka still asks for the leaders of the partitions, the answer for one
+    # question may free the memory of the next one, which another thread begins (2.16, query_leaders_async).
+    ends = [
+        _answer(partial(offsets, spec), timeout)
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
+    ]
+    return dict(zip(partitions_by_key.values(), zip(*ends, strict=True), strict=True))
 
 
 def cluster_metadata(
