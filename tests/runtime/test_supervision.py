@@ -67,7 +67,7 @@ class LosingRun:
     ending: RunEnding | None = None
     begun = 0
 
-    def __init__(self, _definition: object, control: Control, _figures: object) -> None:
+    def __init__(self, _definition: object, control: Control, *_others: object) -> None:
         self.summary = Summary(restarts=control.restarts)
         self._control = control
 
