@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import datetime, timezone
 from http import HTTPStatus
 
 from statefun.runtime.admin.api_route import ApiAnswer, ApiRequest, ApiRoute
 from statefun.runtime.definition import Definition
 from statefun.runtime.http_server import RefusedError
-from statefun.runtime.letters.letter_filter import parse_moment
+from statefun.runtime.letters.letter_filter import past_moment
 from statefun.runtime.stored.known_values import KnownValues
 from statefun.runtime.stored.trace_search import FoundTrace, TraceSearch, trace_json
 from statefun.sdk.address import Address
@@ -57,7 +56,7 @@ class _Traces:
         given, until = request.query.get("until"), None
         if given is not None:
             try:
-                until = parse_moment(given, datetime.now(timezone.utc))
+                until = past_moment(given)
             except ValueError as error:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, f"until {error}") from None
         return self._answer(

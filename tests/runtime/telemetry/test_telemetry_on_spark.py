@@ -53,14 +53,19 @@ def functions(topic: str) -> StatefulFunctions:
     return registry
 
 
+def greeting(kafka: KafkaHarness, names: str) -> str:
+    """Return the module file of an application that reads texts from the topic ``names``."""
+    return kafka.module({names: ["test/greeter"]}).replace(
+        "valueType: io.statefun.types/string", "valueFormat: {type: text}"
+    )
+
+
 def test_a_collector_gets_what_counts(broker: EmbeddedKafka, tmp_path: Path) -> None:
     """All spans of committed micro-batches, in which functions have found themselves, and the last counts."""
     kafka = KafkaHarness(broker, "telemetry")
     names, spans = kafka.topic("names"), kafka.topic("spans")
     kafka.send(names, [("a", "Ada"), ("b", "Bob"), ("e", "Eve")])
-    module = kafka.module({names: ["test/greeter"]}).replace(
-        "valueType: io.statefun.types/string", "valueFormat: {type: text}"
-    )
+    module = greeting(kafka, names)
     with receiving() as receiver:
         run(
             module,
@@ -112,9 +117,7 @@ def test_a_trace_that_comes_with_a_record_goes_on(broker: EmbeddedKafka, tmp_pat
         header = f"00-{TRACE}-{PARENT}-{flags}"
         producer.produce(names, key, key, headers=[("traceparent", header)] if flags else [])
     producer.flush()
-    module = kafka.module({names: ["test/greeter"]}).replace(
-        "valueType: io.statefun.types/string", "valueFormat: {type: text}"
-    )
+    module = greeting(kafka, names)
     with receiving() as receiver:
         run(
             module,
