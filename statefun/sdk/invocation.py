@@ -132,7 +132,7 @@ async def invoke_async(
 async def _invoke_elsewhere(
     transport: Transport, batch: InvocationBatch, prepare: PrepareMessage | None
 ) -> InvocationResult:
-    """Call a function behind an endpoint, for which all messages of the batch are handled at once."""
+    """Call a function behind an endpoint; all messages of the batch begin and end together."""
     watch = batch.watch
     if watch is None:
         return await transport.invoke(batch, prepare)

@@ -32,7 +32,7 @@ class Metric:
     convention: str
     """The name as OpenTelemetry writes it."""
     unit: str
-    """The unit of the values in UCUM, such as ``s``; what is counted is in braces."""
+    """The unit of the values in UCUM: ``s`` for seconds, or ``{message}`` for a number of messages."""
     kind: str
     """``counter``, ``gauge`` or ``histogram``."""
     attributes: tuple[str, ...]

@@ -52,7 +52,7 @@ class Turns:
         """Choose the suspect that has its turn in the micro-batch after the one with these outcomes of tasks.
 
         Only one address of the whole application is chosen, at random. Several endpoints may be on one server: if two
-        suspects were called in a micro-batch, nobody could tell which of them crashes the server.
+        suspects were called in a micro-batch, a crash would not show which of them is the reason.
         """
         suspects = [
             Turn(address_of(suspect.address), suspect.server)

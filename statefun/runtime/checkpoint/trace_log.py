@@ -32,7 +32,7 @@ FULL = 64 * 1024
 """The size, in bytes, from which on a file gets no further micro-batches."""
 _DAMAGES = ValueError, DecodeError, zlib.error
 _FEWEST_FILES = 16
-"""How many files a small limit allows: each file that is deleted has only a part of what is kept."""
+"""The number of files within a small limit, so that the deletion of one file removes only a part of the journal."""
 
 
 class TraceLog:
@@ -96,7 +96,7 @@ class TraceLog:
     def _pack(self, entries: TraceEntries) -> None:
         """Add a micro-batch to the content of the newest file, or of another one."""
         piece = TraceFile(batches=[entries]).SerializeToString()
-        # Arrow has compressed what is long in large streams; they have a file of their own.
+        # Arrow has compressed the columns of large streams already; each such micro-batch has a file of its own.
         is_large = len(piece) >= FULL
         if self._open is None or is_large:
             self._open, self._content = entries.batch, b""

@@ -44,7 +44,7 @@ class _Ears(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._heard: dict[int, list[str]] = {}
-        """By the number of the thread: what was logged."""
+        """The logged texts, by the number of the thread."""
 
     @contextmanager
     def listening(self) -> Iterator[list[str]]:
@@ -115,7 +115,7 @@ class Signal(Generic[_T]):
     """Sends one kind of telemetry; a single thread uses this.
 
     Args:
-        what: what is sent to where, as a warning says it.
+        what: the content and its destination, as a warning names them.
         export: sends; its result has the name ``SUCCESS`` or another one.
         between_warnings: the time between two warnings.
     """
