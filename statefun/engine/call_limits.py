@@ -9,12 +9,14 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
+    AbstractContextManager,
     AsyncExitStack,
     ExitStack,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
 )
 from datetime import timedelta
@@ -89,6 +91,10 @@ class CallLimits:
         if function.max_in_flight is None and function.rate_limit is None:
             return company or _NO_LIMIT
         return self._limited(function, company, is_alone=is_alone)
+
+    def plain_calls(self) -> AbstractContextManager[None]:
+        """Return a context manager for plain calls; see :meth:`Company.plain_calls`."""
+        return self._company.plain_calls()
 
     @asynccontextmanager
     async def place_again(
@@ -252,6 +258,32 @@ class Company(AbstractAsyncContextManager[None]):
         self._empty.set()
         self._turn = _Turn()
         """The turn of the call that runs alone."""
+        self._plain = threading.Condition()
+        self._plain_tasks = 0
+        """How many threads run plain functions now."""
+        self._holds_plain = False
+        """Whether plain functions have to wait, since a call runs alone, or waits for the end of all others."""
+
+    @contextmanager
+    def plain_calls(self) -> Iterator[None]:
+        """Let a thread run plain functions during the block, after the end of a call that runs alone.
+
+        If a plain function ended the process beside such a call, the call would seem to be the reason.
+        """
+        with self._plain:
+            while self._holds_plain and self._turn.is_held:
+                self._plain.wait(_LOOK.total_seconds())
+            self._plain_tasks += 1
+        try:
+            yield
+        finally:
+            with self._plain:
+                self._plain_tasks -= 1
+
+    def _hold_plain(self, *, holds: bool) -> None:
+        with self._plain:
+            self._holds_plain = holds
+            self._plain.notify_all()
 
     @property
     def is_open(self) -> bool:
@@ -294,6 +326,8 @@ class Company(AbstractAsyncContextManager[None]):
             await asyncio.sleep(_BREAK.total_seconds())
             turn.callback(self._open.set)
             self._open.clear()
+            turn.callback(self._hold_plain, holds=False)
+            self._hold_plain(holds=True)
             is_alone = await self._emptied() and self._turn.is_held
             if is_alone:
 
@@ -313,9 +347,14 @@ class Company(AbstractAsyncContextManager[None]):
             yield is_alone
 
     async def _emptied(self) -> bool:
-        """Wait until no call of the process runs; return False if one still runs after ``MOST_ALONE``."""
+        """Wait until nothing else runs in the process; return False if something still runs after ``MOST_ALONE``."""
         try:
-            await asyncio.wait_for(self._empty.wait(), MOST_ALONE.total_seconds())
+            await asyncio.wait_for(self._ended(), MOST_ALONE.total_seconds())
         except asyncio.TimeoutError:  # calls of hours must not hold up all others
             return False
         return True
+
+    async def _ended(self) -> None:
+        await self._empty.wait()
+        while self._plain_tasks:  # noqa: ASYNC110 - other threads set no event of the loop
+            await asyncio.sleep(_LOOK.total_seconds())

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -147,6 +147,10 @@ class LeavingCalls:
             if running.losses
             else self._limits.place(function, is_alone=running.is_alone)
         )
+
+    def plain_calls(self) -> AbstractContextManager[None]:
+        """Return a context manager for plain calls; see :meth:`CallRunner.plain_calls`."""
+        return self._limits.plain_calls()
 
     @asynccontextmanager
     async def _place_again(

@@ -39,8 +39,11 @@ RESULT = f"{CALLS_NAMESPACE}/result"
 """The type of the message that brings the result of a long call to its address; its value is a ``CallResult``."""
 LOST = f"{CALLS_NAMESPACE}/lost"
 """The type of the message to an address whose long call has no result; its value is a ``CallLoss``."""
-MOST_RESULT_BYTES = 256 * 1024 * 1024
-"""The largest encoded result of a long call, in bytes."""
+MOST_RESULT_BYTES = 32 * 1024 * 1024
+"""The largest encoded result of a long call, in bytes.
+
+It comes to the address through Spark's plan of a micro-batch, of which the driver's JVM has several copies: with its
+default heap of 1 GiB, 100 MiB were too much."""
 _FIRST_REQUEST = 16
 """The largest number of messages in a call behind an endpoint while the time per message is unknown."""
 MOST_LOST = len(GROUP_SIZES) + 1
@@ -273,7 +276,10 @@ def _reported(
         content = encoded_result(attempt, result, now)
         if len(content) <= MOST_RESULT_BYTES:
             return content
-        problem = f"has effects of {len(content):,} bytes, more than {MOST_RESULT_BYTES:,}"
+        problem = (
+            f"has effects of {len(content):,} bytes, more than {MOST_RESULT_BYTES:,}; let it send and store less in a call, "
+            "or give the function a longer detach_after"
+        )
     except Exception as error:  # noqa: BLE001 - without any report, the address would wait for ever
         problem = f"has effects that cannot be encoded ({type(error).__name__}: {error})"
     place = f"function {batch.target.typename} failed at address {batch.target}"

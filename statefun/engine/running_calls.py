@@ -10,7 +10,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    nullcontext,
+    suppress,
+)
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -207,6 +212,9 @@ class CallRunner(Protocol):
             AbandonedError: when the context is entered, if the result of the call would not count any more.
         """
 
+    def plain_calls(self) -> AbstractContextManager[None]:
+        """Return a context manager in which this thread may call plain functions; see :meth:`Company.plain_calls`."""
+
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Report the result of a call that has left its micro-batch to the driver.
 
@@ -248,6 +256,10 @@ class WaitingRunner:
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run."""
         return self._limits.place(function, is_alone=running.is_alone)
+
+    def plain_calls(self) -> AbstractContextManager[None]:
+        """Return a context manager that does nothing: no call was lost before."""
+        return nullcontext()
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Raise an error: a call of this runner cannot have left its micro-batch.

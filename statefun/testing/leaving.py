@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from typing import NamedTuple, TypeVar
@@ -96,6 +96,10 @@ class ChoosingRunner:
             if running.losses:
                 self.begin_again(running)
             yield
+
+    def plain_calls(self) -> AbstractContextManager[None]:
+        """Return a context manager for plain calls; see :meth:`CallRunner.plain_calls`."""
+        return self._limits.plain_calls()
 
     def begin_again(self, running: RunningCall) -> None:
         """Ignore that a lost call runs again: tests count every loss of a call anyway."""

@@ -300,3 +300,69 @@ def stop_when(application: Application, kafka: KafkaHarness, topic: str, count: 
     """Stop an application once there are so many records in a topic."""
     wait(lambda: len(kafka.receive(topic)) >= count)
     application.stop()
+
+
+@attrs.frozen
+class Neighbours:
+    """A plain function that ends its worker while a harmless long call runs there."""
+
+    marks: str
+    """The file with a mark for each end of a worker."""
+    done: str
+    """The file that exists when the long call has ended."""
+    out: str
+    """The topic of the records."""
+
+    def count(self) -> int:
+        """Return how often a worker has ended."""
+        path = Path(self.marks)
+        return len(path.read_text()) if path.exists() else 0
+
+    def functions(self) -> StatefulFunctions:
+        """Return the functions."""
+        functions = StatefulFunctions()
+        functions.register("t.fns/plain", self.plain)
+        soon = timedelta(milliseconds=50)
+        functions.register("t.fns/a", self.call, on_failure=OnFailure.SKIP, detach_after=soon)
+        return functions
+
+    def plain(self, ctx: Context, _message: Message) -> None:
+        """End the worker if the long call runs in it, as often as a call may be lost."""
+        if self.count() >= MOST_LOST or Path(self.done).exists():
+            return
+        if os.environ.get("CALLED"):
+            with Path(self.marks).open("a") as file:
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.1)
+        other = "2" if ctx.address.id == "1" else "1"
+        ctx.send(Message("t.fns/plain", other, TypedValue("t/bytes", b"")))
+
+    async def call(self, ctx: Context, _message: Message) -> None:
+        """Run until the other function has ended the worker so often that only a call alone may be the reason."""
+        await asyncio.sleep(0.2)
+        os.environ["CALLED"] = "yes"
+        while self.count() < MOST_LOST - 1:  # noqa: ASYNC110 - another process sets no event
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2)
+        os.environ["CALLED"] = ""
+        Path(self.done).touch()  # noqa: ASYNC240 - it takes no time
+        ctx.send(KafkaEgressMessage("test/out", topic=self.out, key=ctx.address.id, value="well"))
+
+
+@pytest.mark.takes(minutes=1)
+def test_a_call_does_not_fail_because_a_plain_function_ends_its_worker(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The plain function is the reason each time; when the call runs alone, the function waits for its end."""
+    inputs, ticks = kafka.topic("in"), kafka.topic("ticks")
+    neighbours = Neighbours(str(tmp_path / "marks"), str(tmp_path / "done"), kafka.topic("out"))
+    kafka.send(ticks, [(id_, "") for id_ in "12"])
+    kafka.send(inputs, [("x", "harmless")])
+    module = kafka.module({inputs: ["t.fns/a"], ticks: ["t.fns/plain"]}, value_type="t/bytes")
+
+    summary = run(module, neighbours.functions(), checkpoint)
+
+    assert neighbours.count() == MOST_LOST - 1
+    assert summary.skipped == 0
+    assert [record.key for record in kafka.receive(neighbours.out)] == ["x"]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from statefun.engine.dispatcher import Dispatcher
@@ -42,11 +43,15 @@ class Evaluation:
             self._journal = TraceJournal(operator.traces, details=self._details)
         self.failed = False
         """Whether a message has failed for good; then the application ends, and the micro-batch has no effects."""
+        self._plain_calls: Callable[[], AbstractContextManager[None]] = nullcontext
         announcement, batch = current_announcement(), batch_number()
         operator.log_levels.apply(batch)
         try:
+            program = operator.payload.load()
+            if runner is not None and any(not each.is_async for each in program.functions):
+                self._plain_calls = runner.plain_calls
             self._dispatcher = Dispatcher(
-                operator.payload.load(),
+                program,
                 announcement.clock(operator.clock),
                 batch=batch,
                 delivered_up_to=announcement.delivered_up_to,
@@ -69,10 +74,11 @@ class Evaluation:
         if self.failed:
             return
         try:
-            for group in self._dispatcher.run(groups, self._effects):
-                if self._effects.size >= self._full_bytes:
-                    self._flush()
-                yield group
+            with self._plain_calls():
+                for group in self._dispatcher.run(groups, self._effects):
+                    if self._effects.size >= self._full_bytes:
+                        self._flush()
+                    yield group
         except DispatchError as error:
             self._fail(error)
 
