@@ -65,7 +65,8 @@ fuzz: setup ## Feed a million malformed values to everything that reads from out
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
 
-cluster: setup ## Kill parts of a cluster of Spark, and cut off broker and object store; ARGS="--seeds=2 --messages=5000"
+cluster: setup ## Run the tests of stores in HDFS; kill parts of a cluster of Spark, and cut off broker and object store; ARGS="--seeds=2 --messages=5000"
+	@$(VENV)/python -m pytest --store=hdfs
 	@$(VENV)/python tests/cluster_soak.py $(ARGS)
 
 endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from class_archive import use_archive
 from harness import KafkaHarness
+from hdfs_server import Hdfs, hdfs
 from hypothesis import HealthCheck, settings
 from kinesis_server import KINESALITE, KinesisHarness, kinesalite
 from object_store import ObjectStore, object_store
@@ -36,6 +37,14 @@ use_archive()
 settings.register_profile("statefun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("statefun")
 settings.register_profile("fast", max_examples=20)  # of make check; the rest is as above
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that run all tests of checkpoints in any store, and only these, with HDFS."""
+    parser.addoption("--store", choices=["s3", "hdfs"], default="s3", help="where checkpoints are")
+    parser.addoption(
+        "--hdfs-port", type=int, help="the port of a running NameNode; else one is started"
+    )
 
 
 def _minutes(item: pytest.Function) -> float:
@@ -65,12 +74,21 @@ def _dealt(items: list[pytest.Function], processes: int) -> Iterator[pytest.Func
     yield from short
 
 
+def _is_of_any_store(item: pytest.Function) -> bool:
+    names = item.fixturenames
+    return "store" in names and "store_server" not in names
+
+
 @pytest.hookimpl(trylast=True)  # when tests are left out already
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     """Begin with what takes long, so that no process works alone in the end.
 
     Refuse unmarked tests that start the broker: ``make test-quick`` could not leave them out.
     """
+    if config.getoption("store") != "s3":
+        of_stores = [item for item in items if _is_of_any_store(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in of_stores])
+        items[:] = of_stores
     processes = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = _dealt(items, processes)
     unmarked = [
@@ -121,10 +139,25 @@ def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         yield server
 
 
+@pytest.fixture(scope="session")
+def hdfs_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Hdfs]:
+    """Run an HDFS, or use the one that runs already."""
+    port = pytestconfig.getoption("hdfs_port")
+    if port is not None:
+        yield Hdfs(port)
+        return
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
+
+
 @pytest.fixture
-def store(store_server: ObjectStore, tmp_path: Path) -> Folder:
-    """Return an empty folder in an S3-compatible store."""
-    return store_server.folder(f"{tmp_path.parent.name}/{tmp_path.name}")
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    """Return an empty folder in an S3-compatible store, or in HDFS with the option ``--store=hdfs``."""
+    name = {"s3": "store_server", "hdfs": "hdfs_server"}[request.config.getoption("store")]
+    server: ObjectStore | Hdfs = request.getfixturevalue(name)
+    return server.folder(f"{tmp_path.parent.name}/{tmp_path.name}")
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ def usable(checkpoint: Folder) -> Iterator[None]:
     try:
         yield
     except (CheckpointError, BrokenPipeError):
-        # An object store has failed, which the error names; or the reader of the output has ended.
+        # A store has failed, which the error names; or the reader of the output has ended.
         raise
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
@@ -117,7 +117,7 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
         return
     if not can_lock(checkpoint):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store, and cannot be locked: "
+            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store nor in HDFS, and cannot be locked: "
             f"make sure that no application runs with it, then add --no-lock{further}"
         )
     if not shows_runs(checkpoint):
@@ -131,7 +131,7 @@ def is_in_use(checkpoint: Folder) -> bool:
     """Return whether an application runs with a checkpoint, or may do so without a lock that shows it."""
     if not shows_runs(checkpoint):
         return True
-    if checkpoint.is_object_store:
+    if checkpoint.is_store:
         return is_renewed(checkpoint)  # to take the lease would end a driver that is only slow
     try:
         with checkpoint_lock(checkpoint, _AT_ONCE):

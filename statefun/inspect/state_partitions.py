@@ -37,7 +37,7 @@ class Rescaled:
 def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Rescaled:
     """Divide the state of a checkpoint into another number of partitions; a crash leaves the old or the new state.
 
-    In an object store, a rescaling that was interrupted is finished: only then, another number can be chosen.
+    In a store, a rescaling that was interrupted is finished: only then, another number can be chosen.
 
     Effects that are not published yet stay in the outbox: the next start publishes them before its first micro-batch,
     through the lanes that their manifests name. So records of one sender keep their order, though the sender may
@@ -55,7 +55,7 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
         ConfigurationError: if there is no checkpoint.
         PlatformError: if the installed Spark cannot do it.
         CheckpointError: if an application runs with the checkpoint, no micro-batch is committed yet, the
-            checkpoint is damaged, or a rescaling to another number was interrupted in an object store.
+            checkpoint is damaged, or a rescaling to another number was interrupted in a store.
     """
     check_writes_states()
     newest, before = _present(checkpoint)
@@ -64,7 +64,7 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
     with locked(checkpoint, has_lock=has_lock) as guarded:
         newest, before = _present(checkpoint)
         log = CommitLog(checkpoint)
-        if checkpoint.is_object_store and interrupted_rescaling(checkpoint) == partitions:
+        if checkpoint.is_store and interrupted_rescaling(checkpoint) == partitions:
             finish_changes(guarded)
         else:
             drop_unfinished(guarded)

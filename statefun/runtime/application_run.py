@@ -51,7 +51,7 @@ from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import driver_address, open_session, use_checkpoint
 from statefun.runtime.spark_internals.jvm import jvm
-from statefun.runtime.spark_internals.object_store_files import commits_of
+from statefun.runtime.spark_internals.store_manager import commits_of
 from statefun.runtime.staging import Staging
 
 logger = logging.getLogger("statefun")

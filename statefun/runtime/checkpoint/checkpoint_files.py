@@ -35,9 +35,16 @@ class CheckpointFiles(ABC):
         The result is empty if the folder does not exist.
         """
 
-    @abstractmethod
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes of all files in a folder and below it, in bytes, by their paths in the folder."""
+        sizes = {}
+        for name, facts in self.list(folder).items():
+            if facts is not None:
+                sizes[name] = facts.size
+            else:
+                below = self.sizes(f"{folder}/{name}")
+                sizes.update({f"{name}/{path}": size for path, size in below.items()})
+        return sizes
 
     @abstractmethod
     def facts(self, path: str) -> FileFacts | None:
@@ -83,6 +90,17 @@ class CheckpointFiles(ABC):
 
     def finish_replacing(self, folder: str) -> None:  # noqa: B027 - most file systems have nothing to finish
         """Finish replacements of files in a folder that a crash has interrupted, if that can happen."""
+
+
+class StoreFiles(CheckpointFiles):
+    """Access to the files of a store that can create a file only if there is none of its name."""
+
+    @abstractmethod
+    def create(self, path: str, content: bytes) -> bool:
+        """Create a file only if there is none with this path; return whether the file has this content now.
+
+        If the answer to a request is lost, the present content decides: no two callers may create the same content.
+        """
 
 
 def temporary_name(name: str) -> str:

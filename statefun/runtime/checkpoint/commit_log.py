@@ -41,12 +41,12 @@ class CommitLog:
 
     @property
     def _own(self) -> OwnCommits | None:
-        """The batches that this process has committed in the present run; None outside of object stores."""
+        """The batches that this process has committed in the present run; None outside of stores."""
         kept = self._checkpoint.kept
         return None if kept is None else kept.own_commits
 
     def is_own(self, batch: int) -> bool:
-        """Return whether the present run is known to have committed ``batch``; only in object stores."""
+        """Return whether the present run is known to have committed ``batch``; only in stores."""
         own = self._own
         return own is not None and own.has(batch)
 
@@ -85,13 +85,13 @@ class CommitLog:
         return self._commits.has(str(batch))
 
     def author(self, batch: int) -> str | None:
-        """Return the id of the run that has committed ``batch``, in an object store; elsewhere an empty text.
+        """Return the id of the run that has committed ``batch``, in a store; elsewhere an empty text.
 
         Returns:
             None if the batch is not committed, or Spark has deleted its commit file.
 
         Raises:
-            CheckpointError: if the file in an object store is not complete.
+            CheckpointError: if the file in a store is not complete.
         """
         own = self._own
         if own is not None and own.has(batch):
@@ -105,7 +105,7 @@ class CommitLog:
         try:
             run = run_of_commit(content, f"{self._commits.shown}/{batch}")
         except CheckpointError:
-            if self._checkpoint.is_object_store:
+            if self._checkpoint.is_store:
                 raise
             return ""  # no run is named there, and :meth:`check` reports what is wrong
         if own is not None and run == own.run:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to files of other file systems through pyarrow, so that a crash never loses a file that is being replaced.
 
-Google Cloud Storage shows a new object only when it is complete. Other file systems take two steps: pyarrow deletes
-a file on HDFS before it renames another file to its name, and empties a blob on Azure before it writes to it. A crash
-between these steps would lose the file. So on such file systems, the new content is written under a second name first,
-and readers use the second name if the file itself is missing.
+Google Cloud Storage shows a new object only when it is complete. Other file systems take two steps: pyarrow empties a blob
+on Azure before it writes to it. A crash between these steps would lose the file. So on such file systems, the new content is
+written under a second name first, and readers use the second name if the file itself is missing.
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
+from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts, StoreFiles
+from statefun.runtime.checkpoint.hdfs import HDFS, hdfs_at
 from statefun.runtime.checkpoint.kept_files import KeptFiles
 from statefun.runtime.checkpoint.local_files import LocalFiles, sync_path
-from statefun.runtime.checkpoint.object_store import SCHEMES, ObjectStoreFiles, object_store_at
+from statefun.runtime.checkpoint.object_store import SCHEMES, object_store_at
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
 
@@ -37,14 +38,14 @@ class Folder:
     _guard: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)
     """Called before each change of a file; it raises an error if this process may not change files any more."""
     kept: KeptFiles | None = attrs.field(default=None, eq=False, repr=False)
-    """The permanent files that this process knows, if it owns the checkpoint in an object store."""
+    """The permanent files that this process knows, if it owns the checkpoint in a store."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
         """Return the folder at a local path (made absolute) or a URI.
 
         Raises:
-            ConfigurationError: if neither obstore nor pyarrow knows such a file system, or the URI has a password.
+            ConfigurationError: if neither obstore, hdfs-native nor pyarrow knows such a file system, or the URI has a password.
         """
         text = str(location)
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
@@ -83,6 +84,18 @@ class Folder:
         return self.location.partition(":")[0] in SCHEMES
 
     @property
+    def is_store(self) -> bool:
+        """Whether the folder is in a store that several machines reach, where a lease names the only driver.
+
+        Such stores are S3-compatible ones, and HDFS.
+        """
+        return self.is_object_store or self._is_in_hdfs
+
+    @property
+    def _is_in_hdfs(self) -> bool:
+        return self.location.partition(":")[0] == HDFS
+
+    @property
     def spark_uri(self) -> str:
         """The folder's URI for Spark, without the query: its options are for pyarrow, not for Spark."""
         return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
@@ -95,7 +108,7 @@ class Folder:
         return Folder(f"{path}/{name}{mark}{query}", self._guard, self.kept)
 
     def guarded(self, guard: Callable[[], None]) -> Folder:
-        """Return the same folder of an object store, as its owner uses it, which keeps permanent files.
+        """Return the same folder of a store, as its owner uses it, which keeps permanent files.
 
         It calls ``guard`` before each change of a file in it or below it. ``guard`` raises an error if this process may
         not change files any more. Other processes, to which the folder is sent, neither call it nor keep files.
@@ -117,7 +130,9 @@ class Folder:
             return LocalFiles(), self.location
         if self.is_object_store:
             return object_store_at(self.location)
-        # Imported here, as local checkpoints and object stores need no pyarrow, which takes long to import.
+        if self._is_in_hdfs:
+            return hdfs_at(self.location)
+        # Imported here, as local checkpoints and stores need no pyarrow, which takes long to import.
         from statefun.runtime.checkpoint import file_systems  # noqa: PLC0415 - see above
 
         return file_systems.files_at(self.location)
@@ -187,15 +202,15 @@ class Folder:
             self.kept.keep(f"{path}/{name}", content)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a file in an object store if no file has this name; return whether it has this content now.
+        """Create a file in a store if no file has this name; return whether it has this content now.
 
         If the answer to a request is lost, the present content decides about the success: no two callers may create
         the same content.
         """
         self._may_change()
         files, path = self._files
-        if not isinstance(files, ObjectStoreFiles):
-            raise AssertionError(f"{self.shown} is not in an object store")  # noqa: TRY004 - a caller's mistake
+        if not isinstance(files, StoreFiles):
+            raise AssertionError(f"{self.shown} is not in a store")  # noqa: TRY004 - a caller's mistake
         return files.create(f"{path}/{name}", content)
 
     def move(self, name: str, target: str) -> None:

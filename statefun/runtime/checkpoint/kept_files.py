@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps files of a checkpoint in an object store in memory, so that the driver need not request them again.
+"""Keeps files of a checkpoint in a store in memory, so that the driver need not request them again.
 
 Spark's logs, and the manifests of runs, never change once they exist, and only the owner of the checkpoint deletes them.
 So the owner reads each of them at most once. Its own JVM creates the commits, so that it need not ask the store whether

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease that lets only one driver use a checkpoint in an object store.
+"""The lease that lets only one driver use a checkpoint in a store.
 
 ``lease/epoch-N`` names the owner of epoch N. It is created only if it does not exist, so that one driver wins each
 epoch. The owner renews its lease: it replaces ``lease/beat-N``, and then checks that ``lease/epoch-N+1`` does not exist.
@@ -147,7 +147,7 @@ class Lease:
 
 @contextmanager
 def held_lease(checkpoint: Folder, patience: timedelta, times: LeaseTimes) -> Iterator[Folder]:
-    """Own the lease of a checkpoint in an object store during the block.
+    """Own the lease of a checkpoint in a store during the block.
 
     Args:
         checkpoint: the checkpoint.

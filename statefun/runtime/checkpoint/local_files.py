@@ -33,17 +33,6 @@ class LocalFiles(CheckpointFiles):
                     found[entry.name] = None if entry.is_dir() else _facts(entry.stat())
         return found
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of all files in a folder and below it, in bytes, by their paths in the folder."""
-        sizes = {}
-        for name, facts in self.list(folder).items():
-            if facts is not None:
-                sizes[name] = facts.size
-            else:
-                below = self.sizes(f"{folder}/{name}")
-                sizes.update({f"{name}/{path}": size for path, size in below.items()})
-        return sizes
-
     def facts(self, path: str) -> FileFacts | None:
         """Return the facts of a file; None if no file has this path."""
         with suppress(*_MISSING):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks that let only one driver use a checkpoint; a checkpoint in an object store has a lease instead.
+"""The locks that let only one driver use a checkpoint; a checkpoint in a store has a lease instead.
 
 Spark notices a second driver only after both drivers have run the same batch. A driver is two processes,
 the Python process and the JVM in which Spark runs. Either process may outlive the other, so each has its
@@ -41,7 +41,7 @@ _TIMES = LeaseTimes()
 
 def can_lock(checkpoint: Folder) -> bool:
     """Return whether :func:`checkpoint_lock` can lock a checkpoint of this kind."""
-    return checkpoint.is_local or checkpoint.is_object_store
+    return checkpoint.is_local or checkpoint.is_store
 
 
 def create_privately(checkpoint: Folder) -> None:
@@ -67,7 +67,7 @@ def create_privately(checkpoint: Folder) -> None:
 def checkpoint_lock(
     checkpoint: Folder, patience: timedelta = _GRACE, times: LeaseTimes = _TIMES
 ) -> Iterator[Folder]:
-    """Lock a checkpoint for this process: a local one by locks on files, one in an object store by a lease.
+    """Lock a checkpoint for this process: a local one by locks on files, one in a store by a lease.
 
     Locks on files end with the process, however it ends; while this process has them, no JVM of an earlier driver can
     commit a batch. A lease of a process that was killed lapses after ``times.lapse``.
@@ -79,13 +79,13 @@ def checkpoint_lock(
         ConfigurationError: if the checkpoint is on a file system without locks and leases.
         CheckpointError: if another process still holds the lock after ``patience``.
     """
-    if checkpoint.is_object_store:
+    if checkpoint.is_store:
         with held_lease(checkpoint, patience, times) as guarded:
             yield guarded
         return
     if not checkpoint.is_local:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store, and only "
+            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store nor in HDFS, and only "
             "there a lock keeps a second driver from using it. If two drivers run at the same time, each may "
             "lose or repeat effects of the other one. Set spark.statefun.checkpoint-lock=none if "
             "another system ensures that there is only one driver"
@@ -120,7 +120,7 @@ def checkpoint_lock(
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
 
-    In an object store this does nothing: there the first driver that commits a batch wins, and the other one ends.
+    In a store this does nothing: there the first driver that commits a batch wins, and the other one ends.
 
     A JVM of an earlier driver may have been suspended and outlive its Python process. Without this lock,
     that JVM would still commit the batch that this driver runs again.
@@ -167,7 +167,7 @@ def unlocked(checkpoint: Folder) -> Iterator[Folder]:
 
 def locked_at(checkpoint: Folder) -> int:
     """Return when the present or last run has locked a checkpoint, in nanoseconds since the epoch; 0 if that is not known."""
-    if checkpoint.is_object_store:
+    if checkpoint.is_store:
         return epoch_began(checkpoint)
     facts = checkpoint.facts(_NAME) if checkpoint.is_local else None
     return 0 if facts is None else facts.modified

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from statefun.runtime.checkpoint.boot_clock import now
-from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts
+from statefun.runtime.checkpoint.checkpoint_files import FileFacts, StoreFiles
 from statefun.runtime.checkpoint.store_errors import StoreError, store_error
 
 if TYPE_CHECKING:  # importing it takes a while, and most checkpoints are local
@@ -69,7 +69,7 @@ def _translated(step: Callable[..., T]) -> Callable[..., T]:
     return translated
 
 
-class ObjectStoreFiles(CheckpointFiles):
+class ObjectStoreFiles(StoreFiles):
     """Access to the objects of a bucket as files; paths begin below the bucket.
 
     Args:

@@ -6,7 +6,7 @@ small streams of effects; large streams are files next to it, which tasks have w
 that are unique to each attempt at the batch. A folder without a manifest is left over from a failed attempt
 or from a deleted batch.
 
-In an object store, the manifest is ``manifest-<run>``, and the commit of the batch names the run whose manifest is valid: if
+In a store, the manifest is ``manifest-<run>``, and the commit of the batch names the run whose manifest is valid: if
 two drivers run a batch, neither replaces the effects of the other one, and the effects always agree with the state.
 
 A batch is deleted when its egress records are published and its messages are delivered. A batch
@@ -138,7 +138,7 @@ class Outbox:
 
     def stage(self, manifest: Manifest) -> None:
         """Write the manifest of a batch, which makes its effects valid; they are released after the commit."""
-        if self._checkpoint.is_object_store and manifest.run_id:
+        if self._checkpoint.is_store and manifest.run_id:
             name = f"{MANIFEST}-{manifest.run_id}"
         else:
             name = self._manifest_name(manifest.batch)
@@ -182,11 +182,11 @@ class Outbox:
 
     def _content(self, batch: int) -> tuple[str, bytes]:
         """Return the path and the content of a batch's manifest; raises FileNotFoundError."""
-        if not self._checkpoint.is_object_store:
+        if not self._checkpoint.is_store:
             path = _path(batch, MANIFEST)
             with suppress(FileNotFoundError):
                 return path, read_framed(self._checkpoint, path)
-        # On a local disk, only a checkpoint that was copied from an object store has manifests of runs.
+        # On a local disk, only a checkpoint that was copied from a store has manifests of runs.
         path = _path(batch, self._manifest_name(batch))
         return path, read_framed(self._checkpoint, path)
 
@@ -226,7 +226,7 @@ class Outbox:
         list would find, stay until the next start.
         """
         folder = self.batch_folder(batch)
-        if self._commit_log.is_only_own(batch):
+        if self._checkpoint.is_object_store and self._commit_log.is_only_own(batch):
             manifest = self.manifest(batch) or Manifest()
             folder.remove(self._manifest_name(batch))
             if any(stream.file for stream in _streams(manifest)):
@@ -263,10 +263,10 @@ class Outbox:
     def forget_others(self, batch: int) -> None:
         """Delete the effects that earlier runs have staged for a batch that this run is about to commit.
 
-        In an object store this does nothing: the manifests of other runs are not valid there, and another run may
+        In a store this does nothing: the manifests of other runs are not valid there, and another run may
         have committed the batch meanwhile.
         """
-        if not self._checkpoint.is_object_store:
+        if not self._checkpoint.is_store:
             self.remove(batch)
 
     def _manifest_name(self, batch: int) -> str:

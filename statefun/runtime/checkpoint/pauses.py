@@ -3,7 +3,7 @@
 
 A command writes the file, and a running application reads it again and again: so people can pause and resume without a
 port, also while the application does not run. A process locks the file while it changes it, so that of two changes at the
-same moment none is lost; in an object store, which has no locks, the later one of two changes wins.
+same moment none is lost; in a store, which has no locks, the later one of two changes wins.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The micro-batch becomes valid with its commit. Until then, a crash leaves a plan
 partitions than that of the newest committed batch, and files of states that no commit names. The next start drops
 that batch, and goes on with the former partitions.
 
-In an object store, no lock shows that the JVM of the command has ended, which may still commit the batch. There the batch
+In a store, no lock shows that the JVM of the command has ended, which may still commit the batch. There the batch
 is not dropped, but finished, by the same command: whichever JVM commits it first, the state is the same.
 """
 
@@ -38,13 +38,13 @@ def drop_planned(checkpoint: Folder) -> None:
     For all sources, this is as if the run had ended just before it planned the batch.
 
     Raises:
-        CheckpointError: if the checkpoint is in an object store. There, a JVM of the run that has planned the batch may
+        CheckpointError: if the checkpoint is in a store. There, a JVM of the run that has planned the batch may
             still commit it.
     """
     log = CommitLog(checkpoint)
     newest = log.newest()
     if log.planned() > newest >= 0:
-        if checkpoint.is_object_store:
+        if checkpoint.is_store:
             raise CheckpointError(
                 f"the last run with checkpoint {checkpoint.shown} has planned batch {newest + 1} and not committed it; "
                 "start the application, end it with statefun drain, and repeat this"
@@ -71,7 +71,7 @@ def clear_rescaling(checkpoint: Folder) -> None:
     Call this before a run, while no query uses the checkpoint.
 
     Raises:
-        CheckpointError: if a rescaling was interrupted in an object store, where it has to be finished.
+        CheckpointError: if a rescaling was interrupted in a store, where it has to be finished.
     """
     log = CommitLog(checkpoint)
     newest = log.newest()
@@ -80,7 +80,7 @@ def clear_rescaling(checkpoint: Folder) -> None:
         return
     interrupted = interrupted_rescaling(checkpoint)
     if interrupted is not None:
-        if checkpoint.is_object_store:
+        if checkpoint.is_store:
             raise CheckpointError(
                 f"the rescaling of checkpoint {checkpoint.shown} to {interrupted} partitions was interrupted; to finish it: "
                 f"{rescale_command(checkpoint, interrupted)}"

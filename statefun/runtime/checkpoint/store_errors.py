@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of object stores: what a store has answered, and what to do, in one sentence."""
+"""The errors of stores: what a store has answered, and what to do, in one sentence."""
 
 from __future__ import annotations
 
@@ -54,3 +54,28 @@ def store_error(root: str, text: str) -> StoreError:
         first = code or text.strip().splitlines()[0]
         reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
     return StoreError(f"the object store of {root} {reason}")
+
+
+_RPC_ERROR = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)')
+
+
+def hdfs_error(root: str, text: str) -> StoreError:
+    r"""Return the error for a request that HDFS has refused or not answered.
+
+    Args:
+        root: the URI of the root folder, for the message.
+        text: the text of the error, which may go on with a stack trace of Java.
+
+    >>> hdfs_error("hdfs://name:8020", "Permission denied: user=ada, access=WRITE\n\tat org.apache")
+    StoreError('hdfs://name:8020 refuses a request (Permission denied: user=ada, access=WRITE): the user needs the right to read and write the folder')
+    """
+    first = text.replace(r"\n", "\n").strip().splitlines()[0]
+    if match := _RPC_ERROR.match(first):
+        first = f"{match[1]}: {match[2]}"
+    if "ermission denied" in first or "AccessControlException" in first:
+        return StoreError(
+            f"{root} refuses a request ({first}): the user needs the right to read and write the folder"
+        )
+    return StoreError(
+        f"{root} has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
+    )

@@ -17,7 +17,7 @@ def drop_unfinished(checkpoint: Folder) -> None:
     this while no query uses the checkpoint.
 
     Raises:
-        CheckpointError: if such a batch is in an object store.
+        CheckpointError: if such a batch is in a store.
     """
     log = CommitLog(checkpoint)
     log.finish_rewriting()

@@ -46,7 +46,7 @@ def explained(
             "another driver, or the JVM of a killed driver, writes them, too; "
             + (
                 "nothing is lost, since this run has written nothing over the other one's files"
-                if settings.checkpoint.is_object_store
+                if settings.checkpoint.is_store
                 else "make sure that both have ended, and restore the checkpoint from a copy"
             )
         )

@@ -19,7 +19,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch import daemon
 from statefun.runtime.settings import is_local_master, running_script
 from statefun.runtime.spark.connector import spark_kafka_connector
-from statefun.runtime.spark.store_access import use_object_store
+from statefun.runtime.spark.store_access import use_store
 from statefun.runtime.spark_internals import configuration
 from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
 from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no_checksums
@@ -124,15 +124,15 @@ def use_checkpoint(session: SparkSession, checkpoint: Folder, run: str = "") -> 
     Args:
         session: the session.
         checkpoint: the checkpoint.
-        run: the id of the run, which its commits in an object store get; empty for none.
+        run: the id of the run, which its commits in a store get; empty for none.
 
     Raises:
         PlatformError: if this Spark cannot write checkpoints there.
     """
     if checkpoint.is_local:
         keep_checkpoint_locally(session)
-    elif checkpoint.is_object_store:
-        use_object_store(session, checkpoint, run)
+    elif checkpoint.is_store:
+        use_store(session, checkpoint, run)
 
 
 def application_name() -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hadoop's access to S3-compatible stores, for checkpoints there: its jars and its settings.
+"""Spark's access to stores, for checkpoints there; for S3-compatible ones also Hadoop's jars and settings.
 
 ``hadoop-aws`` depends on a bundle of all of Amazon's services, of 686 MB. Without it, and with the parts for S3 alone,
 it has 13 MB.
@@ -18,13 +18,17 @@ from statefun.runtime.checkpoint.object_store import credentials_of, endpoint_of
 from statefun.runtime.spark.connector import artifact_names
 from statefun.runtime.spark.jars import MavenArtifact, resolve
 from statefun.runtime.spark_internals.class_path import S3A, add_jars, has_class, spark_jars_folder
-from statefun.runtime.spark_internals.object_store_files import keep_checkpoint_in_store
+from statefun.runtime.spark_internals.store_manager import (
+    configure_bucket,
+    configure_hdfs,
+    keep_checkpoint_in_store,
+)
 from statefun.sdk.errors import PlatformError
 
 logger = logging.getLogger("statefun")
 
 _OLDEST = (3, 5)
-"""The oldest Hadoop that can create an object only if there is none."""
+"""The oldest Hadoop that can create an object only if there is none; it comes with the Spark whose classes this package extends."""
 _SDK = "2.35.4"
 _SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "apache-client")
 _PATIENCE = {
@@ -37,8 +41,8 @@ _PATIENCE = {
 take. By default, a micro-batch waits a minute for each lost packet, and for lost content of a file up to 15 minutes."""
 
 
-def use_object_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
-    """Make the queries of ``session`` write a checkpoint in an S3-compatible store, and nothing over another driver's files.
+def use_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
+    """Make the queries of ``session`` write a checkpoint in a store, and nothing over another driver's files.
 
     Args:
         session: the session.
@@ -51,23 +55,32 @@ def use_object_store(session: SparkSession, checkpoint: Folder, run: str) -> Non
     version = hadoop_version()
     if version < _OLDEST:
         raise PlatformError(
-            f"checkpoints in object stores need Hadoop {'.'.join(map(str, _OLDEST))}, which PySpark 4.2 has, and Spark's "
+            f"checkpoints in stores need Hadoop {'.'.join(map(str, _OLDEST))}, which PySpark 4.2 has, and Spark's "
             f"Hadoop is {'.'.join(map(str, version))}: install PySpark 4.2, or use a local checkpoint"
         )
-    if not has_class(S3A):
-        names = {name for jar in spark_jars_folder().glob("*.jar") for name in artifact_names(jar)}
-        artifacts = [
-            MavenArtifact("org.apache.hadoop", "hadoop-aws", ".".join(map(str, (*version, 0)))),
-            *(MavenArtifact("software.amazon.awssdk", part, _SDK) for part in _SDK_PARTS),
-        ]
-        jars = resolve(
-            artifacts,
-            exclude={*names, "bundle"},
-            progress=lambda text: logger.info("downloading %s", text),
-        )
-        add_jars(session, jars)
-    bucket = urlsplit(checkpoint.location).netloc
-    keep_checkpoint_in_store(session, bucket, _settings(checkpoint), run)
+    if checkpoint.is_object_store:
+        _add_s3a(session, version)
+        configure_bucket(session, urlsplit(checkpoint.location).netloc, _settings(checkpoint))
+    else:
+        configure_hdfs(session)
+    keep_checkpoint_in_store(session, run)
+
+
+def _add_s3a(session: SparkSession, version: tuple[int, ...]) -> None:
+    """Add Hadoop's access to S3-compatible stores to the class path of a session, if it is not there."""
+    if has_class(S3A):
+        return
+    names = {name for jar in spark_jars_folder().glob("*.jar") for name in artifact_names(jar)}
+    artifacts = [
+        MavenArtifact("org.apache.hadoop", "hadoop-aws", ".".join(map(str, (*version, 0)))),
+        *(MavenArtifact("software.amazon.awssdk", part, _SDK) for part in _SDK_PARTS),
+    ]
+    jars = resolve(
+        artifacts,
+        exclude={*names, "bundle"},
+        progress=lambda text: logger.info("downloading %s", text),
+    )
+    add_jars(session, jars)
 
 
 def hadoop_version() -> tuple[int, ...]:

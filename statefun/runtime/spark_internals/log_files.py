@@ -22,7 +22,7 @@ COMMITS = "commits"
 OFFSETS_FOLDER = "offsets"
 METADATA = "metadata"
 RUN_OF_COMMIT = "statefunRun"
-"""The field of a commit with the id of the run that has committed the batch, in object stores; Spark ignores it."""
+"""The field of a commit with the id of the run that has committed the batch, in stores; Spark ignores it."""
 
 _OFFSETS_VERSION = "v1"
 _COMMIT_VERSIONS = ("v1", "v2")

@@ -22,7 +22,7 @@ from statefun.engine.wheel import TIMERS_NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.spark_location import spark_location
-from statefun.runtime.spark.store_access import use_object_store
+from statefun.runtime.spark.store_access import use_store
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_reader import READS_IDS, in_session, read_states
@@ -71,8 +71,8 @@ def _sparks_rows(
 ) -> DataFrame:
     """Return the rows of :func:`state_rows` as Spark reads them; the settings of ``session`` stay as they are."""
     reading = session.newSession()
-    if checkpoint.is_object_store:
-        use_object_store(reading, checkpoint, "")
+    if checkpoint.is_store:
+        use_store(reading, checkpoint, "")
     return in_session(read_states(reading, location, "target", "state", batch), session)
 
 

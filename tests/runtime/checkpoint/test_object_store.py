@@ -52,6 +52,7 @@ def test_a_lost_answer_is_no_failure(store: Folder) -> None:
     assert not store.create("a", b"another")
 
 
+@pytest.mark.usefixtures("store_server")
 def test_a_conflict_means_again(store: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store may refuse a request because of another one at the same time, which then fails."""
     read, missing = ObjectStoreFiles.read, [1, 2]
