@@ -117,7 +117,7 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
         return
     if not can_lock(checkpoint):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store nor in HDFS, and cannot be locked: "
+            f"checkpoint {checkpoint.shown} is neither on a local file system, in an S3-compatible store nor in HDFS, and cannot be locked: "
             f"make sure that no application runs with it, then add --no-lock{further}"
         )
     if not shows_runs(checkpoint):

@@ -315,7 +315,7 @@ def test_what_cannot_be_rescaled_is_one_sentence(
     said.append(capsys.readouterr().out)
 
     expected = [
-        "is neither on a local file system nor in an S3-compatible store, and cannot be locked: make sure",
+        "is neither on a local file system, in an S3-compatible store nor in HDFS, and cannot be locked: make sure",
         f"there is no checkpoint at {tmp_path / 'none'}",
         f"checkpoint {fresh} is still empty: no batch is committed yet",
         f"checkpoint {used} is in use by process",

@@ -85,7 +85,7 @@ def checkpoint_lock(
         return
     if not checkpoint.is_local:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is neither on a local file system nor in an S3-compatible store nor in HDFS, and only "
+            f"checkpoint {checkpoint.shown} is neither on a local file system, in an S3-compatible store nor in HDFS, and only "
             "there a lock keeps a second driver from using it. If two drivers run at the same time, each may "
             "lose or repeat effects of the other one. Set spark.statefun.checkpoint-lock=none if "
             "another system ensures that there is only one driver"

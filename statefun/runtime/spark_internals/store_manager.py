@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from statefun.runtime.spark_internals.class_path import add_jars, has_class
 from statefun.runtime.spark_internals.jvm import JvmError, jvm
-from statefun.runtime.spark_internals.store_manager_class import CLASS, RUN_SETTING, SOURCE
+from statefun.runtime.spark_internals.store_manager_class import CLASS, MANAGER_SOURCE, RUN_SETTING
 
 _given: dict[str, set[str]] = {}
 """The keys of the settings that earlier runs of this process have given to Hadoop, by bucket."""
@@ -127,7 +127,7 @@ def _jar(folder: Path) -> Path:
     packages: Any = jvm()
     compiler = packages.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(packages.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(SOURCE)
+    compiler.cook(MANAGER_SOURCE)
     codes = compiler.getBytecodes()
     jar = folder / "statefun-store-manager.jar"
     with zipfile.ZipFile(jar, "w") as archive:

@@ -13,7 +13,7 @@ CLASS = "statefun.StoreFileManager"
 """The name of the class."""
 RUN_SETTING = "statefun.run"
 """The setting with the id of the run, for commits."""
-SOURCE = """
+MANAGER_SOURCE = """
 package statefun;
 
 import java.io.ByteArrayOutputStream;

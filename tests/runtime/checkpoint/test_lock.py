@@ -229,8 +229,8 @@ def test_other_file_systems_are_refused() -> None:
         pytest.fail("two drivers could run")
 
     assert caught.value.message == (
-        "checkpoint mock://bucket/checkpoint is neither on a local file system nor in an S3-compatible store, and only there a "
-        "lock keeps a second driver from using it. If two drivers run at the same time, each may lose "
+        "checkpoint mock://bucket/checkpoint is neither on a local file system, in an S3-compatible store nor in "
+        "HDFS, and only there a lock keeps a second driver from using it. If two drivers run at the same time, each may lose "
         "or repeat effects of the other one. Set spark.statefun.checkpoint-lock=none if another system "
         "ensures that there is only one driver"
     )
