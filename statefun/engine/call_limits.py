@@ -268,7 +268,7 @@ class Company(AbstractAsyncContextManager[None]):
     def plain_calls(self) -> Iterator[None]:
         """Let a thread run plain functions during the block, after the end of a call that runs alone.
 
-        If a plain function ended the process beside such a call, the call would seem to be the reason.
+        If a plain function ended the process during such a call, the driver would take the call for the reason.
         """
         with self._plain:
             while self._holds_plain and self._turn.is_held:

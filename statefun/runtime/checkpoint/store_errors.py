@@ -52,8 +52,12 @@ def store_error(root: str, text: str) -> StoreError:
         reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
     else:
         first = code or text.strip().splitlines()[0]
-        reason = f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
+        reason = _failed(first)
     return StoreError(f"the object store of {root} {reason}")
+
+
+def _failed(first: str) -> str:
+    return f"has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
 
 
 _RPC_ERROR = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)')
@@ -76,6 +80,4 @@ def hdfs_error(root: str, text: str) -> StoreError:
         return StoreError(
             f"{root} refuses a request ({first}): the user needs the right to read and write the folder"
         )
-    return StoreError(
-        f"{root} has failed ({first}) at each attempt; start again when it is well, to go on after the last committed batch"
-    )
+    return StoreError(f"{root} {_failed(first)}")

@@ -63,7 +63,7 @@ public class StoreFileManager implements CheckpointFileManager {
                 return new NewFile(this, files, path, run);
             }
             if (isHdfs) {
-                return new RenamedFile(this, path);
+                return new RenamedFile(this, path, Options.Rename.OVERWRITE);
             }
             return new ReplacedFile(ReplacedFile.open(files, path));
         } catch (IOException error) {
@@ -139,17 +139,9 @@ public class StoreFileManager implements CheckpointFileManager {
     /** Create a file with this content; an IOException if there is one of its name. */
     void create(Path path, byte[] content) throws IOException {
         if (isHdfs) {
-            Path written = temporary(path);
-            FSDataOutputStream stream = files.create(written, false);
-            stream.write(content);
-            stream.hsync();
-            stream.close();
-            try {
-                rename(written, path, Options.Rename.NONE);
-            } catch (IOException error) {
-                files.delete(written, false);
-                throw error;
-            }
+            RenamedFile file = new RenamedFile(this, path, Options.Rename.NONE);
+            file.write(content);
+            file.close();
             return;
         }
         FSDataOutputStreamBuilder builder = files.createFile(path);
@@ -159,8 +151,8 @@ public class StoreFileManager implements CheckpointFileManager {
         stream.close();
     }
 
-    FSDataOutputStream open(Path path, boolean overwrite) throws IOException {
-        return files.create(path, overwrite);
+    FSDataOutputStream begin(Path path) throws IOException {
+        return files.create(path, false);
     }
 
     /** Rename a file of HDFS in one step. */
@@ -230,27 +222,30 @@ class ReplacedFile extends CheckpointFileManager.CancellableFSDataOutputStream {
     }
 }
 
-/** A file of HDFS that replaces another one when it is complete. */
+/** A file of HDFS that gets its name, or replaces another file, when it is complete. */
 class RenamedFile extends CheckpointFileManager.CancellableFSDataOutputStream {
     private final StoreFileManager manager;
     private final Path path;
     private final Path written;
+    private final Options.Rename how;
     private final FSDataOutputStream stream;
     private boolean isOver;
 
-    RenamedFile(StoreFileManager manager, Path path) throws IOException {
-        this(manager, path, StoreFileManager.temporary(path));
+    RenamedFile(StoreFileManager manager, Path path, Options.Rename how) throws IOException {
+        this(manager, path, StoreFileManager.temporary(path), how);
     }
 
-    private RenamedFile(StoreFileManager manager, Path path, Path written) throws IOException {
-        this(manager, path, written, manager.open(written, false));
+    private RenamedFile(StoreFileManager manager, Path path, Path written, Options.Rename how) throws IOException {
+        this(manager, path, written, how, manager.begin(written));
     }
 
-    private RenamedFile(StoreFileManager manager, Path path, Path written, FSDataOutputStream stream) {
+    private RenamedFile(
+            StoreFileManager manager, Path path, Path written, Options.Rename how, FSDataOutputStream stream) {
         super(stream);
         this.manager = manager;
         this.path = path;
         this.written = written;
+        this.how = how;
         this.stream = stream;
     }
 
@@ -262,7 +257,7 @@ class RenamedFile extends CheckpointFileManager.CancellableFSDataOutputStream {
         try {
             stream.hsync();
             stream.close();
-            manager.rename(written, path, Options.Rename.OVERWRITE);
+            manager.rename(written, path, how);
         } catch (IOException error) {
             manager.delete(written);
             throw error;
