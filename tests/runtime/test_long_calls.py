@@ -149,18 +149,24 @@ def test_the_calls_of_a_worker_that_is_killed_are_made_again(
 
 
 @attrs.frozen
-class Deaths:
-    """Functions that run in the same workers, one of which ends them in the middle of tasks of the other."""
+class Marked:
+    """Functions that mark each end of a worker in a file."""
 
     marks: str
     """The file with a mark for each end of a worker."""
-    out: str
-    """The topic of the records."""
 
     def count(self) -> int:
         """Return how often a worker has ended."""
         path = Path(self.marks)
         return len(path.read_text()) if path.exists() else 0
+
+
+@attrs.frozen
+class Deaths(Marked):
+    """Functions that run in the same workers, one of which ends them in the middle of tasks of the other."""
+
+    out: str
+    """The topic of the records."""
 
     def functions(self) -> StatefulFunctions:
         """Return the functions."""
@@ -303,20 +309,13 @@ def stop_when(application: Application, kafka: KafkaHarness, topic: str, count: 
 
 
 @attrs.frozen
-class Neighbours:
+class Neighbours(Marked):
     """A plain function that ends its worker while a harmless long call runs there."""
 
-    marks: str
-    """The file with a mark for each end of a worker."""
     done: str
     """The file that exists when the long call has ended."""
     out: str
     """The topic of the records."""
-
-    def count(self) -> int:
-        """Return how often a worker has ended."""
-        path = Path(self.marks)
-        return len(path.read_text()) if path.exists() else 0
 
     def functions(self) -> StatefulFunctions:
         """Return the functions."""
