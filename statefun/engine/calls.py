@@ -234,11 +234,13 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
     """Yield the messages of a call from index ``first`` on as retry envelopes, the form in which they wait."""
     times = call.batch.times
     for index in range(first, len(call.batch.invocations)):
+        sender, argument, trace = call.batch.invocations[index]
         again = call.retried.get(index)
         if again is not None:
+            if trace is not None:  # that of the invocation, if the message was in a call
+                again.trace = trace
             yield again.SerializeToString()
             continue
-        sender, argument, trace = call.batch.invocations[index]
         original: Any = call.originals[index] if call.originals else argument
         typename, value = original  # None if the message has no value
         yield RetriedMessage(

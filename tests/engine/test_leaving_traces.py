@@ -61,19 +61,7 @@ def noted(journal: TraceJournal, kind: int) -> list[tuple[str, str]]:
     return [(span, parent) for each, span, parent in entries if each == kind]
 
 
-@pytest.mark.parametrize(
-    "has_waited",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the failure of a message that has waited is noted as one of the invocation that has sent it",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("has_waited", [False, True])
 def test_a_failure_in_a_long_call_belongs_to_the_invocation_that_has_failed(
     *, has_waited: bool
 ) -> None:
