@@ -249,6 +249,11 @@ class AddressValues:
             self.changed = True
         return messages
 
+    @property
+    def waits(self) -> bool:
+        """Whether messages of the address wait, also those of its long call."""
+        return bool(self.waiting or self.chunks or self.under_way)
+
     def hold(self, event_time: int | None) -> None:
         """Set the event time at which the waiting messages hold the watermark; None if they do not hold it."""
         self.changed = self.changed or event_time != self.held
@@ -303,7 +308,7 @@ class AddressValues:
 
     def encoded(self) -> bytes | None:
         """Return the state in its stored form; None if there is nothing to store."""
-        waits = bool(self.waiting or self.chunks or self.under_way)
+        waits = self.waits
         if not waits and self._overflowed_in == _NEVER:
             if not self.values:
                 return None

@@ -172,6 +172,8 @@ class Dispatcher:
             chunks.ask(values, group.key, effects)
         if self._has_times:
             self._times.settle(group)
+        elif values.held is not None:
+            self._times.release(group)
         return group
 
     def _has_to_wait(self, values: AddressValues) -> bool:
@@ -375,6 +377,5 @@ class Dispatcher:
         self._tallies.report(counts, self._names)
         self._transports.report(counts)
         self._left.report(counts)
-        if self._has_times:
-            self._times.report(counts)
+        self._times.report(counts)
         return counts

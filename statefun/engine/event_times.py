@@ -120,9 +120,19 @@ class TaskTimes:
     def settle(self, group: Group) -> None:
         """Let the waiting messages of a handled group hold the watermark, as long as there are any."""
         values = group.values
-        if values.held is None and not (values.waiting or values.chunks or values.under_way):
-            return
-        held = self._hold_of(group, values)
+        if values.held is not None or values.waits:
+            self._hold(values, self._hold_of(group, values))
+
+    def release(self, group: Group) -> None:
+        """Let the messages of a handled group hold the watermark no longer if none wait any more.
+
+        A run whose ingresses declare no event time does only this: a later run may declare it again.
+        """
+        if not group.values.waits:
+            self._hold(group.values, None)
+
+    def _hold(self, values: AddressValues, held: int | None) -> None:
+        """Set when an address holds the watermark, and count that for the driver."""
         if held != values.held:
             if values.held is not None:
                 self._waiting[values.held] -= 1

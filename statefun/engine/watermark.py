@@ -202,6 +202,18 @@ def _newest(
     return newest
 
 
+def without_event_time(before: EventProgress, facts: Iterable[EventTimes]) -> EventProgress:
+    """Return the progress after micro-batches of a run whose ingresses declare no event time.
+
+    Only messages that wait no longer change it. A later run may declare event time again: its watermark never falls.
+
+    Args:
+        before: the progress before the micro-batches.
+        facts: the facts about event time that the micro-batches have reported.
+    """
+    return attrs.evolve(before, waiting=_waiting(before, facts))
+
+
 def _waiting(before: EventProgress, facts: Iterable[EventTimes]) -> dict[int, int]:
     waiting = dict(before.waiting)
     for part in facts:

@@ -12,7 +12,13 @@ import pytest
 from statefun import Context, KafkaIngress, Message, StatefulFunctions
 from statefun.engine.left_calls import LOST, encoded_loss
 from statefun.engine.program import Program
-from statefun.engine.watermark import EventProgress, Partition, Situation, next_progress
+from statefun.engine.watermark import (
+    EventProgress,
+    Partition,
+    Situation,
+    next_progress,
+    without_event_time,
+)
 from statefun.module.event_time import EventTime
 from statefun.protocol.runtime_pb2 import EventTimes
 from statefun.sdk.record import KafkaRecord
@@ -70,6 +76,8 @@ class Checkpoint:
         self.states |= {key: state or b"" for key, state in done.states.items()}
         if declares:
             self._plan([done.event_times], {INGRESS: source.event_time})
+        else:
+            self.progress = without_event_time(self.progress, [done.event_times])
         return done
 
     def _plan(self, facts: list[EventTimes], settings: Mapping[str, EventTime | None]) -> None:
@@ -87,13 +95,7 @@ class Checkpoint:
         return [*rows_of_record(ingress(declares=declares).id, record, route, functions)]
 
 
-_STUCK = pytest.mark.xfail(
-    strict=True,
-    reason="the hold of a call that ends in a run without event time is never taken back: the watermark stops for ever",
-)
-
-
-@pytest.mark.parametrize("declares", [True, pytest.param(False, marks=_STUCK)])
+@pytest.mark.parametrize("declares", [True, False])
 def test_a_long_call_that_ends_in_a_run_without_event_time_holds_the_watermark_no_longer(
     *, declares: bool
 ) -> None:

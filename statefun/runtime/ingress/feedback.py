@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.clock import Clock
-from statefun.engine.watermark import EventProgress
+from statefun.engine.watermark import EventProgress, without_event_time
 from statefun.engine.wheel import due_tick, is_of_event_time, tick_of, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -184,10 +184,12 @@ class FeedbackReader:
             before: the offset before the micro-batch.
             next_timer: the event time at which the next delayed messages are due; None if none wait.
         """
-        if self._watch is None:
-            return before.event  # for a later run that declares it again: a watermark never falls
+        if self._watch is None and before.event is None:
+            return None
         facts = self._committed.event_times(before)
         progress = before.event or EventProgress()
+        if self._watch is None:
+            return without_event_time(progress, facts)
         newest = self._committed.newest_commit
         return self._watch.progress(progress, facts, newest, next_timer)
 
