@@ -22,6 +22,11 @@ logger = logging.getLogger("statefun")
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
 """The default limit of a request's size, in bytes: room for two values of the largest size (64 MiB)."""
 HEALTH = "/health"
+_READ_BEFORE_REFUSAL = 1024 * 1024
+"""How much of a denied request is read, in bytes.
+
+A system resets a connection that is closed with unread content, and the client may then lose the reply. See RFC 9112,
+section 9.6."""
 _BYTES = "application/octet-stream"
 
 Event = MutableMapping[str, Any]
@@ -74,9 +79,11 @@ def asgi(
             await _live(receive, send)
         elif scope["type"] == "http":
             try:
-                reply = _refusal(scope, only_this_machine=only_this_machine) or await _answer(
-                    handler, receive, max_request_bytes
-                )
+                reply = _refusal(scope, only_this_machine=only_this_machine)
+                if reply is None:
+                    reply = await _answer(handler, receive, max_request_bytes)
+                else:
+                    await _body(receive, _READ_BEFORE_REFUSAL)
             except ConnectionResetError:
                 return  # the client has closed the connection
             await _send_reply(send, *reply)
@@ -113,11 +120,8 @@ def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
         )
     else:
         return None
-    return (
-        status,
-        f"{text}\n".encode(),
-        {"connection": "close"},
-    )  # the content of the request is not read
+    # The content of the request may not be read to its end.
+    return status, f"{text}\n".encode(), {"connection": "close"}
 
 
 async def _answer(handler: RequestReplyHandler, receive: Receive, limit: int) -> _Reply:

@@ -16,7 +16,7 @@ from patience import SECONDS
 import statefun
 from statefun import Context, DefinitionError, Message, StatefulFunctions, StringType
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
-from statefun.serving.asgi import asgi
+from statefun.serving.asgi import Event, asgi
 
 LIMIT = 1000
 FROM_A_RUNTIME = {"Content-Type": "application/octet-stream"}
@@ -206,6 +206,29 @@ def test_a_server_for_others_has_any_name() -> None:
         assert response.status == 200
 
     assert called == ["Ada"]
+
+
+def test_a_denied_request_is_read_before_it_is_answered() -> None:
+    """Otherwise the system may reset the connection, and the client would not see why it is denied."""
+    events: list[str] = []
+    parts = [b"first", b"last"]
+
+    async def receive() -> Event:
+        events.append("read")
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    async def send(event: Event) -> None:
+        events.append(event["type"])
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+
+    async def ask() -> None:
+        await asgi(greeters())(scope, receive, send)
+
+    asyncio.run(ask())
+
+    assert events == ["read", "read", "http.response.start", "http.response.body"]
 
 
 def test_other_protocols_are_refused() -> None:
