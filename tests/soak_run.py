@@ -154,7 +154,7 @@ class Soak:
             content = read_framed(self.checkpoint, WAITING)
         except FileNotFoundError:
             return 0
-        return int(json.loads(content)["after"])
+        return sum(json.loads(content)["after"].values())
 
     def has_chunks(self) -> bool:
         """Return whether so many entries wait that some of them are in chunks."""

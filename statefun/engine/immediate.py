@@ -39,7 +39,8 @@ class ImmediateMessages:
         functions: the functions of the application.
         batch: the number of the micro-batch.
         delivered_up_to: all messages of micro-batches up to this one were delivered before the present
-            micro-batch; None while messages of an earlier run are on their way.
+            micro-batch; None while messages of an earlier run are on their way, or wait for functions that have become
+            plain ones without state.
         limit: how many messages of one address may be immediate in a micro-batch.
     """
 

@@ -209,7 +209,13 @@ class Run:
 
             clock = self._definition.clock
             staging = Staging(
-                settings, prepared, publisher, clock, staged, Turns(register.servers, clock)
+                settings,
+                prepared,
+                publisher,
+                clock,
+                staged,
+                Turns(register.servers, clock),
+                self._definition.functions,
             )
             grace, has_failed = settings.shutdown_grace, False
             server = CallServer(register, *driver_address(session), grace)

@@ -22,6 +22,7 @@ from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import restored
+from statefun.sdk.functions import StatefulFunctions
 
 
 class Staging:
@@ -34,6 +35,7 @@ class Staging:
         clock: gives the time of a micro-batch.
         on_staged: called with the number of each staged batch, and with the outcomes of its tasks.
         turns: chooses the suspects that are called alone.
+        functions: the functions of the application.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of staging
@@ -44,6 +46,7 @@ class Staging:
         clock: Clock,
         on_staged: Callable[[int, Sequence[Outcome]], None],
         turns: Turns,
+        functions: StatefulFunctions,
     ) -> None:
         self._settings = settings
         self._has_event_times = any(each.event_time for each in prepared.ingresses)
@@ -58,6 +61,7 @@ class Staging:
         self._flood_gauge = FloodGauge(self._outbox)
         self._waiting_gauge = WaitingGauge(settings.checkpoint)
         self._turns = turns
+        self._functions = functions
         self.error: Exception | None = None
         """The exception because of which a batch was not planned or staged; None if there is none."""
 
@@ -96,8 +100,10 @@ class Staging:
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.forget_others(batch)
-        delivered, turn = self._delivery.delivered_before(batch), self._turns.next()
-        watermark = self._watermark(batch)
+        delivered = self._delivery.delivered_before(batch)
+        if self._waiting_gauge.may_be_overtaken(self._functions):
+            delivered = None
+        turn, watermark = self._turns.next(), self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]

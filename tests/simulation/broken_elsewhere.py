@@ -73,7 +73,7 @@ def counts_again(gauge: WaitingGauge, batch: int, outcomes: Iterable[Outcome]) -
 
 def counts_anew(checkpoint: Folder) -> _Count:
     """Count from nothing after each start."""
-    return _Count(-1, 0, 0)
+    return _Count()
 
 
 def never_holds(gauge: WaitingGauge) -> bool:

@@ -133,7 +133,7 @@ class Driver:
                 prepared.succession.check_start(log.newest())
                 immediate = self._settings.immediate_messages
                 self._engine = Engine(self._world, self._history, immediate, register)
-                self._staging = self._new_staging(prepared, publisher, register)
+                self._staging = self._new_staging(prepared, publisher, register, self._engine)
                 self._engine.holds_reading = partial(getattr, self._staging, "holds_reading")
                 try:
                     is_done = self._follow(self._engine, self._publishing, batches)
@@ -158,7 +158,7 @@ class Driver:
             world.zombies += self._publishing.left_behind()
 
     def _new_staging(
-        self, prepared: Prepared, publisher: Publisher, register: CallRegister
+        self, prepared: Prepared, publisher: Publisher, register: CallRegister, engine: Engine
     ) -> Staging:
         return Staging(
             self._settings,
@@ -167,6 +167,7 @@ class Driver:
             self._chaos.clock,
             register.staged,
             Turns(register.servers, self._chaos.clock),
+            engine.functions,
         )
 
     def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> bool:

@@ -68,6 +68,7 @@ class Actor:
         worker_time: int,
         has_endpoint: bool,
         has_calls: bool,
+        has_changes: bool,
         poisonous: float,
     ) -> None:
         self.journal = Journal()
@@ -76,6 +77,7 @@ class Actor:
         self._batch = batch
         self._partition = partition
         self._names = (_MORE_NAMES if has_endpoint else _NAMES) + _COROUTINES * has_calls
+        self._names += ("swift",) * 8 * has_changes
         self._poisonous = poisonous
         self._before = Journal()
         """The actions of functions in the same task or call so far, if they are not this actor's."""
@@ -228,6 +230,8 @@ def begin_journal() -> Journal:
 
 
 functions = StatefulFunctions()
+changed_functions = StatefulFunctions()
+"""The functions of runs in which ``swift`` is a plain one."""
 
 
 def _count(ctx: Context, message: Message) -> None:
@@ -235,18 +239,10 @@ def _count(ctx: Context, message: Message) -> None:
     _actor.get().act(ctx, message.as_string())
 
 
-for _name in ("a", "b"):
-    functions.bind(f"t.fns/{_name}", specs=[ValueSpec("count", IntType)])(_count)
-
-
-@functions.bind("t.fns/relay")
 def _relay(ctx: Context, message: Message) -> None:
     _actor.get().act(ctx, message.as_string())
 
 
-@functions.bind(
-    "t.fns/slow", specs=[ValueSpec("count", IntType)], on_failure=OnFailure.SKIP, timeout=None
-)
 async def _slow(ctx: Context, message: Message) -> None:
     count = (ctx.storage.count or 0) + 1
     actor = _actor.get().in_call()
@@ -255,11 +251,20 @@ async def _slow(ctx: Context, message: Message) -> None:
     actor.act(ctx, message.as_string())
 
 
-@functions.bind("t.fns/swift", on_failure=OnFailure.SKIP, timeout=None)
 async def _swift(ctx: Context, message: Message) -> None:
     actor = _actor.get().in_call()
     await actor.wait()
     actor.act(ctx, message.as_string())
+
+
+for _functions, _kind in ((functions, _swift), (changed_functions, _relay)):
+    for _name in ("a", "b"):
+        _functions.bind(f"t.fns/{_name}", specs=[ValueSpec("count", IntType)])(_count)
+    _functions.bind("t.fns/relay")(_relay)
+    _functions.bind(
+        "t.fns/slow", specs=[ValueSpec("count", IntType)], on_failure=OnFailure.SKIP, timeout=None
+    )(_slow)
+    _functions.bind("t.fns/swift", on_failure=OnFailure.SKIP, timeout=None)(_kind)
 
 
 far_functions = StatefulFunctions()

@@ -270,7 +270,7 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
-        (56,),
+        (2570,),
     ),
     "others-in-a-turn": Sabotage(
         "while a suspect is called, its server is called for no other address",

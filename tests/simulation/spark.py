@@ -17,13 +17,13 @@ from pyspark import TaskContext
 from simulation.arrow_batches import Row, arrow_batches
 from simulation.clocks import WorkerClock
 from simulation.elsewhere import ENDLESS, Server, Worker
-from simulation.functions import FUEL, Actor, acting, functions
+from simulation.functions import FUEL, Actor, acting, changed_functions, functions
 from simulation.leaving import Processes
 from simulation.publishing import EndlessError
 from simulation.side_by_side import SideBySide
 from simulation.waiting import look_at_waiting
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
-from statefun import StringType
+from statefun import StatefulFunctions, StringType
 from statefun.engine.program import Program
 from statefun.engine.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
@@ -99,13 +99,21 @@ class Engine:
         self._next = max(self._log.newest() + 1, self._planned)
         self._staged: Attempt | None = None
         self._tasks = SideBySide(world.chaos.clock)
+        is_changed = world.has_changes and world.changes.random() < 0.5
+        self._functions = changed_functions if is_changed else functions
         if world.has_endpoint and history.server is None:
             history.server = Server(world.chaos)
         self._workers = [self._new_worker() for _ in range(PARTITIONS)]
 
     def _new_worker(self) -> Worker | None:
         server = self._history.server
-        return None if server is None else Worker(server, functions)
+        return None if server is None else Worker(server, self._functions)
+
+    @property
+    def functions(self) -> StatefulFunctions:
+        """The functions of the run, also the one that is elsewhere."""
+        [worker, *_] = self._workers
+        return self._functions if worker is None else worker.functions
 
     def plan(self) -> int | None:
         """Plan the next micro-batch, if there is anything for it."""
@@ -268,6 +276,7 @@ class Engine:
             worker_time=clock.time,
             has_endpoint=self._world.has_endpoint,
             has_calls=self._world.has_calls,
+            has_changes=self._world.has_changes,
             poisonous=self._world.poisonous,
         )
         operator = Operator(
@@ -301,7 +310,7 @@ class Engine:
             self._workers[partition] = self._new_worker()
         worker = self._workers[partition]
         if worker is None:
-            return _payload()
+            return _changed_payload() if self._functions is changed_functions else _payload()
         worker.actor = actor
         program = Program(worker.functions, _egresses())
         return cast("Payload", SimpleNamespace(load=lambda: program))
@@ -319,6 +328,11 @@ def _turn(told: Mapping[str, str]) -> str | None:
 @cache
 def _payload() -> Payload:
     return Payload.of(Program(functions, _egresses()))
+
+
+@cache
+def _changed_payload() -> Payload:
+    return Payload.of(Program(changed_functions, _egresses()))
 
 
 @cache

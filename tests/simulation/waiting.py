@@ -26,8 +26,8 @@ def look_at_waiting(
     try:
         count = json.loads(read_framed(checkpoint, holding.WAITING))
     except FileNotFoundError:
-        count = {"batch": -1, "before": 0, "after": 0}
-    counted = count["before" if count["batch"] == batch else "after"]
+        count = {"batch": -1, "before": {}, "after": {}}
+    counted = sum(count["before" if count["batch"] == batch else "after"].values())
     if counted != size:
         world.wrong = f"{size} bytes wait before batch {batch}, and {counted} were counted"
     elif reads and size > holding.MOST_WAITING_BYTES:

@@ -32,6 +32,8 @@ _WITH_CALLS = 0.12
 """How many worlds have calls that leave their micro-batches."""
 _WITH_ENDS = 0.3
 """How many worlds have processes that end in order."""
+_WITH_CHANGES = 0.3
+"""How many of the worlds with such calls have a coroutine function that is a plain one in some runs."""
 _BOTH = 0.4
 """How many of the worlds with a function elsewhere have such calls."""
 _SLOW_RECORDS = (4, 12, 30)
@@ -188,6 +190,10 @@ class World:
     """Whether any do."""
     has_calls: bool
     """Whether calls leave their micro-batches."""
+    changes: random.Random
+    """Chooses the runs in which a coroutine function is a plain one."""
+    has_changes: bool
+    """Whether there are such runs."""
     leaves: float
     """How likely a call leaves."""
     losses: float
@@ -242,7 +248,9 @@ class World:
             for number, target in enumerate(records)
         ]
         ends = random.Random(f"ends {seed}")
+        changes = random.Random(f"changing {seed}")
         rows = random.Random(f"Arrow {seed}").choice(_BATCH_ROWS)
+        has_changes = has_calls and changes.random() < _WITH_CHANGES
         world = cls(
             chaos,
             Broker(chaos),
@@ -256,10 +264,14 @@ class World:
             ends,
             ends.random() < _WITH_ENDS,
             has_calls,
+            changes,
+            has_changes,
             leaves=calls.choice([0.2, 0.6, 1]),
             losses=calls.choice([0, 0.05, 0.3]),
             speed=calls.choice([0.1, 0.5, 0.9]),
         )
+        if has_changes:  # so that calls are under way, and messages wait, when a run ends
+            world.leaves, world.speed = 1, 0.05
         world.histories.append(world.here.attempts)
         return world
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the reading of records while too many messages wait for endpoints or long calls."""
+"""Measures the messages that wait for endpoints or long calls, and holds the reading of records while too many wait."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.sdk.functions import StatefulFunctions
 
 logger = logging.getLogger("statefun")
 
@@ -25,28 +26,33 @@ _NAMED = 3
 
 @attrs.frozen
 class _Count:
-    """The total size of the messages that wait, in bytes, as the checkpoint keeps it."""
+    """The size of the messages that wait for each function, in bytes, as the checkpoint keeps it."""
 
-    batch: int
+    batch: int = -1
     """The newest micro-batch that has changed the size of the waiting messages."""
-    before: int
+    before: Mapping[str, int] = attrs.field(factory=dict)
     """The size of the waiting messages before the micro-batch ``batch``, in case Spark repeats this micro-batch."""
-    after: int
+    after: Mapping[str, int] = attrs.field(factory=dict)
     """The size of the waiting messages after the micro-batch ``batch``."""
     functions: Sequence[str] = ()
     """While reading is held: the functions for which most messages have come in the micro-batch that began it."""
 
+    @property
+    def total(self) -> int:
+        """The size of all waiting messages, in bytes."""
+        return sum(self.after.values())
+
 
 class WaitingGauge:
-    """Measures the total size of waiting messages, and decides whether records may be read.
+    """Measures the size of waiting messages, and decides whether records may be read.
 
     The messages wait for endpoints that are down, or for long calls.
 
     Args:
-        checkpoint: keeps the total size of the waiting messages.
+        checkpoint: keeps the sizes of the waiting messages.
 
     Raises:
-        CheckpointError: if the file with the size is damaged.
+        CheckpointError: if the file with the sizes is damaged.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -58,7 +64,24 @@ class WaitingGauge:
     @property
     def is_holding(self) -> bool:
         """Whether the next micro-batch may read no records, because too many messages wait."""
-        return self._count.after > MOST_WAITING_BYTES
+        return self._count.total > MOST_WAITING_BYTES
+
+    def may_be_overtaken(self, functions: StatefulFunctions) -> bool:
+        """Return whether messages wait in the state of addresses whose functions are plain ones without state.
+
+        In an earlier run, these functions were coroutine functions or behind an endpoint. As long as messages wait,
+        immediate ones would overtake them; see :mod:`statefun.engine.immediate`.
+
+        Args:
+            functions: the functions of the present run.
+        """
+        waiting = Counter[str]()
+        for name, size in self._count.after.items():
+            function = functions.find(name)
+            if function is None or function.runs_anywhere:
+                # A renamed function may have been counted with several names.
+                waiting[name if function is None else str(function.typename)] += size
+        return any(size > 0 for size in waiting.values())
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Count the waiting messages that a micro-batch has added or delivered, before it is committed."""
@@ -67,11 +90,13 @@ class WaitingGauge:
             growth.update(outcome.waiting_bytes)
         count, was_holding = self._count, self.is_holding
         before = count.before if batch == count.batch else count.after
-        after = max(before + growth.total(), 0)
+        sizes = Counter(before)
+        sizes.update(growth)
+        after = {name: size for name, size in sorted(sizes.items()) if size}
         if after == count.after:
             return
         functions: Sequence[str] = ()
-        if after > MOST_WAITING_BYTES:
+        if sum(after.values()) > MOST_WAITING_BYTES:
             newest = [name for name, added in growth.most_common(_NAMED) if added > 0]
             functions = count.functions if was_holding else newest
         self._count = _Count(batch, before, after, functions)
@@ -81,14 +106,14 @@ class WaitingGauge:
         elif was_holding and not self.is_holding:
             logger.warning(
                 "%s bytes of messages wait for endpoints or long calls: few enough that records are read again",
-                f"{after:,}",
+                f"{self._count.total:,}",
             )
 
     def _log_hold(self) -> None:
         logger.warning(
             "%s bytes of messages wait for endpoints that are down, or for the end of long calls, most of the "
             "newest ones for %s; no records are read until at most %s bytes wait",
-            f"{self._count.after:,}",
+            f"{self._count.total:,}",
             ", ".join(self._count.functions),
             f"{MOST_WAITING_BYTES:,}",
         )
@@ -114,6 +139,6 @@ def _read_count(checkpoint: Folder) -> _Count:
     try:
         return _Count(**json.loads(read_framed(checkpoint, WAITING)))
     except FileNotFoundError:
-        return _Count(-1, 0, 0)
+        return _Count()
     except (ValueError, TypeError) as error:
         raise damaged(checkpoint, WAITING, error) from error

@@ -7,6 +7,7 @@ import pytest
 from simulation.chaos import Chaos
 from simulation.disk import Disk, MemoryFolder
 
+from statefun import Context, Message, StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.ingress.holding import (
@@ -102,3 +103,29 @@ def test_a_count_that_was_read_is_on_the_disk() -> None:
         WaitingGauge(folder).add(3, _adding(7))  # writes nothing new
         disk.lose_power(chaos.random, 0)
         assert path in disk.files
+
+
+def test_messages_of_a_renamed_function_are_counted_once(tmp_path: Path) -> None:
+    """They began to wait under its former name, and wait no longer under its present one."""
+    folder, functions = Folder.at(tmp_path), StatefulFunctions()
+    functions.bind("t/new", renamed_from=["t/old"])(lambda _context, _message: None)
+    WaitingGauge(folder).add(1, [Outcome(waiting_bytes={"t/old": 7})])
+    gauge = WaitingGauge(folder)
+    assert gauge.may_be_overtaken(functions)
+    gauge.add(2, [Outcome(waiting_bytes={"t/new": -7})])
+    assert not gauge.may_be_overtaken(functions)
+
+
+def test_messages_of_functions_that_are_never_called_immediately_are_not_overtaken(
+    tmp_path: Path,
+) -> None:
+    """Coroutine functions get all messages through the outbox."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/slow")
+    async def slow(_context: Context, _message: Message) -> None:
+        pass
+
+    gauge = WaitingGauge(Folder.at(tmp_path))
+    gauge.add(1, _adding(7))
+    assert not gauge.may_be_overtaken(functions)

@@ -31,5 +31,8 @@ def test_a_batch_that_was_staged_and_not_committed_leaves_nothing(tmp_path: Path
 
     assert CommitLog(folder).planned() == 0
     assert Outbox(folder).batches() == [0]
-    assert json.loads(read_framed(folder, WAITING)).items() >= {"batch": 0, "after": 100}.items()
+    assert (
+        json.loads(read_framed(folder, WAITING)).items()
+        >= {"batch": 0, "after": {"t.fns/f": 100}}.items()
+    )
     assert folder.sizes() == once
