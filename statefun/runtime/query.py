@@ -276,6 +276,7 @@ class Query:
             self._control.delivers,
             self._waits_for_room,
             self._reads_on,
+            lambda: self._limits is not self._limits_at_end,
         )
         self._feedback = reader
         self._sources.append(reader)

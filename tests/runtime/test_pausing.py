@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -263,3 +265,47 @@ def test_what_is_paused_stays_paused_when_all_processes_are_killed(
         assert seen() == ["1 1", "2 2"]
         command("resume", checkpoint, "--ingress", "test/in")
         wait(lambda: seen() == ["1 1", "2 2", "3 3"])
+
+
+def test_a_bounded_run_reads_on_after_a_pause_during_a_long_call(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for the call only when it has read everything."""
+    inputs, results, marks = kafka.topic("in"), kafka.topic("out"), tmp_path / "marks"
+    marks.touch()
+    others = [str(number) for number in range(8)]
+    kafka.send(inputs, [(id_, "") for id_ in ("long", *others)])
+    registry = StatefulFunctions()
+
+    @registry.bind("test/slow", detach_after=timedelta(milliseconds=50))
+    async def slow(ctx: Context, _message: Message) -> None:
+        with marks.open("a") as file:
+            file.write("x")
+        if ctx.address.id == "long":
+            for _ in range(800):
+                await asyncio.sleep(0.05)
+                if handled() > len(others):
+                    break
+            value = f"beside {handled() - 1}"
+            ctx.send(KafkaEgressMessage("test/out", topic=results, value=value))
+
+    def handled() -> int:
+        return marks.stat().st_size
+
+    def has_stopped() -> bool:
+        before = handled()
+        time.sleep(2)
+        return handled() == before
+
+    module = kafka.module({inputs: ["test/slow"]})
+    options: dict[str, Any] = {"available_now": True, "records_per_batch": 1}
+    with begun(module, registry, checkpoint, **options) as (_, ended):
+        wait(lambda: handled() > 0)
+        command("pause", checkpoint, "--ingress", "test/in")
+        wait(lambda: "paused now: ingress test/in" in caplog.text)
+        wait(has_stopped)
+        assert handled() <= len(others)
+        command("resume", checkpoint, "--ingress", "test/in")
+        ended.result(SECONDS)
+
+    assert out(kafka, results)() == [f"beside {len(others)}"]

@@ -81,6 +81,7 @@ class FeedbackReader:
         delivers: returns whether the next micro-batch may deliver anything.
         is_held: returns whether a bounded run has more to read, once messages that wait were delivered.
         reads_on: returns whether the ingresses have records for the next micro-batch of a bounded run.
+        is_outdated: returns whether the ingresses may read more, or less, than when the next micro-batch's plan began.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are seldom given
@@ -92,6 +93,7 @@ class FeedbackReader:
         delivers: Callable[[], bool] = lambda: True,
         is_held: Callable[[], bool] = lambda: False,
         reads_on: Callable[[], bool] = lambda: False,
+        is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch = watch
         self._checkpoint = checkpoint
@@ -103,6 +105,7 @@ class FeedbackReader:
         self._delivers = delivers
         self._is_held = is_held
         self._reads_on = reads_on
+        self._is_outdated = is_outdated
         self.looks = 0
         """How often a micro-batch was planned, or found to be not needed."""
         self.busy_look = 0
@@ -123,7 +126,8 @@ class FeedbackReader:
         """Return the end offset of the next micro-batch; ``start`` if it has nothing to deliver.
 
         In a bounded run, first wait for messages while an inbox expects results of long calls, or while
-        reading is held, unless the ingresses have records for the micro-batch.
+        reading is held, unless the ingresses have records for the micro-batch. If an ingress is resumed meanwhile, plan
+        a micro-batch without messages: the ingress reads in the one after it.
 
         Raises:
             CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
@@ -133,16 +137,16 @@ class FeedbackReader:
             while latest == start and self._may_wait():
                 if self._is_stopped.wait(_LOOK.total_seconds()):
                     return start
-                latest = self._latest(start)
+                latest = self._latest(start, is_needed=self._is_outdated())
         self.looks += 1
         if latest != start:
             self.busy_look = self.looks
         return latest
 
-    def _latest(self, start: Offset) -> Offset:
+    def _latest(self, start: Offset, *, is_needed: bool = False) -> Offset:
         """Return the end offset up to which the next micro-batch can deliver messages after ``start``.
 
-        The offset changes only if messages wait or a timer is due. The new offset has the tick of the present
+        The offset changes only if messages wait, a timer is due, or the micro-batch is needed for another reason. The new offset has the tick of the present
         time. If the clock was set back, this tick is earlier than the tick of ``start``, and still no delayed
         message is missed: a delayed message is either due when it is delivered, or it waits in a bucket whose
         tick is later than the tick of the new offset.
@@ -169,7 +173,7 @@ class FeedbackReader:
                 "delivered when one does again",
                 from_epoch_millis(next_event_time).isoformat(),
             )
-        is_needed = is_due or not is_idle
+        is_needed = is_needed or is_due or not is_idle
         try:
             self._checkpoint.check_owner()  # also for the other sources of the micro-batch
         except StoreError:

@@ -31,7 +31,7 @@ from statefun.engine.address_keys import address_key
 from statefun.engine.clock import SystemClock
 from statefun.engine.effects import EffectRows
 from statefun.engine.row import Row
-from statefun.engine.wheel import event_bucket
+from statefun.engine.wheel import event_bucket, tick_of
 from statefun.protocol.runtime_pb2 import EventTimes, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import Inbox
@@ -39,11 +39,13 @@ from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.runtime.ingress.playground_inbox import PlaygroundInbox
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.sdk.errors import CheckpointError
+from statefun.testing.micro_batch import StoppedClock
 
 spark = pytest.mark.spark
 broker = pytest.mark.broker
@@ -439,6 +441,27 @@ def test_a_bounded_run_plans_what_ingresses_have_although_a_call_is_under_way(
     reader.bound()
     assert (reader.latest_offset(start), answers) == (start, [True, False])
     assert (reader.latest_offset(start), answers, asked) == (start, [], [])
+
+
+def test_a_bounded_run_that_waits_plans_a_micro_batch_if_an_ingress_is_resumed(
+    checkpoint: Path,
+) -> None:
+    """The ingress is not asked before the next plan, and a plan without anything would end the run."""
+    outdated = [False, True]
+    clock = StoppedClock(1_000_000)
+    reader = FeedbackReader(
+        Checkpoint(checkpoint).folder,
+        clock,
+        is_held=lambda: True,
+        is_outdated=lambda: outdated.pop(0),
+    )
+    start = FeedbackOffset(tick=0).encode()
+    reader.bound()
+
+    planned = reader.latest_offset(start)
+
+    assert FeedbackOffset.decode(planned) == FeedbackOffset(tick=tick_of(clock.now()))
+    assert outdated == []
 
 
 def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
