@@ -146,10 +146,10 @@ class FeedbackReader:
     def _latest(self, start: Offset, *, is_needed: bool = False) -> Offset:
         """Return the end offset up to which the next micro-batch can deliver messages after ``start``.
 
-        The offset changes only if messages wait, a timer is due, or the micro-batch is needed for another reason. The new offset has the tick of the present
-        time. If the clock was set back, this tick is earlier than the tick of ``start``, and still no delayed
-        message is missed: a delayed message is either due when it is delivered, or it waits in a bucket whose
-        tick is later than the tick of the new offset.
+        The offset changes only if messages wait, a timer is due, or the micro-batch is needed for another reason. The
+        new offset has the tick of the present time. If the clock was set back, this tick is earlier than the tick of
+        ``start``, and still no delayed message is missed: a delayed message is either due when it is delivered, or it
+        waits in a bucket whose tick is later than the tick of the new offset.
         """
         if not self._delivers():
             return start
