@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from weakref import WeakSet
 
 _IDLE = 15
 """The time without data, in seconds, after which TCP asks whether the other machine still answers."""
@@ -27,11 +28,31 @@ _OPTIONS = {
 }
 
 
+_open: WeakSet[socket.socket | Connection] = WeakSet()
+"""The sockets of this process, which its forked children must not keep open."""
+
+
+def _close_inherited() -> None:
+    """Close the sockets that a forked process has inherited, such as one of a ``ProcessPoolExecutor``.
+
+    Otherwise the other end would not notice the end of the process that has opened them, as long as its child lives.
+    """
+    for each in [*_open]:
+        with suppress(OSError):
+            each.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
+
+
 def listen(host: str) -> socket.socket:
     """Return a socket that listens on a free port of the address ``host`` of this machine."""
     host = host.strip("[]")  # as Spark writes addresses of IPv6
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+    listening = socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+    _open.add(listening)
+    return listening
 
 
 def connect(host: str, port: int, patience: timedelta) -> Connection:
@@ -51,7 +72,9 @@ def connection_of(connected: socket.socket) -> Connection:
     for name, value in _OPTIONS.items():
         if hasattr(socket, name):  # not each system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return Connection(connected.detach())
+    connection = Connection(connected.detach())
+    _open.add(connection)
+    return connection
 
 
 @contextmanager
