@@ -101,7 +101,7 @@ class Staging:
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.forget_others(batch)
         delivered = self._delivery.delivered_before(batch)
-        if self._waiting_gauge.may_be_overtaken(self._functions):
+        if self._waiting_gauge.may_be_overtaken(self._functions, batch):
             delivered = None
         turn, watermark = self._turns.next(), self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)

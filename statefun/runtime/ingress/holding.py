@@ -24,15 +24,20 @@ _NAMED = 3
 """The largest number of functions that a log line names."""
 
 
+def _sizes(sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """Copy the sizes of a file; raise a TypeError if they are anything else."""
+    return dict(sizes)
+
+
 @attrs.frozen
 class _Count:
     """The size of the messages that wait for each function, in bytes, as the checkpoint keeps it."""
 
     batch: int = -1
     """The newest micro-batch that has changed the size of the waiting messages."""
-    before: Mapping[str, int] = attrs.field(factory=dict)
+    before: Mapping[str, int] = attrs.field(factory=dict, converter=_sizes)
     """The size of the waiting messages before the micro-batch ``batch``, in case Spark repeats this micro-batch."""
-    after: Mapping[str, int] = attrs.field(factory=dict)
+    after: Mapping[str, int] = attrs.field(factory=dict, converter=_sizes)
     """The size of the waiting messages after the micro-batch ``batch``."""
     functions: Sequence[str] = ()
     """While reading is held: the functions for which most messages have come in the micro-batch that began it."""
@@ -66,17 +71,18 @@ class WaitingGauge:
         """Whether the next micro-batch may read no records, because too many messages wait."""
         return self._count.total > MOST_WAITING_BYTES
 
-    def may_be_overtaken(self, functions: StatefulFunctions) -> bool:
-        """Return whether messages wait in the state of addresses whose functions are plain ones without state.
+    def may_be_overtaken(self, functions: StatefulFunctions, batch: int) -> bool:
+        """Return whether messages wait, before a micro-batch, in the state of addresses of plain functions without state.
 
         In an earlier run, these functions were coroutine functions or behind an endpoint. As long as messages wait,
         immediate ones would overtake them; see :mod:`statefun.engine.immediate`.
 
         Args:
             functions: the functions of the present run.
+            batch: the micro-batch, which may repeat one whose count is kept.
         """
-        waiting = Counter[str]()
-        for name, size in self._count.after.items():
+        waiting, count = Counter[str](), self._count
+        for name, size in (count.before if batch == count.batch else count.after).items():
             function = functions.find(name)
             if function is None or function.runs_anywhere:
                 # A renamed function may have been counted with several names.

@@ -62,7 +62,9 @@ class Runs:
             Program(functions, {}),
             BatchClock(StoppedClock(NOW), NOW),
             batch=self.batch,
-            delivered_up_to=None if gauge.may_be_overtaken(functions) else self.batch - 1,
+            delivered_up_to=None
+            if gauge.may_be_overtaken(functions, self.batch)
+            else self.batch - 1,
             concurrency=10,
             immediate=1000,
             runner=runner,
@@ -105,3 +107,28 @@ def test_no_message_overtakes_those_that_wait_for_a_call_of_an_earlier_run(tmp_p
     runs.run(message("4"), is_coroutine=False)
 
     assert runs.handled == ["1", "2", "3", "4"]
+
+
+def test_no_message_overtakes_waiting_ones_in_a_batch_that_is_repeated(tmp_path: Path) -> None:
+    """Its first attempt has delivered the waiting messages, and was not committed: so they wait again."""
+    runs = Runs(Folder.at(tmp_path))
+
+    first, _ = runs.run(message("1"), is_coroutine=True)
+    second, [left] = runs.run(*first, message("2"), is_coroutine=True)
+    runs.run(*second, is_coroutine=True)  # "1" is under way, "2" waits, nothing is in the outbox
+    runs.handled.clear()
+    lost = encoded_loss(left.attempt, has_begun=False, has_ended=False)
+    loss = MessageRow(TARGET, None, LOST, lost)
+
+    # The second run: a micro-batch reads the loss and "3", is staged, and the run ends before its commit.
+    states, batch = {**runs.states}, runs.batch
+    runs.run(message("3"), loss, is_coroutine=False)
+    runs.states, runs.batch = states, batch
+    runs.handled.clear()
+
+    # The third run repeats it. Losses are in the driver's memory only: that one comes in the next micro-batch.
+    third, _ = runs.run(message("3"), is_coroutine=False)
+    fourth, _ = runs.run(*third, loss, is_coroutine=False)
+    runs.run(*fourth, is_coroutine=False)
+
+    assert runs.handled == ["1", "2", "3"]

@@ -10,6 +10,7 @@ from simulation.disk import Disk, MemoryFolder
 from statefun import Context, Message, StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.ingress.holding import (
     MOST_WAITING_BYTES,
     WAITING,
@@ -111,9 +112,9 @@ def test_messages_of_a_renamed_function_are_counted_once(tmp_path: Path) -> None
     functions.bind("t/new", renamed_from=["t/old"])(lambda _context, _message: None)
     WaitingGauge(folder).add(1, [Outcome(waiting_bytes={"t/old": 7})])
     gauge = WaitingGauge(folder)
-    assert gauge.may_be_overtaken(functions)
+    assert gauge.may_be_overtaken(functions, 2)
     gauge.add(2, [Outcome(waiting_bytes={"t/new": -7})])
-    assert not gauge.may_be_overtaken(functions)
+    assert not gauge.may_be_overtaken(functions, 3)
 
 
 def test_messages_of_functions_that_are_never_called_immediately_are_not_overtaken(
@@ -128,4 +129,12 @@ def test_messages_of_functions_that_are_never_called_immediately_are_not_overtak
 
     gauge = WaitingGauge(Folder.at(tmp_path))
     gauge.add(1, _adding(7))
-    assert not gauge.may_be_overtaken(functions)
+    assert not gauge.may_be_overtaken(functions, 3)
+
+
+def test_a_count_of_another_form_is_refused(tmp_path: Path) -> None:
+    """The error names the file."""
+    folder = Folder.at(tmp_path)
+    write_framed(folder, WAITING, b'{"batch": 1, "before": 0, "after": 5}')
+    with pytest.raises(CheckpointError, match=r"waiting\.json"):
+        WaitingGauge(folder)
