@@ -345,8 +345,8 @@ class Dispatcher:
     def _immediate_call(self, group: Group) -> Call | None:
         """Return the call for the next immediate messages of a group; None if there are none."""
         values = group.values
-        if values.later or values.is_not_admitted:
-            # Messages in ``later`` come before the messages that the address has sent to itself.
+        if values.later or values.is_not_admitted or values.is_held_back:
+            # Messages in ``later``, and further rows, come before the messages that the address has sent to itself.
             self._transports.leave_own(group)
         if not values.immediate:
             return None

@@ -131,7 +131,6 @@ class TransportCalls:
         if postponed.wait:
             until = self._clock.now() + in_milliseconds(postponed.wait)
         self._keep(group, messages, until, effects)
-        self.leave_own(group)
         if postponed.problem:
             address = self._names.address(address_of(group.key))
             text = f"function {address.typename} at address {address}: {postponed.problem}"

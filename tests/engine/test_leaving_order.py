@@ -308,3 +308,18 @@ def test_a_message_to_itself_waits_if_the_endpoint_is_down_when_the_call_has_its
     task.endpoint.is_known, task.now = False, NOW + 120_000
     task.run_all(MessageRow(FAR, FAR, WAKE_UP, b"%d" % task.now))
     assert task.endpoint.handled == ["1", "echo"]
+
+
+def test_a_message_to_itself_does_not_overtake_earlier_ones_in_the_outbox() -> None:
+    """A call that is over after its first message sends one, while earlier ones come in the same micro-batch."""
+    task = Task(leaves=True, most=1, immediate=1)
+    task.run(message("1 f f f"), message("2 f"), message("3"))
+    task.most, task.is_short = 2, True
+    sent = task.run(
+        *map(result, task.reports())
+    )  # 1.0 is immediate, 1.1 and 1.2 go through the outbox
+
+    task.run_all(*map(result, task.reports()), *again(sent))
+
+    own = [each for each in task.handled if "." in each]
+    assert own == ["f 1.0", "f 1.1", "f 1.2", "f 2.0"]
