@@ -87,6 +87,8 @@ class CallRegister:
         """The names of the workers that are connected."""
         self._in_order: set[str] = set()
         """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
+        self._cut_off: set[str] = set()
+        """The names of workers whose network has failed since the newest micro-batch was staged: they may go on."""
         self._ended_before: set[str] = set()
         """The names of workers that had ended before the newest micro-batch was staged, and whose reports wait since."""
         self._ends_in_order: Counter[bytes] = Counter()
@@ -127,6 +129,8 @@ class CallRegister:
         """
         with self._changed:
             self._workers.discard(worker)
+            if not has_ended:
+                self._cut_off.add(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
             losses = {name: self._loss_with(worker, name, has_ended=has_ended) for name in lost}
@@ -200,7 +204,9 @@ class CallRegister:
                 if call.attempt in early:
                     self._answer(early[call.attempt])
                 elif call.worker not in self._workers:
-                    self._lose(self._loss_with(call.worker, call.attempt, has_ended=True))
+                    has_ended = call.worker not in self._cut_off
+                    self._lose(self._loss_with(call.worker, call.attempt, has_ended=has_ended))
+            self._cut_off = set()
             self._in_order &= self._workers
             self._begun &= self._detached.keys()
             survived = [self._survived, *self._ends.values()]

@@ -122,6 +122,17 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
 
 
+def test_a_broken_network_blames_nobody_also_before_the_batch_is_staged(
+    register: CallRegister,
+) -> None:
+    """The worker may go on: the driver only knows that the connection has failed."""
+    register.disconnected("w", has_ended=False)
+
+    register.staged(6, [outcome("a")])
+
+    assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
+
+
 def test_a_loss_says_whether_the_call_had_begun_again(register: CallRegister) -> None:
     """The report that it has begun may come before its micro-batch is staged."""
     register.report("w", CallReport(attempt="early", begun=True), runs_on)
