@@ -173,7 +173,7 @@ class Reports:
         """Refuse: a call was lost."""
         raise AssertionError(attempt)
 
-    def accompanied(self, attempt: str) -> None:
+    def accompanied(self, attempt: str) -> Future[None]:
         """Refuse: a call was lost."""
         raise AssertionError(attempt)
 

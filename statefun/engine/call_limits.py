@@ -10,6 +10,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -18,6 +20,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from datetime import timedelta
 from functools import cache
@@ -44,6 +47,8 @@ _LONGEST = 2 * MOST_ALONE + timedelta(seconds=5)
 """How long a process has the turn to run a call alone, even if its event loop is blocked and cannot end the turn.
 
 Otherwise the turn ends earlier: a call waits up to ``MOST_ALONE`` for the end of others, and is alone as long."""
+_SENT = timedelta(seconds=5)
+"""How long calls wait until a report to the driver is sent."""
 _LOOK = timedelta(milliseconds=50)
 """The time between two checks whether no call of another process runs alone."""
 
@@ -60,6 +65,12 @@ def shared_turn() -> IO[bytes]:
     if sys.platform == "linux":
         return os.fdopen(os.memfd_create("statefun turn"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
+
+
+async def is_sent(report: Future[None]) -> None:
+    """Wait until a report to the driver is sent, up to ``_SENT``."""
+    if not report.done():
+        await asyncio.wait([asyncio.wrap_future(report)], timeout=_SENT.total_seconds())
 
 
 class CallLimits:
@@ -98,15 +109,15 @@ class CallLimits:
 
     @asynccontextmanager
     async def place_again(
-        self, function: StatefulFunction, losses: int, accompanied: Callable[[], None]
+        self, function: StatefulFunction, losses: int, accompanied: Callable[[], Future[None]]
     ) -> AsyncIterator[bool]:
         """Wait until a call that was lost may run again, together with fewer calls the more often it was lost.
 
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
-            accompanied: is called if the call has run alone for ``MOST_ALONE``, so that other calls begin; it is called in
-                another thread if the call blocks the event loop.
+            accompanied: is called if the call has run alone for ``MOST_ALONE``; other calls begin when the future that it
+                returns is done. It is called in another thread if the call blocks the event loop.
 
         Yields:
             Whether the call counts as a possible reason if the process ends now.
@@ -195,11 +206,12 @@ class _Turn:
         """Whether this process still has the turn that it acquired last."""
         return self._timer is not None
 
-    async def acquire(self, accompanied: Callable[[], None]) -> None:
+    async def acquire(self, accompanied: Callable[[], Future[None]]) -> None:
         """Wait for the turn.
 
         Args:
-            accompanied: is called, in another thread, if the turn ends because it has lasted for ``_LONGEST``.
+            accompanied: is called, in another thread, if the turn ends because it has lasted for ``_LONGEST``: when the
+                future that it returns is done.
         """
         await self._lock.acquire()
         try:
@@ -222,11 +234,12 @@ class _Turn:
                 fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
         self._lock.release()
 
-    def _expire(self, accompanied: Callable[[], None]) -> None:
+    def _expire(self, accompanied: Callable[[], Future[None]]) -> None:
         """End the turn, in a timer's thread, although the call goes on: other processes may run calls alone then."""
+        with suppress(FutureTimeoutError):
+            accompanied().result(_SENT.total_seconds())
         with self._changing:
             if self._timer is threading.current_thread():  # else the turn has just ended
-                accompanied()
                 self._timer = None
                 fcntl.lockf(shared_turn(), fcntl.LOCK_UN)
 
@@ -251,7 +264,7 @@ class Company(AbstractAsyncContextManager[None]):
         self._running = 0
         """How many calls run now, not counting a call that runs alone."""
         self._open = asyncio.Event()
-        """Is set unless a call runs alone, or waits for the end of all others."""
+        """Is set unless a call runs alone, or waits for the end of all other calls."""
         self._open.set()
         self._empty = asyncio.Event()
         """Is set while ``_running`` is 0."""
@@ -312,7 +325,9 @@ class Company(AbstractAsyncContextManager[None]):
             self._empty.set()
 
     @asynccontextmanager
-    async def again(self, losses: int, accompanied: Callable[[], None]) -> AsyncIterator[bool]:
+    async def again(
+        self, losses: int, accompanied: Callable[[], Future[None]]
+    ) -> AsyncIterator[bool]:
         """Wait until a call that was lost may run again; see :meth:`CallLimits.place_again`."""
         if losses <= len(self._groups):
             async with self._groups[losses - 1], self:
@@ -325,22 +340,20 @@ class Company(AbstractAsyncContextManager[None]):
             stack.callback(turn.close)
             await asyncio.sleep(_BREAK.total_seconds())
             turn.callback(self._open.set)
-            self._open.clear()
             turn.callback(self._hold_plain, holds=False)
             self._hold_plain(holds=True)
             is_alone = await self._emptied() and self._turn.is_held
             if is_alone:
 
-                def let_others_begin() -> None:
-                    """Let other calls begin, as this call has run alone for long enough."""
-                    accompanied()
+                async def let_others_begin() -> None:
+                    """Let other calls begin when this call has run alone for long enough."""
+                    await asyncio.sleep(MOST_ALONE.total_seconds())
+                    await is_sent(accompanied())
                     turn.close()
                     self._begin()
                     stack.callback(self._end)
 
-                loop = asyncio.get_running_loop()
-                timer = loop.call_later(MOST_ALONE.total_seconds(), let_others_begin)
-                stack.callback(timer.cancel)
+                stack.callback(asyncio.ensure_future(let_others_begin()).cancel)
             else:
                 turn.close()
                 await stack.enter_async_context(self)
@@ -355,6 +368,8 @@ class Company(AbstractAsyncContextManager[None]):
         return True
 
     async def _ended(self) -> None:
-        await self._empty.wait()
+        # A task with plain functions may wait for calls that have not begun: these begin until it has ended.
         while self._plain_tasks:  # noqa: ASYNC110 - other threads set no event of the loop
             await asyncio.sleep(_LOOK.total_seconds())
+        self._open.clear()
+        await self._empty.wait()

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from statefun.engine.call_limits import CallLimits, Company
+from statefun.engine.call_limits import CallLimits, Company, is_sent
 from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
 from statefun.engine.running_calls import AbandonedError, Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
@@ -31,7 +31,7 @@ _PASSES = 8
 
 On a busy loop, ``GLANCE`` may be over before the call has run. A call that never waits ends in fewer passes."""
 _PATIENCE = timedelta(seconds=5)
-"""How long a call that was lost before waits until it has left its micro-batch, and until a report is sent."""
+"""How long a call that was lost before waits until it has left its micro-batch."""
 
 
 class CallReporter(Protocol):
@@ -57,8 +57,11 @@ class CallReporter(Protocol):
     def begun(self, attempt: str) -> Future[None]:
         """Report that a call that was lost before runs now; return a future that is done when the report is sent."""
 
-    def accompanied(self, attempt: str) -> None:
-        """Report that a call no longer runs alone: if it is lost from now on, the loss does not count."""
+    def accompanied(self, attempt: str) -> Future[None]:
+        """Report that a call has ended, or no longer runs alone: if it is lost from now on, the loss does not count.
+
+        Return a future that is done when the report is sent.
+        """
 
     def wait(self) -> None:
         """Wait until all reports are sent, or cannot be sent any more."""
@@ -165,10 +168,15 @@ class LeavingCalls:
         async with self._limits.place_again(function, running.losses, accompanied) as counts:
             if name and running.worker != self._reports.worker:
                 raise AbandonedError  # the connection has ended meanwhile, and the driver lets the call be made again
-            if counts and name:
-                sent = asyncio.wrap_future(self._reports.begun(name))
-                await asyncio.wait([sent], timeout=_PATIENCE.total_seconds())
-            yield
+            if not (counts and name):
+                yield
+                return
+            await is_sent(self._reports.begun(name))
+            try:
+                yield
+            finally:
+                # Others begin only then: if they ended the process, the driver would take this call for the reason.
+                await is_sent(accompanied())
 
     def reporting_worker(self) -> str:
         """Return the name of this process in reports, if one more call may leave its micro-batch; else an empty text.

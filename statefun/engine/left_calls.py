@@ -120,9 +120,6 @@ class LeftCalls:
             async with self._runner.place(function, running):
                 batch = batch._replace(is_over=self._runner.started(running))
                 result = await invoke(function, batch)
-                self._runner.end(running, _handled(batch, result))
-                # Before anything else runs that was held back: if that ended the process, this call would be blamed.
-                has_left = self._report_end(running, key, batch, result)
         except AbandonedError:
             self._runner.end(running, 0)
             return None
@@ -137,18 +134,12 @@ class LeftCalls:
                 )
                 return None
             raise
-        if has_left or self._report_end(running, key, batch, result):
-            return None
-        return running.call, result
-
-    def _report_end(
-        self, running: RunningCall, key: bytes, batch: InvocationBatch, result: InvocationResult
-    ) -> bool:
-        """Report the result of a call to the driver if the call has left its micro-batch; return whether it has."""
+        self._runner.end(running, _handled(batch, result))
         if running.attempt:
             content = _reported(running.attempt, batch, result, self._clock.now())
             self._runner.report(key, running.attempt, content)
-        return bool(running.attempt)
+            return None
+        return running.call, result
 
     def leave(self, left: Left, effects: Effects) -> None:
         """When a call leaves its micro-batch, keep its messages in the state of its address."""

@@ -33,6 +33,11 @@ def _changes_topics(routes: RecordRoutes) -> bool:
     return any(chain is not None and chain.changes_topic for chain in chains)
 
 
+def _runs_code(routes: RecordRoutes) -> bool:
+    has_deserializer = any(route.deserializer for route in routes.by_number.values())
+    return has_deserializer or any(each.settings.field for each in routes.event_times.values())
+
+
 @attrs.frozen
 class EventRoute:
     """A route whose records have event times."""
@@ -61,6 +66,8 @@ class RecordRoutes:
         init=False, default=attrs.Factory(_changes_topics, takes_self=True)
     )
     """Whether transforms rename topics, so that functions see other names than Kafka has."""
+    runs_code: bool = attrs.field(init=False, default=attrs.Factory(_runs_code, takes_self=True))
+    """Whether code of users makes values of records, or reads event times from them, before functions are called."""
 
     @classmethod
     def of(cls, module: Module) -> RecordRoutes:

@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from itertools import count
@@ -36,6 +37,13 @@ def function(name: str = "t/f", **options: Any) -> StatefulFunction:
     return functions.for_typename(name)
 
 
+def at_once() -> Future[None]:
+    """Report to the driver: the report is sent."""
+    sent = Future[None]()
+    sent.set_result(None)
+    return sent
+
+
 def begins(
     *functions: StatefulFunction,
     takes: float = 0.0,
@@ -57,9 +65,7 @@ def begins(
 
         async def call(index: int, function: StatefulFunction, lost: int) -> float:
             await asyncio.sleep(apart * index)
-            place = (
-                limits.place_again(function, lost, lambda: None) if lost else limits.place(function)
-            )
+            place = limits.place_again(function, lost, at_once) if lost else limits.place(function)
             async with place:
                 since = loop.time() - begun
                 await asyncio.sleep(takes)
@@ -129,7 +135,7 @@ def test_a_call_that_runs_alone_in_one_run_does_so_for_all_runs_of_the_process()
             return begun
 
     async def run() -> list[float]:
-        alone = call(first.place_again(function(), 3, lambda: None))
+        alone = call(first.place_again(function(), 3, at_once))
         begun = await asyncio.gather(alone, call(second.place(function())))
         return [each - begun[1] for each in begun]
 
@@ -150,7 +156,7 @@ def test_of_the_calls_of_several_processes_one_runs_alone() -> None:
     other.stdout.readline()
 
     async def call(begun: asyncio.Event) -> None:
-        async with CallLimits().place_again(function(), 3, lambda: None):
+        async with CallLimits().place_again(function(), 3, at_once):
             begun.set()
 
     async def run() -> bool:
@@ -183,8 +189,12 @@ def test_a_call_that_blocks_the_event_loop_does_not_keep_the_turn(
     file, reports = shared_turn().fileno(), list[str]()
     other = [sys.executable, "-c", f"import fcntl; fcntl.lockf({file}, fcntl.LOCK_EX)"]
 
+    def accompanied() -> Future[None]:
+        reports.append("accompanied")
+        return at_once()
+
     async def blocks() -> None:
-        async with CallLimits().place_again(function(), 3, lambda: reports.append("accompanied")):
+        async with CallLimits().place_again(function(), 3, accompanied):
             subprocess.run(other, pass_fds=[file], check=True, timeout=SECONDS)  # noqa: ASYNC221 - as the test wants it
             reports.append("turn of another process")
 
@@ -198,7 +208,7 @@ def test_a_call_that_runs_alone_may_fail() -> None:
     loop, limits = _Loop(MachineClock(Random(0))), CallLimits()
 
     async def fails() -> None:
-        async with limits.place_again(function(), 3, lambda: None):
+        async with limits.place_again(function(), 3, at_once):
             raise ValueError
 
     async def run() -> tuple[object, object]:
@@ -289,8 +299,9 @@ def test_a_call_counts_as_the_reason_while_it_is_alone() -> None:
     async def call(losses: int, takes: float) -> tuple[float, ...]:
         accompanied: list[float] = []
 
-        def others_begin() -> None:
+        def others_begin() -> Future[None]:
             accompanied.append(loop.time() - begun)
+            return at_once()
 
         async with limits.place_again(function(), losses, others_begin) as counts:
             begun = loop.time()
@@ -317,9 +328,7 @@ def test_a_call_that_is_cancelled_while_it_waits_to_run_alone_holds_nobody_up(co
 
     async def call(losses: int, takes: float) -> float:
         place = (
-            limits.place_again(function(), losses, lambda: None)
-            if losses
-            else limits.place(function())
+            limits.place_again(function(), losses, at_once) if losses else limits.place(function())
         )
         async with place:
             begun = loop.time()

@@ -80,8 +80,9 @@ class Reporter:
         sent.set_result(None)
         return sent
 
-    def accompanied(self, _attempt: str) -> None:
-        """Do nothing: no call was lost before."""
+    def accompanied(self, _attempt: str) -> Future[None]:
+        """Return a future that is done: no call was lost before."""
+        return self.begun(_attempt)
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""

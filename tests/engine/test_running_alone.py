@@ -58,9 +58,12 @@ class Driver:
         sent.set_result(None)
         return sent
 
-    def accompanied(self, attempt: str) -> None:
+    def accompanied(self, attempt: str) -> Future[None]:
         """Keep that a call is not alone any more."""
         self.alone.discard(attempt)
+        sent = Future[None]()
+        sent.set_result(None)
+        return sent
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""

@@ -112,9 +112,9 @@ class CallReports:
         """Pass the report that a call runs now to the thread that sends reports; see :class:`CallReporter`."""
         return self._put(CallReport(attempt=attempt, begun=True))
 
-    def accompanied(self, attempt: str) -> None:
-        """Pass the report that a call no longer runs alone to the thread that sends reports."""
-        self._put(CallReport(attempt=attempt, accompanied=True))
+    def accompanied(self, attempt: str) -> Future[None]:
+        """Pass the report that a call has ended, or no longer runs alone, to the thread that sends reports."""
+        return self._put(CallReport(attempt=attempt, accompanied=True))
 
     def ends(self) -> Future[None]:
         """Pass the report that this process ends in order to the thread that sends reports.

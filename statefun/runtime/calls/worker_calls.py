@@ -41,12 +41,14 @@ def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
         for other in [each for each, its in _runs.items() if not its.calls.is_connected]:
             del _runs[other]  # that run has ended, and nobody waits for its reports
         reports = CallReports(server)
-        run = _runs[server] = _CallsOfRun(LeavingCalls(reports, MOST_CALLS, _company()), reports)
+        run = _runs[server] = _CallsOfRun(
+            LeavingCalls(reports, MOST_CALLS, company_of_worker()), reports
+        )
     return run.calls
 
 
 @cache
-def _company() -> Company:
+def company_of_worker() -> Company:
     """Return the limits of which calls run at the same time in this process; all runs share them."""
     return Company()
 

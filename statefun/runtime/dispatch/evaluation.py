@@ -48,7 +48,8 @@ class Evaluation:
         operator.log_levels.apply(batch)
         try:
             program = operator.payload.load()
-            if runner is not None and any(not each.is_async for each in program.functions):
+            has_plain = any(not each.is_async for each in program.functions)
+            if runner is not None and (has_plain or program.routes.runs_code):
                 self._plain_calls = runner.plain_calls
             self._dispatcher = Dispatcher(
                 program,

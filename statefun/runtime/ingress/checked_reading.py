@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from statefun.module.topic_routes import TopicRoute
+from statefun.runtime.calls.worker_calls import company_of_worker
 from statefun.runtime.connector_failures import named_failures
 from statefun.runtime.ingress.routing import chosen_by_topic
 from statefun.runtime.spark_internals.driver_source import Offset, Source
@@ -200,10 +201,13 @@ def checked_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches that a connector reads in a task, checked; runs in a worker.
 
+    Reading begins after the end of a long call that runs alone in the worker: if the connector ended the process, the
+    driver would take the call for the reason.
+
     Raises:
         ConnectorError: if an item is not a record batch with the columns of ``schema``.
     """
-    with named_failures(owner):
+    with company_of_worker().plain_calls(), named_failures(owner):
         for batch in read(task):
             if not isinstance(batch, pa.RecordBatch):
                 kind = type(batch).__name__

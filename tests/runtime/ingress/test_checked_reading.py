@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,8 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from statefun.components import ConnectorIngress, TopicRoute
 from statefun.components.running import RECORDS, RECORDS_ARROW, Offset
+from statefun.engine.call_limits import GROUP_SIZES
 from statefun.module.connectors import owner_of
 from statefun.module.location import Location
+from statefun.runtime.calls.worker_calls import company_of_worker
 from statefun.runtime.connector_failures import named_failures
 from statefun.runtime.ingress.checked_reading import (
     CheckedSource,
@@ -338,3 +342,30 @@ def test_errors_of_statefun_stay_as_they_are() -> None:
 def test_a_component_is_described_by_its_kind_and_place() -> None:
     """The description has all that its author needs to find it."""
     assert owner_of(INGRESS) == OWNER
+
+
+def test_a_connector_does_not_read_while_a_call_runs_alone() -> None:
+    """If it ended the process, the driver would take the call for the reason."""
+    company, events = company_of_worker(), list[str]()
+
+    def read(_task: bytes) -> Iterator[pa.RecordBatch]:
+        events.append("read")
+        yield from ()
+
+    def sent() -> Future[None]:
+        report = Future[None]()
+        report.set_result(None)
+        return report
+
+    async def run_alone() -> None:
+        async with company.again(len(GROUP_SIZES), sent):
+            reading = asyncio.create_task(
+                asyncio.to_thread(list, checked_batches(OWNER, read, b"task", RECORDS_ARROW))
+            )
+            await asyncio.sleep(0.2)
+            events.append("call ends")
+        await reading
+
+    asyncio.run(run_alone())
+
+    assert events == ["call ends", "read"]
