@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -29,20 +28,6 @@ from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
-
-
-@pytest.fixture
-def register(tmp_path: Path) -> CallRegister:
-    """Return an empty register."""
-    return CallRegister(CallLog(Folder.at(tmp_path)))
-
-
-@pytest.fixture
-def server(register: CallRegister) -> Iterator[CallServer]:
-    """Serve the register."""
-    server = CallServer(register, "127.0.0.1")
-    yield server
-    server.close()
 
 
 def opened(reports: CallReports) -> CallReports:

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +16,6 @@ from statefun.engine.left_calls import LOST
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_server import CallServer
-from statefun.runtime.checkpoint.call_log import CallLog
-from statefun.runtime.checkpoint.folder import Folder
 
 KEY = b"Ada\0t/f"
 
@@ -38,20 +34,6 @@ child = pool.submit(os.getpid).result() if pool else 2**22
 print(worker, child, flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def register(tmp_path: Path) -> CallRegister:
-    """Return an empty register."""
-    return CallRegister(CallLog(Folder.at(tmp_path)))
-
-
-@pytest.fixture
-def server(register: CallRegister) -> Iterator[CallServer]:
-    """Serve the register."""
-    server = CallServer(register, "127.0.0.1")
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize("forks", [False, True])

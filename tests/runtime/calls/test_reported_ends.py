@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness import wait
@@ -15,8 +13,7 @@ from statefun.engine.left_calls import LOST, RESULT
 from statefun.protocol.runtime_pb2 import CallLoss, Outcome
 from statefun.runtime.calls.call_register import CallRegister
 from statefun.runtime.calls.call_server import CallServer
-from statefun.runtime.checkpoint.call_log import CallLog
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.inbox import AcceptedMessage
 
 KEY = b"x\0t/long"
 
@@ -71,20 +68,6 @@ run(MessageRow(b"y\\0t/plain", None, StringType.typename, b""))
 """
 
 
-@pytest.fixture
-def register(tmp_path: Path) -> CallRegister:
-    """Return an empty register."""
-    return CallRegister(CallLog(Folder.at(tmp_path)))
-
-
-@pytest.fixture
-def server(register: CallRegister) -> Iterator[CallServer]:
-    """Serve the register."""
-    server = CallServer(register, "127.0.0.1")
-    yield server
-    server.close()
-
-
 _SLOW_NETWORK = """
 import time
 from multiprocessing.connection import Connection
@@ -103,42 +86,39 @@ statefun.engine.call_limits.MOST_ALONE = timedelta(seconds=1)
 """
 
 
-@pytest.mark.parametrize("size", [10, 20 * 1024 * 1024])
-def test_a_call_that_has_ended_is_not_blamed_for_a_plain_function_that_waited_for_it(
-    register: CallRegister, server: CallServer, size: int
-) -> None:
-    """The plain function ends the process; the call that had run alone was over before it began."""
+def last_report(
+    register: CallRegister, server: CallServer, program: str, size: int
+) -> AcceptedMessage:
+    """Run a worker to its end; return what its call's address gets."""
     port, key = str(server.address.port), server.address.key.hex()
     with subprocess.Popen(
-        [sys.executable, "-c", _SLOW_NETWORK + _WORKER, port, key, str(size)],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program, port, key, str(size)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         attempt, worker = process.stdout.readline().split()
         call = Outcome.Detached(address=KEY, attempt=attempt, worker=worker)
         register.staged(0, [Outcome(detached=[call])])
-
-    wait(lambda: register.readable(0, is_busy=False) == 1)
-    [told] = register.messages(0, 1)
     assert process.returncode == 1
-    assert told.typename == RESULT or not CallLoss.FromString(told.value).begun
+    wait(lambda: register.readable(0, is_busy=False) == 1)
+    [report] = register.messages(0, 1)
+    return report
+
+
+@pytest.mark.parametrize("size", [10, 20 * 1024 * 1024])
+def test_a_call_that_has_ended_is_not_blamed_for_a_plain_function_that_waited_for_it(
+    register: CallRegister, server: CallServer, size: int
+) -> None:
+    """The plain function ends the process; the call that had run alone was over before it began."""
+    report = last_report(register, server, _SLOW_NETWORK + _WORKER, size)
+
+    assert report.typename == RESULT or not CallLoss.FromString(report.value).begun
 
 
 def test_a_call_that_is_alone_no_longer_is_not_blamed(
     register: CallRegister, server: CallServer
 ) -> None:
     """The minute is over, so a plain function begins, and ends the process at once."""
-    port, key = str(server.address.port), server.address.key.hex()
     program = _SLOW_NETWORK + _NEVER_ENDS + _WORKER.replace("Timer(0.2,", "Timer(600,")
-    with subprocess.Popen(
-        [sys.executable, "-c", program, port, key, "1"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        attempt, worker = process.stdout.readline().split()
-        call = Outcome.Detached(address=KEY, attempt=attempt, worker=worker)
-        register.staged(0, [Outcome(detached=[call])])
+    report = last_report(register, server, program, 1)
 
-    wait(lambda: register.readable(0, is_busy=False) == 1)
-    [told] = register.messages(0, 1)
-    assert (told.typename, CallLoss.FromString(told.value).begun) == (LOST, False)
+    assert (report.typename, CallLoss.FromString(report.value).begun) == (LOST, False)
