@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -30,6 +31,8 @@ _OPTIONS = {
 
 _open: WeakSet[socket.socket | Connection] = WeakSet()
 """The sockets of this process, which its forked children must not keep open."""
+_no_fork = threading.Lock()
+"""Is held while there are sockets that are not in ``_open``."""
 
 
 def _close_inherited() -> None:
@@ -37,13 +40,18 @@ def _close_inherited() -> None:
 
     Otherwise the other end would not notice the end of the process that has opened them, as long as its child lives.
     """
+    _no_fork.release()
     for each in [*_open]:
         with suppress(OSError):
             each.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited)
+    os.register_at_fork(
+        before=_no_fork.acquire,
+        after_in_parent=_no_fork.release,
+        after_in_child=_close_inherited,
+    )
 
 
 def listen(host: str) -> socket.socket:
@@ -61,8 +69,21 @@ def connect(host: str, port: int, patience: timedelta) -> Connection:
     Raises:
         OSError: if the other machine does not answer for ``patience``.
     """
-    address = (host.strip("[]"), port)
-    return connection_of(socket.create_connection(address, patience.total_seconds()))
+    failure = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host.strip("[]"), port, type=socket.SOCK_STREAM
+    ):
+        connected = socket.socket(family, kind, protocol)
+        _open.add(connected)
+        connected.settimeout(patience.total_seconds())
+        try:
+            connected.connect(address)
+        except OSError as error:
+            connected.close()
+            failure = error
+        else:
+            return connection_of(connected)
+    raise failure
 
 
 def connection_of(connected: socket.socket) -> Connection:
@@ -72,8 +93,9 @@ def connection_of(connected: socket.socket) -> Connection:
     for name, value in _OPTIONS.items():
         if hasattr(socket, name):  # not each system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    connection = Connection(connected.detach())
-    _open.add(connection)
+    with _no_fork:
+        connection = Connection(connected.detach())
+        _open.add(connection)
     return connection
 
 
@@ -128,5 +150,7 @@ def _time(patience: timedelta) -> bytes:
     return struct.pack("ll", seconds, rest // timedelta(microseconds=1))
 
 
-def _socket_of(connection: Connection) -> socket.socket:
-    return socket.socket(fileno=os.dup(connection.fileno()))
+@contextmanager
+def _socket_of(connection: Connection) -> Iterator[socket.socket]:
+    with _no_fork, socket.socket(fileno=os.dup(connection.fileno())) as same:
+        yield same

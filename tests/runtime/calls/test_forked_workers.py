@@ -36,19 +36,41 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("forks", [False, True])
+_FORKED_MEANWHILE = """
+import os, socket, sys, time
+from datetime import timedelta
+from statefun.runtime.calls.call_server import CallServerAddress
+from statefun.runtime.calls.worker_calls import calls_of_worker
+
+connect, children = socket.socket.connect, []
+
+def connect_slowly(self, address):
+    connect(self, address)
+    if not children:
+        child = os.fork()
+        if not child:
+            time.sleep(600)
+            os._exit(0)
+        children.append(child)
+
+socket.socket.connect = connect_slowly
+calls = calls_of_worker(CallServerAddress("127.0.0.1", int(sys.argv[1]), bytes.fromhex(sys.argv[2]), timedelta(0)))
+while not (worker := calls.reporting_worker()):
+    time.sleep(0.01)
+print(worker, children[0], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "forks"), [(_WORKER, False), (_WORKER, True), (_FORKED_MEANWHILE, True)]
+)
 def test_the_calls_of_a_killed_worker_are_lost_although_its_children_live_on(
-    register: CallRegister, server: CallServer, *, forks: bool
+    register: CallRegister, server: CallServer, program: str, *, forks: bool
 ) -> None:
-    """Else nobody makes them again before the application is restarted, and their addresses wait."""
-    command = [
-        sys.executable,
-        "-c",
-        _WORKER,
-        str(server.address.port),
-        server.address.key.hex(),
-        str(forks),
-    ]
+    """Otherwise nobody makes them again before the application is restarted, and their addresses wait."""
+    arguments = [str(server.address.port), server.address.key.hex(), str(forks)]
+    command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         worker, child = process.stdout.readline().split()
