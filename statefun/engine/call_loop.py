@@ -162,13 +162,17 @@ class LeavingCalls:
         """Wait until a call that was lost before may run; report to the driver that it runs."""
         await running.departure(_PATIENCE)
         name = running.attempt
-        if name and not await asyncio.wrap_future(self._reports.left(name)):
+        if not name:  # its micro-batch waits for it, and may be what it would wait for
+            async with self._limits.place(function):
+                yield
+            return
+        if not await asyncio.wrap_future(self._reports.left(name)):
             raise AbandonedError
         accompanied = partial(self._reports.accompanied, name)
         async with self._limits.place_again(function, running.losses, accompanied) as counts:
-            if name and running.worker != self._reports.worker:
+            if running.worker != self._reports.worker:
                 raise AbandonedError  # the connection has ended meanwhile, and the driver lets the call be made again
-            if not (counts and name):
+            if not counts:
                 yield
                 return
             await is_sent(self._reports.begun(name))

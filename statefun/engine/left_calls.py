@@ -120,6 +120,9 @@ class LeftCalls:
             async with self._runner.place(function, running):
                 batch = batch._replace(is_over=self._runner.started(running))
                 result = await invoke(function, batch)
+                # If encoding ended the process, for want of memory, this call has to be blamed as well.
+                attempt = running.attempt
+                content = self._encoded(attempt, batch, result) if attempt else None
         except AbandonedError:
             self._runner.end(running, 0)
             return None
@@ -136,10 +139,16 @@ class LeftCalls:
             raise
         self._runner.end(running, _handled(batch, result))
         if running.attempt:
-            content = _reported(running.attempt, batch, result, self._clock.now())
+            if not attempt:  # it has left since
+                content = self._encoded(running.attempt, batch, result)
             self._runner.report(key, running.attempt, content)
             return None
         return running.call, result
+
+    def _encoded(
+        self, attempt: str, batch: InvocationBatch, result: InvocationResult
+    ) -> bytes | None:
+        return _reported(attempt, batch, result, self._clock.now())
 
     def leave(self, left: Left, effects: Effects) -> None:
         """When a call leaves its micro-batch, keep its messages in the state of its address."""

@@ -7,11 +7,14 @@ import asyncio
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
+from datetime import timedelta
 
 import attrs
+import pytest
 from harness import wait
 
 from statefun import Context, Message, StatefulFunctions, StringType
+from statefun.engine import call_limits, call_loop
 from statefun.engine.address_values import AddressValues
 from statefun.engine.call_limits import Company
 from statefun.engine.call_loop import LeavingCalls
@@ -83,7 +86,12 @@ def test_no_plain_function_runs_beside_a_call_that_would_be_blamed() -> None:
         beside.append({*driver.alone})
 
     calls = LeavingCalls(driver, 10)
-    _run(functions, calls, MessageRow(b"x\0t/long", None, StringType.typename, b""), MOST_LOST - 1)
+    _run(
+        functions,
+        calls,
+        MessageRow(b"x\0t/long", None, StringType.typename, b""),
+        lost=MOST_LOST - 1,
+    )
     wait(lambda: bool(driver.alone))  # it runs alone now
     row = MessageRow(b"y\0t/plain", None, StringType.typename, b"")
     task = threading.Thread(target=_run, args=(functions, calls, row))
@@ -119,7 +127,7 @@ def test_a_call_is_not_alone_before_plain_functions_have_ended() -> None:
     plain_runs.wait()
     calls = LeavingCalls(driver, 10, company)
     row = MessageRow(b"x\0t/long", None, StringType.typename, b"")
-    _run(functions, calls, row, MOST_LOST - 1, holds=False)
+    _run(functions, calls, row, lost=MOST_LOST - 1, holds=False)
     before = [*seen]
     may_end.set()
     calls.wait()
@@ -132,12 +140,11 @@ def test_a_call_is_not_alone_before_plain_functions_have_ended() -> None:
 def _run(
     functions: StatefulFunctions,
     calls: LeavingCalls,
-    row: MessageRow,
+    *rows: MessageRow,
     lost: int = 0,
-    *,
     holds: bool = True,
 ) -> None:
-    """Run the row of a micro-batch whose address has lost so many calls in a row."""
+    """Run a micro-batch with a row for each of some addresses, which have lost so many calls in a row."""
     dispatcher = Dispatcher(
         Program(functions, {}),
         BatchClock(StoppedClock(NOW), NOW),
@@ -147,9 +154,41 @@ def _run(
         immediate=0,
         runner=calls,
     )
-    values = AddressValues(None)
-    group = Group(row.target, columns_of([row]), 0, 1, values)
-    values.count_lost(lost)
+    groups = [Group(row.target, columns_of([row]), 0, 1, AddressValues(None)) for row in rows]
+    for group in groups:
+        group.values.count_lost(lost)
     with calls.plain_calls() if holds else nullcontext():
-        for _ in dispatcher.dispatch([group], Effects()):
+        for _ in dispatcher.dispatch(groups, Effects()):
             pass
+
+
+@attrs.define
+class UnreachableDriver(Driver):
+    """A driver to which the process has no connection: micro-batches wait for all of its calls."""
+
+    worker: str = ""
+
+    def open(self) -> bool:
+        """Return that the driver is not there."""
+        return False
+
+
+def test_calls_that_cannot_leave_do_not_wait_to_run_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their own micro-batch waits for them, and holds the place of plain functions meanwhile."""
+    monkeypatch.setattr(call_loop, "_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(call_limits, "MOST_ALONE", timedelta(seconds=1))
+    functions, calls = StatefulFunctions(), LeavingCalls(UnreachableDriver(), 10)
+    begun, together = list[str](), list[int]()
+
+    @functions.bind("t/long")
+    async def long(ctx: Context, _message: Message) -> None:
+        begun.append(ctx.address.id)
+        await asyncio.sleep(0.5)
+        together.append(len(begun))
+
+    rows = [MessageRow(b"%d\0t/long" % n, None, StringType.typename, b"") for n in range(3)]
+    _run(functions, calls, *rows, lost=MOST_LOST - 1)
+
+    assert together == [3, 3, 3]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
@@ -30,6 +30,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 """The largest size of the results that wait for a micro-batch, in bytes; above it, workers' reports wait."""
 _BATCH_BYTES = 8 * 1024 * 1024
 """The largest size of the results that one micro-batch reads, in bytes; a larger result is read alone."""
+_MOST_CUT_OFF = 1000
+"""The largest number of workers whose network has failed that the register remembers."""
 _LOOK = 0.05
 """The time, in seconds, between two checks whether a worker whose report waits has ended."""
 _ENDS_IN_ORDER = 4
@@ -87,8 +89,8 @@ class CallRegister:
         """The names of the workers that are connected."""
         self._in_order: set[str] = set()
         """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
-        self._cut_off: set[str] = set()
-        """The names of workers whose network has failed since the newest micro-batch was staged: they may go on."""
+        self._cut_off: deque[str] = deque(maxlen=_MOST_CUT_OFF)
+        """The names of the last workers whose network has failed: they may go on, and not notice it for a while."""
         self._ended_before: set[str] = set()
         """The names of workers that had ended before the newest micro-batch was staged, and whose reports wait since."""
         self._ends_in_order: Counter[bytes] = Counter()
@@ -130,7 +132,7 @@ class CallRegister:
         with self._changed:
             self._workers.discard(worker)
             if not has_ended:
-                self._cut_off.add(worker)
+                self._cut_off.append(worker)
             self._asked = {name: asked for name, asked in self._asked.items() if asked[0] != worker}
             lost = [name for name, call in self._detached.items() if call.worker == worker]
             losses = {name: self._loss_with(worker, name, has_ended=has_ended) for name in lost}
@@ -206,7 +208,6 @@ class CallRegister:
                 elif call.worker not in self._workers:
                     has_ended = call.worker not in self._cut_off
                     self._lose(self._loss_with(call.worker, call.attempt, has_ended=has_ended))
-            self._cut_off = set()
             self._in_order &= self._workers
             self._begun &= self._detached.keys()
             survived = [self._survived, *self._ends.values()]

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from queue import SimpleQueue
+from queue import PriorityQueue
 from typing import NamedTuple
 
 import attrs
@@ -34,8 +35,11 @@ _ANSWER_BYTES = 1000
 
 
 class _Report(NamedTuple):
-    """A report that waits to be sent."""
+    """A report that waits to be sent; reports are sent in the order of their first two attributes."""
 
+    has_result: bool
+    """Whether the report has the result of a call, which may be large: other reports are sent before."""
+    number: int
     content: bytes
     sent: Future[None]
     """Is done when the report is sent, or cannot be sent any more."""
@@ -48,8 +52,8 @@ class _Line:
     worker: str
     """The name of this worker process in its reports to the driver."""
     connection: Connection
-    reports: SimpleQueue[_Report | None] = attrs.field(factory=SimpleQueue)
-    """The reports to send, as bytes; None ends the thread that sends them."""
+    reports: PriorityQueue[_Report] = attrs.field(factory=PriorityQueue)
+    """The reports to send; an empty one ends the thread that sends them."""
 
 
 class CallReports:
@@ -67,6 +71,8 @@ class CallReports:
         """The time from which on the process may try to connect again, in seconds of the monotonic clock."""
         self._asked: dict[str, Future[bool]] = {}
         """What calls that wait for the driver's answer wait for, by their names."""
+        self._numbers = count(1)
+        """The numbers of the reports, in order."""
         self._unsent = 0
         self._unsent_bytes = 0
         self._changed = threading.Condition()
@@ -124,7 +130,8 @@ class CallReports:
         return self._put(CallReport(ends=True))
 
     def _put(self, report: CallReport) -> Future[None]:
-        waiting = _Report(report.SerializeToString(), Future())
+        has_result, number = bool(report.result), next(self._numbers)
+        waiting = _Report(has_result, number, report.SerializeToString(), Future())
         with self._changed:
             if self._line is None:  # the driver has given the call up
                 waiting.sent.set_result(None)
@@ -167,7 +174,7 @@ class CallReports:
             for name in [*self._asked]:
                 self._take(CallAnswer(attempt=name))
         shut(line.connection)
-        line.reports.put(None)
+        line.reports.put(_Report(True, next(self._numbers), b"", Future()))  # after all others
 
     def _take(self, answer: CallAnswer) -> None:
         with self._changed:
@@ -193,7 +200,7 @@ class CallReports:
     def _send(self, line: _Line) -> None:
         """Send reports until the connection ends; calls whose reports are not sent are made again."""
         unsent, cause = 0, ""
-        while (report := line.reports.get()) is not None:
+        while (report := line.reports.get()).content:
             try:
                 line.connection.send_bytes(report.content)
             except (OSError, ValueError) as error:

@@ -122,13 +122,16 @@ def test_a_call_is_lost_whose_worker_has_ended_before_its_batch_was_staged(
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False))]
 
 
+@pytest.mark.parametrize("batches", [0, 1, 2])
 def test_a_broken_network_blames_nobody_also_before_the_batch_is_staged(
-    register: CallRegister,
+    register: CallRegister, batches: int
 ) -> None:
-    """The worker may go on: the driver only knows that the connection has failed."""
+    """The worker may go on, and let calls leave until it notices that the connection has failed."""
     register.disconnected("w", has_ended=False)
+    for batch in range(batches):
+        register.staged(batch, [])
 
-    register.staged(6, [outcome("a")])
+    register.staged(batches, [outcome("a")])
 
     assert read(register) == [(LOST, encoded_loss("a", has_begun=False, has_ended=False))]
 

@@ -86,6 +86,16 @@ statefun.engine.call_limits.MOST_ALONE = timedelta(seconds=1)
 """
 
 
+_KILLED = """
+from statefun.engine import left_calls
+
+def killed(*_args):  # as the system does if the copies of a large result take all memory
+    os._exit(1)
+
+left_calls.encoded_result = killed
+"""
+
+
 def last_report(
     register: CallRegister, server: CallServer, program: str, size: int
 ) -> AcceptedMessage:
@@ -122,3 +132,13 @@ def test_a_call_that_is_alone_no_longer_is_not_blamed(
     report = last_report(register, server, program, 1)
 
     assert (report.typename, CallLoss.FromString(report.value).begun) == (LOST, False)
+
+
+def test_a_call_whose_result_ends_the_process_is_blamed(
+    register: CallRegister, server: CallServer
+) -> None:
+    """Otherwise it would end a worker again and again, with all other calls there."""
+    first, last = _WORKER.split("[left] = ")
+    report = last_report(register, server, f"{first}{_KILLED}[left] = {last}", 1)
+
+    assert (report.typename, CallLoss.FromString(report.value).begun) == (LOST, True)
