@@ -42,6 +42,10 @@ class _Count:
     functions: Sequence[str] = ()
     """While reading is held: the functions for which most messages have come in the micro-batch that began it."""
 
+    def before_batch(self, batch: int) -> Mapping[str, int]:
+        """Return the sizes before a micro-batch, which may be the one that has changed them, repeated."""
+        return self.before if batch == self.batch else self.after
+
     @property
     def total(self) -> int:
         """The size of all waiting messages, in bytes."""
@@ -81,8 +85,8 @@ class WaitingGauge:
             functions: the functions of the present run.
             batch: the micro-batch, which may repeat one whose count is kept.
         """
-        waiting, count = Counter[str](), self._count
-        for name, size in (count.before if batch == count.batch else count.after).items():
+        waiting = Counter[str]()
+        for name, size in self._count.before_batch(batch).items():
             function = functions.find(name)
             if function is None or function.runs_anywhere:
                 # A renamed function may have been counted with several names.
@@ -95,7 +99,7 @@ class WaitingGauge:
         for outcome in outcomes:
             growth.update(outcome.waiting_bytes)
         count, was_holding = self._count, self.is_holding
-        before = count.before if batch == count.batch else count.after
+        before = count.before_batch(batch)
         sizes = Counter(before)
         sizes.update(growth)
         after = {name: size for name, size in sorted(sizes.items()) if size}
