@@ -188,12 +188,10 @@ class FeedbackReader:
             before: the offset before the micro-batch.
             next_timer: the event time at which the next delayed messages are due; None if none wait.
         """
-        if self._watch is None and before.event is None:
-            return None
         facts = self._committed.event_times(before)
-        progress = before.event or EventProgress()
         if self._watch is None:
-            return without_event_time(progress, facts)
+            return None if before.event is None else without_event_time(before.event, facts)
+        progress = before.event or EventProgress()
         newest = self._committed.newest_commit
         return self._watch.progress(progress, facts, newest, next_timer)
 
