@@ -67,7 +67,7 @@ def shared_turn() -> IO[bytes]:
     return tempfile.TemporaryFile(buffering=0)
 
 
-async def is_sent(report: Future[None]) -> None:
+async def wait_until_sent(report: Future[None]) -> None:
     """Wait until a report to the driver is sent, up to ``_SENT``."""
     if not report.done():
         await asyncio.wait([asyncio.wrap_future(report)], timeout=_SENT.total_seconds())
@@ -348,7 +348,7 @@ class Company(AbstractAsyncContextManager[None]):
                 async def let_others_begin() -> None:
                     """Let other calls begin when this call has run alone for long enough."""
                     await asyncio.sleep(MOST_ALONE.total_seconds())
-                    await is_sent(accompanied())
+                    await wait_until_sent(accompanied())
                     turn.close()
                     self._begin()
                     stack.callback(self._end)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from statefun.engine.call_limits import CallLimits, Company, is_sent
+from statefun.engine.call_limits import CallLimits, Company, wait_until_sent
 from statefun.engine.call_paces import GLANCE, REQUEST_TIME, Paces
 from statefun.engine.running_calls import AbandonedError, Begin, Left, RunningCall
 from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
@@ -175,12 +175,12 @@ class LeavingCalls:
             if not counts:
                 yield
                 return
-            await is_sent(self._reports.begun(name))
+            await wait_until_sent(self._reports.begun(name))
             try:
                 yield
             finally:
                 # Others begin only then: if they ended the process, the driver would take this call for the reason.
-                await is_sent(accompanied())
+                await wait_until_sent(accompanied())
 
     def reporting_worker(self) -> str:
         """Return the name of this process in reports, if one more call may leave its micro-batch; else an empty text.
