@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from finished_futures import finished
 from patience import SECONDS
 from simulation.clocks import MachineClock
 from simulation.side_by_side import _Loop
@@ -39,9 +40,7 @@ def function(name: str = "t/f", **options: Any) -> StatefulFunction:
 
 def at_once() -> Future[None]:
     """Report to the driver: the report is sent."""
-    sent = Future[None]()
-    sent.set_result(None)
-    return sent
+    return finished(None)
 
 
 def begins(

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from finished_futures import finished
 from micro_batches import SetClock
 
 from statefun import Context, IntType, KafkaEgress, Message, StatefulFunctions, ValueSpec
@@ -70,15 +71,11 @@ class Reporter:
 
     def left(self, _attempt: str) -> Future[bool]:
         """Say that the micro-batch is staged."""
-        answer = Future[bool]()
-        answer.set_result(True)
-        return answer
+        return finished(True)
 
     def begun(self, _attempt: str) -> Future[None]:
         """Return a future that is done: no call was lost before."""
-        sent = Future[None]()
-        sent.set_result(None)
-        return sent
+        return finished(None)
 
     def accompanied(self, _attempt: str) -> Future[None]:
         """Return a future that is done: no call was lost before."""

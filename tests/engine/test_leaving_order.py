@@ -315,9 +315,8 @@ def test_a_message_to_itself_does_not_overtake_earlier_ones_in_the_outbox() -> N
     task = Task(leaves=True, most=1, immediate=1)
     task.run(message("1 f f f"), message("2 f"), message("3"))
     task.most, task.is_short = 2, True
-    sent = task.run(
-        *map(result, task.reports())
-    )  # 1.0 is immediate, 1.1 and 1.2 go through the outbox
+    # 1.0 is immediate, 1.1 and 1.2 go through the outbox.
+    sent = task.run(*map(result, task.reports()))
 
     task.run_all(*map(result, task.reports()), *again(sent))
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import attrs
 import pytest
+from finished_futures import finished
 from harness import wait
 
 from statefun import Context, Message, StatefulFunctions, StringType
@@ -50,23 +51,17 @@ class Driver:
     def left(self, attempt: str) -> Future[bool]:
         """Say that the micro-batch of a call is staged."""
         del attempt
-        answer = Future[bool]()
-        answer.set_result(True)
-        return answer
+        return finished(True)
 
     def begun(self, attempt: str) -> Future[None]:
         """Keep that a call runs now."""
         self.alone.add(attempt)
-        sent = Future[None]()
-        sent.set_result(None)
-        return sent
+        return finished(None)
 
     def accompanied(self, attempt: str) -> Future[None]:
         """Keep that a call is not alone any more."""
         self.alone.discard(attempt)
-        sent = Future[None]()
-        sent.set_result(None)
-        return sent
+        return finished(None)
 
     def wait(self) -> None:
         """Do nothing: reports are kept at once."""
@@ -192,3 +187,46 @@ def test_calls_that_cannot_leave_do_not_wait_to_run_alone(
     _run(functions, calls, *rows, lost=MOST_LOST - 1)
 
     assert together == [3, 3, 3]
+
+
+@attrs.define
+class SlowDriver(Driver):
+    """A driver that answers later that a micro-batch is staged."""
+
+    answer: Future[bool] = attrs.field(factory=Future)
+
+    def left(self, attempt: str) -> Future[bool]:
+        """Say later that the micro-batch of a call is staged."""
+        del attempt
+        return self.answer
+
+
+def test_a_call_runs_alone_after_a_micro_batch_whose_coroutine_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it would be found if it ended the process: both would otherwise wait until its time is over."""
+    monkeypatch.setattr(call_limits, "MOST_ALONE", timedelta(seconds=3))
+    driver, company, functions = SlowDriver(), Company(), StatefulFunctions()
+    calls, counted = LeavingCalls(driver, 10, company), list[bool]()
+
+    @functions.bind("t/long")
+    async def long(_ctx: Context, _message: Message) -> None:
+        counted.append(bool(driver.alone))
+
+    @functions.bind("t/plain")
+    def plain(_ctx: Context, _message: Message) -> None:
+        driver.answer.set_result(True)  # the micro-batch before this one is staged
+        wait(lambda: company._holds_plain)  # noqa: SLF001 - the other call waits until it is alone
+
+    @functions.bind("t/patient", detach_after=timedelta(hours=1))
+    async def patient(_ctx: Context, _message: Message) -> None:
+        pass
+
+    def message(key: bytes) -> MessageRow:
+        return MessageRow(key, None, StringType.typename, b"")
+
+    _run(functions, calls, message(b"x\0t/long"), lost=MOST_LOST - 1)
+    _run(functions, calls, message(b"y\0t/plain"), message(b"z\0t/patient"))
+    calls.wait()
+
+    assert counted == [True]

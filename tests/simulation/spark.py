@@ -310,7 +310,7 @@ class Engine:
             self._workers[partition] = self._new_worker()
         worker = self._workers[partition]
         if worker is None:
-            return _changed_payload() if self._functions is changed_functions else _payload()
+            return _payload(self._functions)
         worker.actor = actor
         program = Program(worker.functions, _egresses())
         return cast("Payload", SimpleNamespace(load=lambda: program))
@@ -326,13 +326,8 @@ def _turn(told: Mapping[str, str]) -> str | None:
 
 
 @cache
-def _payload() -> Payload:
+def _payload(functions: StatefulFunctions) -> Payload:
     return Payload.of(Program(functions, _egresses()))
-
-
-@cache
-def _changed_payload() -> Payload:
-    return Payload.of(Program(changed_functions, _egresses()))
 
 
 @cache

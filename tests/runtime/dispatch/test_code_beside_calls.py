@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from engine.test_running_alone import Driver
 from harness import wait
+from runtime.dispatch.test_evaluation import PROPERTIES
 from simulation.spark import as_task
 
 from statefun import (
@@ -41,14 +42,6 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.testing.message_rows import MessageRow, columns_of
-
-PROPERTIES = {
-    "streaming.sql.batchId": "3",
-    "statefun.time": f"{SystemClock().now()}",
-    "statefun.delivered-up-to": "2",
-    "statefun.turn": "nothing",
-    "statefun.watermark": "nothing",
-}
 
 
 @pytest.mark.parametrize("has_plain", [True, False])

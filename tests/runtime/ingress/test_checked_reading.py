@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from datetime import datetime, timezone
 from typing import Any
 
 import attrs
 import pyarrow as pa
 import pytest
+from finished_futures import finished
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -352,13 +352,8 @@ def test_a_connector_does_not_read_while_a_call_runs_alone() -> None:
         events.append("read")
         yield from ()
 
-    def sent() -> Future[None]:
-        report = Future[None]()
-        report.set_result(None)
-        return report
-
     async def run_alone() -> None:
-        async with company.again(len(GROUP_SIZES), sent):
+        async with company.again(len(GROUP_SIZES), lambda: finished(None)):
             reading = asyncio.create_task(
                 asyncio.to_thread(list, checked_batches(OWNER, read, b"task", RECORDS_ARROW))
             )
