@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import pytest
@@ -20,6 +20,7 @@ from patience import SECONDS
 from pyspark.sql import SparkSession
 
 from statefun.dev import EmbeddedKafka
+from statefun.dev.records import placed_records
 from statefun.engine.clock import Clock, SystemClock
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
@@ -75,43 +76,17 @@ class KafkaHarness:
 
     def receive(self, topic: str) -> list[Received]:
         """Read a topic from its beginning to its present end, partition by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": "tests",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                # The broker would wait for half a second before it shows the end of a partition.
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        partitions = consumer.list_topics(topic).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        received: list[Received] = []
-        ended = 0
-        while ended < len(partitions):
-            message = consumer.poll(SECONDS)
-            assert message is not None, f"the broker has not answered for {SECONDS} s"
-            if message.error() is not None:
-                ended += 1
-                continue
-            key = message.key()
-            received.append(
-                Received(
-                    topic,
-                    message.partition() or 0,
-                    message.offset() or 0,
-                    None if key is None else bytes(key).decode(errors="backslashreplace"),
-                    bytes(message.value() or b"").decode(errors="backslashreplace"),
-                    {
-                        name: bytes(value or b"").decode()
-                        for name, value in cast("list[Any]", message.headers() or [])
-                    },
-                )
+        return [
+            Received(
+                topic,
+                record.partition,
+                record.offset,
+                None if record.key is None else record.key.decode(errors="backslashreplace"),
+                (record.value or b"").decode(errors="backslashreplace"),
+                {name: (value or b"").decode() for name, value in record.headers},
             )
-        consumer.close()
-        return sorted(received, key=lambda record: (record.partition, record.offset))
+            for record in placed_records(self.address, topic)
+        ]
 
     def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int]:
         """Return the committed offsets of a consumer group, by partition."""

@@ -19,11 +19,21 @@ from confluent_kafka import (
 from confluent_kafka import KafkaError as ClientError
 
 from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, cluster_topics
-from statefun.runtime.kafka.client import connect, partitions_of, read_committed
+from statefun.runtime.kafka.client import (
+    admin_for,
+    connect,
+    partitions_of,
+    raising_kafka_errors,
+    read_committed,
+    watermarks,
+)
 from statefun.sdk.errors import KafkaError
 from statefun.sdk.times import from_epoch_millis
 
 _LOOK = timedelta(milliseconds=500)
+_PAUSE = timedelta(milliseconds=20)
+_COMMIT = timedelta(seconds=2)
+"""How long a cluster may take to show the records of a transaction after it has confirmed the commit."""
 
 
 class DevRecord(NamedTuple):
@@ -86,7 +96,10 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
 
 
 def read_records(address: str, topic: str) -> list[DevRecord]:
-    """Return the records that a topic has now, sorted by partition and offset.
+    """Return the committed records that a topic has now, sorted by partition and offset.
+
+    A cluster confirms a commit a little before it shows the records, so up to two seconds are waited while
+    transactions are open: after ``run()``, all that an exactly-once egress has published is there.
 
     Args:
         address: host and port of a broker.
@@ -104,7 +117,8 @@ def placed_records(address: str, topic: str) -> list[PlacedRecord]:
 
     The arguments, the order of the records and the errors are the same as for :func:`read_records`.
     """
-    messages = read_committed(OWNER, address, {}, _starts(address, topic), ADMIN_TIMEOUT)
+    starts = _starts_after_commits(address, topic)
+    messages = read_committed(OWNER, address, {}, starts, ADMIN_TIMEOUT)
     records = map(PlacedRecord.of, messages)
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
@@ -152,6 +166,27 @@ def _starts(address: str, topic: str) -> list[TopicPartition]:
     return [
         TopicPartition(topic, number, OFFSET_BEGINNING) for number in _partitions(address, topic)
     ]
+
+
+def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
+    """Return where partitions begin, once readers see all their records, or after the time of a commit.
+
+    Offsets, because librdkafka takes half a second to find out for itself where a partition begins.
+    """
+    partitions = [(topic, number) for number in _partitions(address, topic)]
+    admin = admin_for(OWNER, address, {})
+    deadline = time.monotonic() + _COMMIT.total_seconds()
+    with raising_kafka_errors(f"{OWNER}: topic {topic} at {address}"):
+        while True:
+            visible, written = (
+                watermarks(admin, partitions, ADMIN_TIMEOUT, committed=committed)
+                for committed in (True, False)
+            )
+            if visible == written or time.monotonic() > deadline:
+                return [
+                    TopicPartition(*partition, start) for partition, (start, _) in written.items()
+                ]
+            time.sleep(_PAUSE.total_seconds())
 
 
 def _bytes(content: bytes | str | None) -> bytes | None:
