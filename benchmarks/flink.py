@@ -30,12 +30,13 @@ from kafka_runs import (
     PATIENCE_SECONDS,
     PEERS,
     Bench,
+    Goals,
     greetings,
     run_ours,
     running,
     venv,
 )
-from report import Case, alternate, report
+from report import report
 
 from statefun.dev import EmbeddedKafka
 
@@ -45,6 +46,8 @@ SDK = "apache-flink-statefun==3.3.0"
 SERVING = ("uvloop==0.23.0", "httptools==0.9.0", "uvicorn==0.54.0")
 KEYS, SIZE = 50_000, 100
 SERVERS = 2
+GOALS = {"published": 12.0, "tuned": 3.0}
+"""The ratios of rates to reach, by the server of Flink's function."""
 OPENED = (  # packages that Flink 1.16 reflects on and Java 17 closes
     "java.lang java.lang.reflect java.lang.invoke java.io java.net java.nio java.math java.text "
     "java.time java.util java.util.concurrent java.util.concurrent.atomic "
@@ -237,14 +240,15 @@ def main() -> None:
         Flink(Path(name)) as flink,
     ):
         bench = Bench(kafka, greetings(arguments.records, KEYS, SIZE))
-        ours = partial(bench.rate, "ours", run_ours(bench, Path(name), EO))
+        ours = bench.side("ours", run_ours(bench, Path(name), EO))
         for server in arguments.servers.split(","):
             peer = f"Flink StateFun, {server}"
             work = partial(run_flink, bench, flink, servers[server]())
-            figures = alternate(arguments.runs, ours, partial(bench.rate, peer, work))
             title = f"{SIZE} B, {100_000 // KEYS} per address and batch, {EO}, vs {peer}"
-            cases.append(Case(title, "1/s", *figures, higher_is_better=True))
-            notes += [bench.cost(whose) for whose in ("ours", peer)]
+            other = bench.side(peer, work)
+            compared = bench.compare(title, arguments.runs, ours, other, Goals(GOALS[server]))
+            cases += compared[0]
+            notes += compared[1]
     report("flink", cases, notes)
 
 

@@ -10,7 +10,6 @@ import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from kafka_runs import (
     PARTITIONS,
     PEERS,
     Bench,
+    Goals,
     Work,
     greetings,
     read_by_spark,
@@ -28,7 +28,7 @@ from kafka_runs import (
     venv,
     written_by_spark,
 )
-from report import Case, alternate, report
+from report import report
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.spark.session import open_session
@@ -36,6 +36,9 @@ from statefun.runtime.spark.session import open_session
 REQUIREMENTS = {"quix": "quixstreams==3.28.1", "faust": "faust-streaming==0.15.3"}
 CASES = ((50_000, 100), (5_000, 100), (50_000, 1000))
 """The numbers of keys, and bytes of a value."""
+GOALS = (Goals(2.0, 1.7), Goals(3.0, 2.5), Goals(1.3, 1.3))
+"""For each case, against Quix Streams, exactly once."""
+QUIX = "Quix Streams"
 
 
 def run_copy(bench: Bench, folder: Path) -> Work:
@@ -74,7 +77,7 @@ def peers(bench: Bench, folder: Path, wanted: Sequence[str]) -> Iterator[Peer]:
 
     if "quix" in wanted:
         for semantic in (ALO, EO):
-            yield Peer("Quix Streams", semantic, processes("quix", "quix.py", semantic))
+            yield Peer(QUIX, semantic, processes("quix", "quix.py", semantic))
     if "faust" in wanted:
         yield Peer("Faust", ALO, processes("faust", "faust_app.py"))
     if "copy" in wanted:
@@ -104,14 +107,15 @@ def main() -> None:
             bench = Bench(kafka, greetings(arguments.records, keys, size))
             for peer in peers(bench, folder, wanted):
                 title = f"{size} B, {100_000 // keys} per address and batch, {peer.semantic}"
-                run = run_ours(bench, folder, peer.semantic)
-                ours = partial(bench.rate, "ours", run)
-                other = partial(bench.rate, peer.name, peer.work)
-                figures = alternate(arguments.runs, ours, other)
-                cases.append(
-                    Case(f"{title}, vs {peer.name}", "1/s", *figures, higher_is_better=True)
+                compared = bench.compare(
+                    f"{title}, vs {peer.name}",
+                    arguments.runs,
+                    bench.side("ours", run_ours(bench, folder, peer.semantic)),
+                    bench.side(peer.name, peer.work),
+                    GOALS[number] if peer.name == QUIX and peer.semantic == EO else Goals(),
                 )
-                notes += [f"{title}, {bench.cost(whose)}" for whose in ("ours", peer.name)]
+                cases += compared[0]
+                notes += compared[1]
     report("kafka", cases, notes)
 
 

@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from applications import running_application
 from confluent_kafka import Consumer, Producer, TopicPartition
 from processor import Sampler
 from pyspark.sql import DataFrame, SparkSession
+from report import Case, alternate
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.dev import EmbeddedKafka
@@ -81,6 +83,23 @@ def greetings(records: int, keys: int, size: int) -> Workload:
     each = [Record(key) for key in random_keys(records, keys)]
     first, rest = each[: records // 5], each[records // 5 :]
     return Workload(first, rest, len(first), len(rest), size)
+
+
+class Side(NamedTuple):
+    """One of two systems that are compared."""
+
+    name: str
+    measure: Callable[[], float]
+    """Returns the records per second of a run that calls :meth:`Bench.rate` with this name."""
+
+
+@attrs.frozen
+class Goals:
+    """The ratios to reach in a comparison, where there are any."""
+
+    rate: float | None = None
+    cpu: float | None = None
+    """Of the CPU time of a record."""
 
 
 class Bench:
@@ -156,17 +175,32 @@ class Bench:
                     producer.poll(0.1)
         producer.flush()
 
-    def cost(self, name: str) -> str:
-        """Return the medians of the CPU time of a record since the last question, by purpose, and of busy cores."""
-        runs = self._costs.pop(name)[1:]  # the first one does not count
-        medians = {
-            of: statistics.median(run.get(of, 0) for run in runs) for run in runs for of in run
-        }
-        busy = medians.pop(BUSY)
-        costs = [(of, f"{cost:.1f}") for of, cost in sorted(medians.items())]
-        parts = ", ".join(f"{of} {cost}" for of, cost in costs if cost.strip("-") != "0.0")
-        total = sum(medians.values())
-        return f"{name}: {total:.1f} µs of CPU a record ({parts}); {busy:.2f} cores busy"
+    def side(self, name: str, work: Work) -> Side:
+        """Return a side of a comparison that only runs, and is not looked at afterwards."""
+        return Side(name, partial(self.rate, name, work))
+
+    def compare(
+        self, title: str, runs: int, ours: Side, other: Side, goals: Goals = Goals()
+    ) -> tuple[list[Case], list[str]]:
+        """Measure both sides in turn; compare their rates and the CPU time of a record, and say where it goes."""
+        rates = alternate(runs, ours.measure, other.measure)
+        # As in the rates, the first run does not count.
+        our_costs, other_costs = (self._costs.pop(side.name)[1:] for side in (ours, other))
+        cases = [
+            Case(title, "1/s", *rates, higher_is_better=True, goal=goals.rate),
+            Case(
+                f"{title}: CPU of a record",
+                "s",
+                _seconds(our_costs),
+                _seconds(other_costs),
+                goal=goals.cpu,
+            ),
+        ]
+        notes = [
+            f"{title}, {_cost(ours.name, our_costs)}",
+            f"{title}, {_cost(other.name, other_costs)}",
+        ]
+        return cases, notes
 
     def consumer(self, sink: str) -> Consumer:
         """Return a consumer of all that is committed in an output topic; it also says where partitions end."""
@@ -213,6 +247,21 @@ class Bench:
     def _end(self, consumer: Consumer) -> int:
         """Return the sum of the end offsets of the output topic; offsets count markers of transactions, too."""
         return sum(consumer.get_watermark_offsets(each)[1] for each in consumer.assignment())
+
+
+def _seconds(runs: Iterable[Mapping[str, float]]) -> list[float]:
+    """Return the CPU time of a record, run by run."""
+    return [(sum(run.values()) - run[BUSY]) / 1e6 for run in runs]
+
+
+def _cost(name: str, runs: Sequence[Mapping[str, float]]) -> str:
+    """Return the medians of the CPU time of a record, by purpose, and of busy cores."""
+    medians = {of: statistics.median(run.get(of, 0) for run in runs) for run in runs for of in run}
+    busy = medians.pop(BUSY)
+    costs = [(of, f"{cost:.1f}") for of, cost in sorted(medians.items())]
+    parts = ", ".join(f"{of} {cost}" for of, cost in costs if cost.strip("-") != "0.0")
+    total = sum(medians.values())
+    return f"{name}: {total:.1f} µs of CPU a record ({parts}); {busy:.2f} cores busy"
 
 
 def read_by_spark(session: SparkSession, bench: Bench, records_per_batch: int) -> DataFrame:

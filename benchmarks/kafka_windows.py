@@ -35,6 +35,7 @@ from kafka_runs import (
     PEERS,
     Bench,
     Record,
+    Side,
     Work,
     Workload,
     random_keys,
@@ -44,7 +45,7 @@ from kafka_runs import (
     written_by_spark,
 )
 from pyspark.sql import functions as sql
-from report import Case, alternate, report
+from report import report
 
 from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.dev import EmbeddedKafka
@@ -143,14 +144,13 @@ class Comparison:
         self._stored[name].append(sum(file.stat().st_size for file in files))
         return rate
 
-    def notes(self, name: str) -> list[str]:
-        """Return what is known of all runs since the last question, besides rates."""
+    def note(self, name: str) -> str:
+        """Return what is known of all runs since the last question, besides rates and costs."""
         wrong, stored = self._wrong.pop(name), statistics.median(self._stored.pop(name))
         equal = f"{wrong:,} results are not equal to" if wrong else "all results are equal to"
-        return [
-            self.bench.cost(name),
-            f"{name}: {equal} those of pandas; {stored / 2**20:.0f} MiB of state on disk at the end",
-        ]
+        return (
+            f"{name}: {equal} those of pandas; {stored / 2**20:.0f} MiB of state on disk at the end"
+        )
 
     def _results(self) -> Counter[Result]:
         found: Counter[Result] = Counter()
@@ -250,16 +250,13 @@ def main() -> None:
             per_window = len(workload.counted) / workload.counted_results
             for peer, work, stored in map(everybody.__getitem__, arguments.peers.split(",")):
                 other: Callable[[], float] = partial(comparison.rate, peer, work, stored)
-                figures = alternate(arguments.runs, ours, other)
-                title = f"windows of {per_window:.1f} records, {keys:,} keys"
-                cases.append(
-                    Case(f"{title}, {EO}, vs {peer}", "1/s", *figures, higher_is_better=True)
+                title = f"windows of {per_window:.1f} records, {keys:,} keys, {EO}, vs {peer}"
+                compared = bench.compare(
+                    title, arguments.runs, Side("ours", ours), Side(peer, other)
                 )
-                notes += [
-                    f"{title}, {note}"
-                    for whose in ("ours", peer)
-                    for note in comparison.notes(whose)
-                ]
+                cases += compared[0]
+                notes += compared[1]
+                notes += [f"{title}, {comparison.note(whose)}" for whose in ("ours", peer)]
     report("kafka_windows", cases, notes)
 
 

@@ -13,11 +13,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from kafka_runs import EO, Bench, Work, greetings, run_ours
-from report import Case, alternate, report
+from report import report
 
 from statefun.dev import EmbeddedKafka
 
@@ -91,11 +90,11 @@ def main() -> None:
         folder = Path(name)
         bench = Bench(kafka, greetings(arguments.records, arguments.keys, 100))
         for title, seen in (("nobody looks", None), ("a tab is open", looks)):
-            ours = partial(bench.rate, title, served(bench, folder, seen))
-            other = partial(bench.rate, "without", run_ours(bench, folder, EO))
-            figures = alternate(arguments.runs, ours, other)
-            cases.append(Case(f"page, {title}", "1/s", *figures, higher_is_better=True))
-            notes += [bench.cost(title), bench.cost("without")]
+            ours = bench.side("with the page", served(bench, folder, seen))
+            other = bench.side("without", run_ours(bench, folder, EO))
+            compared = bench.compare(f"page, {title}", arguments.runs, ours, other)
+            cases += compared[0]
+            notes += compared[1]
     looks.sort()
     notes.append(f"a look takes {looks[len(looks) // 2] * 1000:.0f} ms (median of {len(looks)})")
     report("page", cases, notes)

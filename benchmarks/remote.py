@@ -18,8 +18,8 @@ from pathlib import Path
 
 from applications import running_application
 from flink import SIZE, Flink, module_of, published, run_flink, served, tuned
-from kafka_runs import EO, Bench, greetings
-from report import Case, alternate, report
+from kafka_runs import EO, Bench, Goals, greetings
+from report import report
 
 from statefun import StatefulFunctions
 from statefun.dev import EmbeddedKafka
@@ -29,6 +29,7 @@ from statefun.runtime.settings import Settings
 
 PER_ADDRESS = (2, 20)
 """Messages for an address in a run."""
+GOALS = Goals(rate=2.0)
 
 
 @contextmanager
@@ -64,17 +65,16 @@ def main() -> None:
             )
             ours = partial(run_ours, bench, Path(name), server)
             theirs = partial(run_flink, bench, flink, server)
-            peer = f"Flink StateFun, {arguments.servers}, {per_address} per address"
-            mine = f"ours, {per_address} per address"
-            figures = alternate(
+            peer = f"Flink StateFun, {arguments.servers}"
+            compared = bench.compare(
+                f"functions elsewhere, {per_address} per address, {EO}, vs {peer}",
                 arguments.runs,
-                partial(bench.rate, mine, ours),
-                partial(bench.rate, peer, theirs),
+                bench.side("ours", ours),
+                bench.side(peer, theirs),
+                GOALS,
             )
-            title = f"functions elsewhere, {per_address} per address, {EO}, vs Flink StateFun, "
-            title += arguments.servers
-            cases.append(Case(title, "1/s", *figures, higher_is_better=True))
-            notes += [bench.cost(whose) for whose in (mine, peer)]
+            cases += compared[0]
+            notes += compared[1]
     report("remote", cases, notes)
 
 

@@ -32,6 +32,8 @@ class Case:
     """Units of work in a run, such as addresses: for the rate that the table shows."""
     higher_is_better: bool = False
     """Whether the figures are rates, and not times."""
+    goal: float | None = None
+    """The ratio to reach, if there is one."""
 
     @property
     def ratios(self) -> list[float]:
@@ -58,13 +60,13 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
     """Print the table and write the JSON file."""
     width = max(len(case.name) for case in cases)
     print(f"\n{name}")
-    print(f"{'case':<{width}} {'ours':>12} {'other':>12} {'ratio':>7} {'spread':>13}")
+    print(f"{'case':<{width}} {'ours':>12} {'other':>12} {'ratio':>7} {'spread':>13} {'goal':>5}")
     for case in cases:
         ratios = case.ratios
         print(
             f"{case.name:<{width}} {figure(statistics.median(case.ours), case.unit):>12} "
             f"{figure(statistics.median(case.other), case.unit):>12} "
-            f"{statistics.median(ratios):>7.2f} {min(ratios):>6.2f}-{max(ratios):.2f}"
+            f"{statistics.median(ratios):>7.2f} {min(ratios):>6.2f}-{max(ratios):<6.2f} {case.goal or '':>5}"
         )
     for note in notes:
         print(f"  {note}")
@@ -90,6 +92,7 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
                 "other": statistics.median(case.other),
                 "ratio": statistics.median(case.ratios),
                 "spread": [min(case.ratios), max(case.ratios)],
+                "goal": case.goal,
                 "runs": {"ours": list(case.ours), "other": list(case.other)},
             }
             for case in cases
