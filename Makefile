@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo check test test-quick coverage coverage-tools bench bench-tools simulate event-time fuzz soak cluster endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
+.PHONY: help setup ready demo check test test-long test-quick coverage coverage-tools bench bench-tools simulate event-time fuzz soak cluster endurance compat lint format protocol changelog changelog-tools screenshot docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,8 +27,11 @@ check: lint ## Check style and types, and run the fast tests, within two minutes
 
 # More than cores: tests wait for processes to end, and for brokers that do not answer.
 WORKERS ?= 5
-test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
-	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+test: setup ## Run all tests but those of half a minute and more, the real broker and Spark included; ARGS goes to pytest
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not long" $(ARGS)
+
+test-long: setup ## Run the other tests: whole applications that are killed, moved and restarted; ARGS goes to pytest
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m long $(ARGS)
 
 test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \

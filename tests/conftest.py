@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _minutes(item: pytest.Function) -> float:
-    marker = item.get_closest_marker("takes")
+    marker = item.get_closest_marker("long") or item.get_closest_marker("takes")
     return float(marker.kwargs["minutes"]) if marker else 0
 
 

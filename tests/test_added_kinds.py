@@ -69,6 +69,7 @@ def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long(minutes=0.9)
 @pytest.mark.spark
 def test_kinds_of_other_packages_run(folder: Path) -> None:
     """As the page says, in the runs that follow each other, too."""
@@ -87,6 +88,7 @@ def test_kinds_of_other_packages_run(folder: Path) -> None:
         assert totals == [sum(mine[: n + 1]) for n in range(len(mine))]
 
 
+@pytest.mark.long(minutes=0.6)
 @pytest.mark.spark
 def test_metrics_of_theirs_that_fail_end_nothing(folder: Path) -> None:
     """It is told once."""

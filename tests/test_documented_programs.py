@@ -32,7 +32,7 @@ from statefun.module.topic_routes import AvroValues
 from statefun.sdk.encoding import typed
 from statefun.sdk.functions import default_functions
 
-pytestmark = pytest.mark.takes(minutes=1.5)
+pytestmark = pytest.mark.takes(minutes=1.2)
 
 
 @pytest.mark.broker
@@ -206,6 +206,7 @@ def test_the_components_run(
     assert [(record.key, record.value) for record in kafka.receive(users)] == [("Ada", "seen")]
 
 
+@pytest.mark.long(minutes=0.6)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_payment_is_tried_five_times_and_buried(
@@ -293,6 +294,7 @@ def test_the_readme_begins_like_the_tutorial() -> None:
         assert only.text == first.text
 
 
+@pytest.mark.long(minutes=0.9)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_tutorial_ends_with_a_test_that_passes(tmp_path: Path) -> None:

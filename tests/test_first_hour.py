@@ -30,7 +30,7 @@ from patience import SECONDS
 from statefun.dev import EmbeddedKafka, read_records, send_record
 from statefun.runtime.spark.jars import cache_folder
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=4)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.6)]
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = 700
@@ -167,6 +167,7 @@ def greeter(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long(minutes=1.3)
 def test_the_way_of_the_readme_leads_to_a_greeting(machine: Machine, greeter: Path) -> None:
     """A broker in one line, a record, the application; SIGTERM to spark-submit says goodbye."""
     serve, send_and_submit, read = (each.text.strip() for each in blocks("README.md", "sh")[2:5])
@@ -215,6 +216,7 @@ def payments(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.mark.long(minutes=1)
 def test_a_killed_application_counts_every_payment_once(machine: Machine, payments: Path) -> None:
     """Each account's payments are numbered without a gap, in order, and none twice."""
     numbers: dict[bytes | None, list[int]] = {}
@@ -238,6 +240,7 @@ def test_a_checkpoint_is_validated_in_a_process_of_its_own(
     assert (code, said[-1]) == (0, "valid (1 ingress, 1 egress, 3 functions): all is well")
 
 
+@pytest.mark.long(minutes=1)
 def test_a_renamed_function_is_told_of(machine: Machine, payments: Path) -> None:
     """Messages that wait for it refuse the start; without any, its state is told of and kept."""
     app = payments / "app.py"

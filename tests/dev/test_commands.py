@@ -55,6 +55,7 @@ def test_a_missing_topic_is_named(kafka: KafkaHarness, capsys: pytest.CaptureFix
         assert "[SF501] statefun dev: topic nowhere does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.long(minutes=2.4)
 def test_topics_are_created_listed_and_described(
     kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from statefun.dev.records import send_record
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.long(minutes=0.9)
 def test_records_are_shown_from_the_start_of_the_feed_on(kafka: KafkaHarness) -> None:
     """Also those of topics that are new; not those that were there."""
     users, lines = kafka.topic("users"), list[str]()

@@ -18,7 +18,7 @@ from soak_processes import arguments, processes
 from statefun.cli import main
 from statefun.dev.records import send_record
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = pytest.mark.spark
 
 
 class Developing:
@@ -101,6 +101,7 @@ def developing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deve
     wait(lambda: not started & processes().keys())
 
 
+@pytest.mark.long(minutes=2.1)
 def test_changes_take_effect_and_the_state_stays(developing: Developing) -> None:
     """A mistake in the module, or in the program, is shown, and the next change ends it."""
     developing.wait_for("created topic users", "running 1 function")

@@ -24,7 +24,7 @@ from statefun.cli import main
 from statefun.dev import EmbeddedKafka, read_records
 from statefun.sdk import functions as sdk_functions
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PAYMENTS = 2_000
 ACCOUNTS = [f"account-{number}" for number in range(9)]
@@ -134,6 +134,7 @@ def team(
         yield team
 
 
+@pytest.mark.long(minutes=5.7)
 def test_the_payments_example_through_a_week(
     team: Team, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from statefun.sdk.functions import default_functions
 # Workers cannot import modules beside a program that was not launched.
 cloudpickle.register_pickle_by_value(app)  # type: ignore[no-untyped-call] # as pyspark has it
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.1)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=0.5)]
 
 DRAIN = ("--conf", "spark.statefun.available-now=true")
 
@@ -46,6 +46,7 @@ def module_of(kafka: KafkaHarness) -> str:
     return file.read_text().replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
 
 
+@pytest.mark.long(minutes=4.5)
 def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """Killed while messages travel, everybody ends with the totals that pandas computes, and so does each hour."""
     kafka = KafkaHarness(own_broker, "")

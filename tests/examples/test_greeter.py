@@ -16,7 +16,7 @@ from submitting import submit
 
 from statefun.dev import EmbeddedKafka
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def greetings(kafka: KafkaHarness) -> list[tuple[str, str]]:
@@ -42,6 +42,7 @@ def assert_quiet(log: Path) -> None:
     assert "\tat " not in log.read_text()
 
 
+@pytest.mark.long(minutes=2.9)
 def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """Stopped twice in the middle, the greeter ends with pandas' count for every aircraft."""
     kafka = KafkaHarness(own_broker, "")
@@ -77,6 +78,7 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
     assert flights.verify(tail_numbers, greetings(kafka)) == []
 
 
+@pytest.mark.long(minutes=1.9)
 @pytest.mark.usefixtures("bare_class_path")
 def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """Nothing assumes that driver and executors share a process, memory or working directory."""
@@ -96,6 +98,7 @@ def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     assert greetings(kafka)[before:]
 
 
+@pytest.mark.long(minutes=1.1)
 def test_workers_without_statefun_are_one_sentence(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

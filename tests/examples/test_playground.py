@@ -10,7 +10,7 @@ import pytest
 from local_servers import free_port
 from submitting import EXAMPLES
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def environment() -> dict[str, str]:
     return inherited | ports
 
 
+@pytest.mark.long(minutes=0.6)
 def test_the_demo_needs_no_kafka(environment: dict[str, str]) -> None:
     """It greets by HTTP, and says how to do that by hand."""
     done = subprocess.run(

@@ -93,8 +93,8 @@ def test_a_checkpoint_in_a_store_is_looked_at_and_copied(
     assert "secret&" not in error
 
 
+@pytest.mark.long(minutes=1.2)
 @pytest.mark.spark
-@pytest.mark.takes(minutes=1)
 def test_spark_reads_and_changes_a_state_in_a_store(
     store: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,7 +31,7 @@ TEXT = SimpleType("t/text", str.encode, bytes.decode)
 
 Capture = pytest.CaptureFixture[str]
 
-pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=1.6)]
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=0.9)]
 
 
 def functions(out: str, *, fixed: bool) -> StatefulFunctions:
@@ -57,6 +57,7 @@ def functions(out: str, *, fixed: bool) -> StatefulFunctions:
     return registry
 
 
+@pytest.mark.long(minutes=0.9)
 @pytest.mark.spark
 def test_dead_letters_are_listed_shown_and_replayed(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

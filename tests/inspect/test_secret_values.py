@@ -36,7 +36,7 @@ from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import TypeName
 from statefun.sdk.types import default_types
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = pytest.mark.spark
 
 # Workers cannot import test modules.
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it

@@ -22,7 +22,7 @@ from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.stored.committed_state import with_state
 from statefun.windows import Tumbling, Window, WindowContext, windowed
 
-pytestmark = pytest.mark.takes(minutes=1)
+pytestmark = pytest.mark.takes(minutes=0.8)
 
 
 def all_rows(checkpoint: Path) -> dict[bytes, bytes]:

@@ -43,8 +43,6 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.settings import Settings
 from statefun.runtime.stored.committed_state import with_state
 
-pytestmark = pytest.mark.takes(minutes=3)
-
 FEW, MANY = 2, 5
 SERVED = """
 from statefun import *
@@ -96,6 +94,7 @@ class RescaledSystem(System):
         )
 
 
+@pytest.mark.long(minutes=0.8)
 @pytest.mark.spark
 @pytest.mark.broker
 def test_random_programs_do_what_the_model_does_with_ever_other_partitions(
@@ -216,6 +215,7 @@ def all_rows(checkpoint: Path) -> dict[bytes, bytes]:
     return with_state(Folder.at(checkpoint), None, dict)
 
 
+@pytest.mark.long(minutes=2)
 @pytest.mark.spark
 @pytest.mark.broker
 def test_a_killed_rescaling_leaves_the_old_or_the_new_state(

@@ -18,7 +18,7 @@ from statefun.cli import main
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.stored import trace_search
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=0.7)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def functions(out: str) -> StatefulFunctions:

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from statefun import ConnectorError
 from statefun.runtime.terminal.status_line import StatusLine
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1.5)]
 
 NAMES = [f"name {number}" for number in range(20)]
 PROGRAM = Path(__file__).parents[1] / "kinesis_counting.py"
@@ -91,6 +91,7 @@ def test_from_stream_to_stream(kinesis: KinesisHarness, tmp_path: Path) -> None:
     assert (first.invocations, second.invocations, third.invocations) == (2000, 1000, 0)
 
 
+@pytest.mark.long(minutes=0.8)
 def test_shards_are_split_and_merged_while_it_runs(kinesis: KinesisHarness, tmp_path: Path) -> None:
     """Each key keeps its order, and no record is lost or repeated."""
     kinesis.create("users", 2)
@@ -115,6 +116,7 @@ def test_shards_are_split_and_merged_while_it_runs(kinesis: KinesisHarness, tmp_
     assert max(int(each.replace(",", "")) for each, _ in rates) > 0
 
 
+@pytest.mark.long(minutes=1.8)
 def test_a_driver_that_is_killed_loses_nothing(kinesis: KinesisHarness, tmp_path: Path) -> None:
     """State counts each record once; records may be written twice, but never differ."""
     kinesis.create("users", 2)

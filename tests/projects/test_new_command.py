@@ -71,6 +71,7 @@ def test_the_makefile_asks_for_the_environment(project: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.long(minutes=0.7)
 @pytest.mark.spark
 @pytest.mark.broker
 def test_the_demo_of_a_new_project_greets(project: Path) -> None:

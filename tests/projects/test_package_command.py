@@ -109,9 +109,9 @@ def test_a_printed_command_is_the_command(
     assert [shlex.split(text) for text in texts] == [list(words) for words in wanted.values()]
 
 
+@pytest.mark.long(minutes=2.3)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=2)
 def test_a_packed_program_runs_where_only_python_and_spark_are(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:

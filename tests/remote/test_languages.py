@@ -23,7 +23,7 @@ from languages.application import COROUTINE, PLAIN
 from languages.servers import LANGUAGES, Server
 from local_servers import ServedProgram
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 TESTS = Path(__file__).resolve().parents[1]
 COMMANDS = int(os.environ.get("STATEFUN_COMMANDS", "3000"))
@@ -157,6 +157,7 @@ def disturbed(servers: Mapping[str, Server | ServedProgram], seed: int) -> Itera
         thread.join()
 
 
+@pytest.mark.long(minutes=4)
 def test_five_languages_come_to_exact_totals(kafka: KafkaHarness, tmp_path: Path) -> None:
     """Endpoints are killed all the time, and the driver twice; each command is carried out once."""
     results = kafka.topic("results", PARTITIONS)

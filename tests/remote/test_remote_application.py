@@ -36,7 +36,7 @@ from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import EndpointError
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2.5)]
 
 SERVED = """
 from statefun import *
@@ -197,6 +197,7 @@ def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
     assert waiting() == 0
 
 
+@pytest.mark.long(minutes=0.6)
 def test_a_bounded_run_reads_nothing_while_too_much_waits_and_all_in_the_end(
     kafka: KafkaHarness,
     tmp_path: Path,
@@ -383,6 +384,7 @@ def restarted(folder: Path, port: int) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.long(minutes=1.3)
 def test_only_the_message_that_takes_its_server_down_fails(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:

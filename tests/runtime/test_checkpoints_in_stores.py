@@ -30,7 +30,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def counting(out: str) -> StatefulFunctions:
@@ -51,6 +51,7 @@ def counting(out: str) -> StatefulFunctions:
     return functions
 
 
+@pytest.mark.long(minutes=1)
 @pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
 def test_an_application_goes_on_in_a_store(
     kafka: KafkaHarness, store: Folder, semantic: str
@@ -71,6 +72,7 @@ def test_an_application_goes_on_in_a_store(
     assert Outbox(store).batches() == []
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_rescaling_that_was_killed_is_finished(
     kafka: KafkaHarness, store: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_store_that_refuses_states_is_one_sentence(
     assert "\n" not in text
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_second_driver_is_refused(kafka: KafkaHarness, store: Folder) -> None:
     """While an application renews its lease, no other one begins; when it ends, the other one goes on at once."""
     users, out = kafka.topic("users"), kafka.topic("out")

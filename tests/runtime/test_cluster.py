@@ -10,9 +10,10 @@ from cluster_soak import cluster_soak
 from cluster_troubles import kill_executor
 from soak_troubles import living
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
+@pytest.mark.long(minutes=1.4)
 def test_the_topic_holds_what_the_surviving_state_says(tmp_path: Path) -> None:
     """An executor of a cluster is killed: its micro-batch is repeated on another one.
 

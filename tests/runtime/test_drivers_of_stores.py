@@ -14,11 +14,12 @@ from killed_application import counting_program, running
 
 from statefun.runtime.checkpoint.folder import Folder
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=3)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 KEYS = "abc"
 
 
+@pytest.mark.long(minutes=2.9)
 def test_each_record_is_published_once_whatever_happens_to_drivers(
     kafka: KafkaHarness, store: Folder, tmp_path: Path
 ) -> None:

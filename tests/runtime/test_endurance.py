@@ -19,9 +19,9 @@ BATCHES = range(0, 100_000, 250)
 _LATE = 3
 
 
+@pytest.mark.long(minutes=1.1)
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.takes(minutes=3)
 @pytest.mark.skipif(bool(KINESALITE.missing_tools), reason="there is no Node.js")
 def test_an_application_in_which_everything_is_in_use(tmp_path: Path) -> None:
     """It runs through outages of its endpoint; its driver, JVM, workers and files are sampled."""
@@ -39,6 +39,7 @@ def test_an_application_in_which_everything_is_in_use(tmp_path: Path) -> None:
         assert min(values[half:]) <= max(values[:half]) + _LATE, name
 
 
+@pytest.mark.long(minutes=1.2)
 def test_the_parts_of_the_driver_stay_flat() -> None:
     """In a few hundred micro-batches, an object that each of them leaves behind shows already."""
     found = {each.series.name: each for each in drive(800)}

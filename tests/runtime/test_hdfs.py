@@ -22,13 +22,14 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.sdk.errors import ConfigurationError
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=3)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TESTS = Path(__file__).parents[1]
 APPLICATION = "test_checkpoints_in_stores.py::test_an_application_goes_on_in_a_store[exactly-once]"
 LIMIT = timedelta(seconds=1)
 
 
+@pytest.mark.long(minutes=2.2)
 def test_the_tests_of_stores_pass_in_hdfs(hdfs_server: Hdfs) -> None:
     """Files, the lease, locks, the outbox, rescaling, and an application with exactly-once records over restarts."""
     command = [sys.executable, "-m", "pytest", "-q", "--store=hdfs", "-p", "no:cacheprovider"]

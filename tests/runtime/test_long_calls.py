@@ -36,7 +36,7 @@ from statefun.runtime.query import Query
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import StatefunError
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=0.9)]
 
 # Workers cannot import test modules.
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
@@ -199,6 +199,7 @@ class Deaths(Marked):
         ctx.send(KafkaEgressMessage("test/out", topic=self.out, key=ctx.address.id, value="well"))
 
 
+@pytest.mark.long(minutes=0.6)
 def test_a_message_that_ends_the_query_each_time_fails_after_some_restarts(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -349,7 +350,7 @@ class Neighbours(Marked):
         ctx.send(KafkaEgressMessage("test/out", topic=self.out, key=ctx.address.id, value="well"))
 
 
-@pytest.mark.takes(minutes=1)
+@pytest.mark.long(minutes=0.6)
 def test_a_call_does_not_fail_because_a_plain_function_ends_its_worker(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
 ) -> None:

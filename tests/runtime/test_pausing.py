@@ -34,7 +34,7 @@ from statefun.sdk.message import Message
 from statefun.sdk.primitives import IntType
 from statefun.sdk.value_spec import ValueSpec
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1.4)]
 
 HOPS = 30
 
@@ -175,6 +175,7 @@ def test_a_paused_egress_loses_and_repeats_nothing(
             assert values == ["1 1", "2 2", "3 3"]
 
 
+@pytest.mark.long(minutes=0.7)
 def test_a_paused_application_handles_nothing_and_keeps_everything(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_paused_application_handles_nothing_and_keeps_everything(
         wait(lambda: seen() == ["a 1"])
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_drained_application_has_delivered_and_published_all_that_it_has_read(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
@@ -227,6 +229,7 @@ def test_a_stopped_application_ends_successfully(kafka: KafkaHarness, checkpoint
     assert main(["status", str(checkpoint), "--check"]) == NOT_HEALTHY
 
 
+@pytest.mark.long(minutes=0.9)
 def test_what_is_paused_stays_paused_when_all_processes_are_killed(
     kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,9 +128,9 @@ def noted(checkpoint: Path) -> dict[str, list[str]]:
         }
 
 
+@pytest.mark.long(minutes=1.3)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=2)
 def test_a_renamed_function_goes_on_with_all_that_it_had(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,7 +38,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 from statefun.runtime.stored.committed_state import with_state
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=0.5)]
 
 ACCOUNT = "test.fns/account"
 CHANGES = f"""
@@ -129,6 +129,7 @@ def killed(checkpoint: Path, file: Path, is_time: Callable[[float], bool]) -> bo
     return False
 
 
+@pytest.mark.long(minutes=0.6)
 def test_a_killed_repair_is_whole_or_not_there(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.settings import Settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 _REGULAR = re.compile(
     r" (lease/|paused\.json|order\.json|state/.*\.(zip|sst)|state/.*/SSTs)|GET commits/"
@@ -26,6 +26,7 @@ _REGULAR = re.compile(
 """Looks that come once in some seconds, and Spark's snapshots of states."""
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_micro_batch_makes_few_requests(
     kafka: KafkaHarness, store_server: ObjectStore, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from harness import KafkaHarness, wait
 from patience import SECONDS
 from soak_processes import Driver
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.3)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
 
 PROGRAM = """\
 import os, sys, time
@@ -267,6 +267,7 @@ def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Pro
     assert {each["logger"] for each in logged} == {"statefun", "root", "test.fns/count"}
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Program) -> None:
     """What py4j and PySpark would print of broken connections helps nobody; debug shows it."""
     users, out = kafka.topic("users"), kafka.topic("out")
@@ -293,6 +294,7 @@ def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Prog
     assert "Traceback (most recent call last):" in explained
 
 
+@pytest.mark.long(minutes=0.7)
 def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) -> None:
     """SIGTERM, and Ctrl-C in the terminal, stop it with one line; the next start goes on."""
     users, out = kafka.topic("users", partitions=2), kafka.topic("out")

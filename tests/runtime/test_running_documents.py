@@ -80,6 +80,7 @@ def check_that_it_runs(
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.long(minutes=0.6)
 def test_documents_run(kafka: KafkaHarness, kinesis: KinesisHarness, checkpoint: Path) -> None:
     """In every format that there ever was, side by side in one application."""
     names = [
@@ -91,6 +92,7 @@ def test_documents_run(kafka: KafkaHarness, kinesis: KinesisHarness, checkpoint:
     check_that_it_runs(module, kafka, kinesis, checkpoint)
 
 
+@pytest.mark.long(minutes=0.5)
 def test_snippets_run(kafka: KafkaHarness, kinesis: KinesisHarness, checkpoint: Path) -> None:
     """Startup positions in ingresses, delivery semantics in egresses, of two documents each."""
     documents = []

@@ -23,7 +23,7 @@ from statefun.dev.spark_application import FileClock
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2.2)]
 
 # Workers cannot import test modules.
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
@@ -60,6 +60,7 @@ def later(seconds: float, text: str, token: str = "", target: str = "x") -> list
     return ["after", seconds, token, "b", target, [["emit", text]]]
 
 
+@pytest.mark.long(minutes=0.9)
 def test_a_delayed_message_comes_when_it_is_due(
     system: System, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_token_that_is_in_use_is_an_error(system: System) -> None:
     )
 
 
+@pytest.mark.long(minutes=0.7)
 def test_values_expire_and_leave_nothing_behind(system: System) -> None:
     """They expire after the last write or call, and are deleted even without further calls."""
     life = LIFETIME.total_seconds()
@@ -181,6 +183,7 @@ def test_messages_to_functions_without_state_stay_in_the_micro_batch(system: Sys
     assert system.addresses() == {"t.fns/a/Ada"}
 
 
+@pytest.mark.long(minutes=0.5)
 def test_order_holds_where_a_micro_batch_has_no_room(system: System) -> None:
     """While some messages take the long way, later ones to the same target do not overtake."""
     programs: list[tuple[str, Program]] = [
@@ -210,6 +213,7 @@ def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
     assert system.summary.batches == 2
 
 
+@pytest.mark.long(minutes=1.3)
 @settings(
     max_examples=2,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes too many queries
@@ -223,6 +227,7 @@ def test_random_programs_do_what_the_model_does(
     follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1, immediate=immediate)
 
 
+@pytest.mark.long(minutes=1.4)
 def test_ten_thousand_commands(system: System) -> None:
     """The same over 128 addresses, in full micro-batches."""
     ids = [f"id {n}" for n in range(43)]

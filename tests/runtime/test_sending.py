@@ -19,7 +19,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.stored.committed_state import with_state
 from statefun.sdk.errors import StatefunError
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import statefun
@@ -56,6 +56,7 @@ def lines(checkpoint: Path) -> list[int]:
     return []
 
 
+@pytest.mark.long(minutes=0.5)
 def test_each_message_is_handled_once_and_in_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ statefun.run(module="module.yaml", checkpoint="checkpoint", available_now=True)
 """
 
 
+@pytest.mark.long(minutes=1)
 def test_a_batch_of_large_messages_needs_no_large_heap(kafka: KafkaHarness, tmp_path: Path) -> None:
     """Half a gigabyte of messages and state, in values of 10 MB, passes a JVM of 512 MB."""
     names, records = kafka.topic("names"), kafka.topic("records")

@@ -32,9 +32,9 @@ def own_broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
+@pytest.mark.long(minutes=5)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=2.5)
 def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
@@ -55,9 +55,9 @@ def test_the_topic_holds_what_the_surviving_state_says(
     assert len(kinds) == 2 + len(OTHER_ENDINGS) + len(TROUBLES)
 
 
+@pytest.mark.long(minutes=1.1)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=0.7)
 def test_what_waits_in_chunks_survives_the_driver(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

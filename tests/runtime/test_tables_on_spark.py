@@ -10,7 +10,7 @@ import pytest
 from harness import KafkaHarness, wait
 from killed_application import running
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PROGRAM = """
 import statefun
@@ -23,6 +23,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long(minutes=0.6)
 def test_a_topic_has_each_change_once(kafka: KafkaHarness, tmp_path: Path) -> None:
     """Rows and tombstones of each key come once and in order through a kill; the last one of a key is its row."""
     topic, out = kafka.topic("rows", 2), kafka.topic("now", 2)

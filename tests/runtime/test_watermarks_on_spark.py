@@ -24,7 +24,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.settings import Settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=2)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=0.6)]
 
 # Workers cannot import test modules.
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it

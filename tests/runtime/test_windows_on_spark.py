@@ -14,7 +14,7 @@ from harness import KafkaHarness, wait
 from killed_application import running
 from patience import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PROGRAM = """
 import json
@@ -89,6 +89,7 @@ def expected(*portions: list[tuple[int, str, int, int]]) -> list[list[object]]:
     return sorted(map(list, sums.itertuples(index=False)))
 
 
+@pytest.mark.long(minutes=1.7)
 def test_windows_equal_pandas(kafka: KafkaHarness, tmp_path: Path) -> None:
     """Each window closes once with all of its records, from several partitions, through kills, and without traffic."""
     topic, out = kafka.topic("in", PARTITIONS), kafka.topic("out")

@@ -18,7 +18,6 @@ from local_servers import ServedProgram, running
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.takes(minutes=1),
     pytest.mark.skipif(bool(missing_tools()), reason="Flink StateFun needs java and javac"),
 ]
 
@@ -57,6 +56,7 @@ spec:
 """
 
 
+@pytest.mark.long(minutes=0.5)
 def test_everything_comes_exactly_once(kafka: KafkaHarness, tmp_path: Path) -> None:
     """State, messages, delays, cancellations and records mean to Flink what they mean to us."""
     forest = trees(COMMANDS, COMMANDS, list(FUNCTIONS.values()), IDS)

@@ -38,7 +38,7 @@ cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pysp
     sys.modules[__name__]
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=0.9)]
 both = pytest.mark.parametrize("statefun_app", ["in_process", "spark"], indirect=True)
 Make = Callable[..., TestedApplication]
 
@@ -138,6 +138,7 @@ def components(*, dead_letters: bool = True) -> list[KafkaIngress | KafkaEgress]
     return [orders, raw, out.build()]
 
 
+@pytest.mark.long(minutes=0.9)
 @both
 def test_an_afternoon_of_a_shop(statefun_app: Make) -> None:
     """Ingress, handlers by type, state, messages, timers, cancellation, expiry and egress."""
@@ -243,6 +244,7 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
     }
 
 
+@pytest.mark.long(minutes=0.6)
 @both
 def test_tables_and_joins(statefun_app: Make) -> None:
     """Rows come and go with tombstones, and records of two topics find each other."""
@@ -420,6 +422,7 @@ def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make)
     assert "cannot be read now: the schema registry at" in letter.message
 
 
+@pytest.mark.long(minutes=0.5)
 @both
 def test_keys_that_a_registry_does_not_tell_end_the_run(statefun_app: Make) -> None:
     """Nobody knows where the record is to go; the next run goes on with it."""
@@ -437,6 +440,7 @@ def test_keys_that_a_registry_does_not_tell_end_the_run(statefun_app: Make) -> N
         assert ": the schema registry at " in raised.value.message
 
 
+@pytest.mark.long(minutes=0.6)
 @both
 def test_what_fails_follows_its_policy(statefun_app: Make) -> None:
     """Retries wait, and then there are dead letters: of functions, values and records."""

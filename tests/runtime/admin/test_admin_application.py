@@ -26,7 +26,7 @@ from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 class Visits(State):

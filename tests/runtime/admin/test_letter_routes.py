@@ -17,7 +17,7 @@ from statefun.inspect.validation import declared_module
 from statefun.runtime.admin import letter_routes
 from statefun.runtime.letters.dead_letters import DeadLetters
 
-pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=0.5)]
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=0.8)]
 PICTURES = os.environ.get("STATEFUN_PICTURES", "")
 
 

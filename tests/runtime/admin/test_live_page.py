@@ -17,7 +17,6 @@ from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.reporting.figures import EgressFigures, PartitionFigures
 from statefun.runtime.spark_internals.query_progress import BatchTimes
 
-pytestmark = pytest.mark.takes(minutes=0.5)
 PICTURES = os.environ.get("STATEFUN_PICTURES", "")
 """The folder into which the tests write pictures of the page; empty: none."""
 

@@ -20,7 +20,6 @@ from statefun.runtime.checkpoint.trace_log import TraceLog, trace_entries
 from statefun.runtime.rows.trace_entries import trace_stream
 from statefun.sdk.address import Address
 
-pytestmark = pytest.mark.takes(minutes=0.2)
 PICTURES = os.environ.get("STATEFUN_PICTURES", "")
 ADA, ALAN = Address("test/greeter", "Ada"), Address("test/greeter", "Alan/<b>")
 FIRST, SECOND = f"{1:016x}", f"{2:016x}"

@@ -65,7 +65,7 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.spark_internals.log_files import METADATA
 from statefun.sdk.address import TypeName
 
-pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=5)]
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=1.3)]
 spark = pytest.mark.spark
 
 NOWHERE = Location("module.yaml", 1, 1)
@@ -598,6 +598,7 @@ def counting(topic: str) -> StatefulFunctions:
     return functions
 
 
+@pytest.mark.long(minutes=1)
 @spark
 @pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
 @pytest.mark.parametrize("lanes", [1, 3])
@@ -720,6 +721,7 @@ def lossy(tmp_path: Path) -> Iterator[tuple[LossyProxy, Bench]]:
     proxy.close()
 
 
+@pytest.mark.long(minutes=0.6)
 def test_answers_to_commits_get_lost_fifty_times(
     lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -747,6 +749,7 @@ def test_answers_to_commits_get_lost_fifty_times(
     assert len(reasons) >= 10
 
 
+@pytest.mark.long(minutes=1.3)
 @pytest.mark.parametrize("semantic", [AtLeastOnce, ExactlyOnce])
 def test_lost_packets_delay_a_lane_for_seconds(
     lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch, semantic: type[AtLeastOnce]
@@ -818,6 +821,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.long(minutes=0.6)
 @pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
 def test_two_drivers_race_for_a_checkpoint(
     kafka: KafkaHarness, tmp_path: Path, semantic: str

@@ -45,7 +45,7 @@ from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
 
-pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=4.5)]
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=4.8)]
 
 NOWHERE = Location("module.yaml", 1, 1)
 AT_LEAST_ONCE, EXACTLY_ONCE = DeliverySemantic.AT_LEAST_ONCE, DeliverySemantic.EXACTLY_ONCE

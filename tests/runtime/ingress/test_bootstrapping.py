@@ -142,9 +142,9 @@ def module(kafka: KafkaHarness, rows: str, numbers: str) -> Module:
     return parse_module(f"{of_numbers}---\n{of_rows}---\n{egress}")
 
 
+@pytest.mark.long(minutes=0.6)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=1)
 def test_a_table_is_complete_when_its_stream_begins(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

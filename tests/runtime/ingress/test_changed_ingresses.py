@@ -116,6 +116,7 @@ def received(kafka: KafkaHarness, topic: str) -> list[str]:
     return sorted(record.value for record in kafka.receive(topic))
 
 
+@pytest.mark.long(minutes=0.8)
 def test_random_edits_lose_and_repeat_nothing(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
 ) -> None:

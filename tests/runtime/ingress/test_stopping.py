@@ -36,7 +36,7 @@ from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.sdk.address import TypeName
 from statefun.sdk.primitives import IntType
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.9)]
 
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 

@@ -290,6 +290,7 @@ def refusing() -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.mark.long(minutes=0.8)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_records_travel_encrypted_and_nobody_sees_a_secret(

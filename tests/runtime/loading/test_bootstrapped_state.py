@@ -44,7 +44,7 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.stored.committed_state import with_state
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=0.7)]
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +225,7 @@ statefun.bootstrap(spark, sys.argv[1], {"t.fns/counter": frame}, functions=funct
 """
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_killed_bootstrap_is_refused_everywhere(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

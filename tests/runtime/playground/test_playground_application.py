@@ -39,7 +39,7 @@ from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=0.6)]
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "module" / "documents"
 RECORD = make_json_type("io.statefun.playground/EgressRecord")
@@ -192,6 +192,7 @@ spec:
     assert [(each["name"], each["total"]) for each in found] == [("first", 3), ("second", 4)]
 
 
+@pytest.mark.long(minutes=2.1)
 def test_a_crash_loses_no_accepted_message(tmp_path: Path) -> None:
     """A driver that is killed again and again counts each accepted message once."""
     client = Client()

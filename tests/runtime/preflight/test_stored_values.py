@@ -251,6 +251,7 @@ def test_declarations_are_kept_with_their_first_micro_batch(tmp_path: Path) -> N
     assert changed_values(known.declarations, declaring(ValueSpec("gone", IntType))) != []
 
 
+@pytest.mark.long(minutes=0.5)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_start_that_cannot_read_the_state_is_refused(

@@ -60,6 +60,7 @@ def functions(*names: str) -> StatefulFunctions:
     return registry
 
 
+@pytest.mark.long(minutes=0.5)
 @pytest.mark.broker
 @pytest.mark.spark
 def test_messages_for_a_removed_function_refuse_the_start(

@@ -35,9 +35,8 @@ from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.partition_state import PartitionState
 from statefun.runtime.stored.stored_state import state_rows
 
-pytestmark = pytest.mark.takes(minutes=1)
 
-
+@pytest.mark.long(minutes=0.9)
 @pytest.mark.spark
 def test_the_state_is_read_while_the_application_runs(read_while_running: Any) -> None:
     """Each reading has the state of one committed micro-batch, whatever is committed or deleted meanwhile."""

@@ -16,7 +16,7 @@ from statefun import CheckpointError, ConfigurationError, StatefulFunctions
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.structured import StructuredType
 
-pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,7 @@ def spark() -> SparkSession:
     return open_session(debug=False, state_partitions=None, kafka=False).newSession()
 
 
+@pytest.mark.long(minutes=0.8)
 def test_counts_are_those_of_the_commands(spark: SparkSession, real: Path) -> None:
     """As of the newest batch and of an older one; without the program, as the values are numbers."""
     newest = statefun.state(spark, real, COUNTER, functions=StatefulFunctions())

@@ -21,7 +21,7 @@ from statefun.runtime.telemetry import exports
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 @pytest.fixture(autouse=True)
