@@ -24,7 +24,7 @@ from contextlib import (
 )
 from datetime import timedelta
 from functools import cache
-from typing import IO
+from pathlib import Path
 
 from statefun.sdk.limits import RateLimit
 from statefun.sdk.stateful_function import StatefulFunction
@@ -54,8 +54,8 @@ _LOOK = timedelta(milliseconds=50)
 
 
 @cache
-def shared_turn() -> IO[bytes]:
-    """Return the file whose lock is held by the process that may run a call alone.
+def shared_turn() -> int:
+    """Return the descriptor of a file whose lock is held by the process that may run a call alone.
 
     A process that makes the file before it forks shares it with its children. So of the workers of one container,
     one at a time runs a call alone: if the container ends as a whole, only this call can be the reason. The file
@@ -63,8 +63,10 @@ def shared_turn() -> IO[bytes]:
     folder that it can write.
     """
     if sys.platform == "linux":
-        return os.fdopen(os.memfd_create("statefun turn"), "r+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)
+        return os.memfd_create("statefun turn")
+    descriptor, path = tempfile.mkstemp()
+    Path(path).unlink()
+    return descriptor
 
 
 async def wait_until_sent(report: Future[None]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ def test_a_call_that_runs_alone_in_one_run_does_so_for_all_runs_of_the_process()
 
 def test_of_the_calls_of_several_processes_one_runs_alone() -> None:
     """If another process has the turn, a call waits, until that process ends."""
-    file = shared_turn().fileno()
+    file = shared_turn()
     code = f"import fcntl, sys; fcntl.lockf({file}, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     other = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -176,8 +177,10 @@ def test_the_turn_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> 
     """A worker daemon must begin where it can write no file at all."""
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
 
-    with shared_turn.__wrapped__() as file:
-        assert file.fileno() != shared_turn().fileno()
+    shared, other = shared_turn(), shared_turn.__wrapped__()
+    os.close(other)
+
+    assert other != shared
 
 
 def test_a_call_that_blocks_the_event_loop_does_not_keep_the_turn(
@@ -185,7 +188,7 @@ def test_a_call_that_blocks_the_event_loop_does_not_keep_the_turn(
 ) -> None:
     """Another process gets it, and the driver learns first that the call is no longer alone."""
     monkeypatch.setattr(call_limits, "_LONGEST", timedelta(milliseconds=100))
-    file, reports = shared_turn().fileno(), list[str]()
+    file, reports = shared_turn(), list[str]()
     other = [sys.executable, "-c", f"import fcntl; fcntl.lockf({file}, fcntl.LOCK_EX)"]
 
     def accompanied() -> Future[None]:
