@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from statefun.runtime.ingress.identities import rename_identity
 from statefun.runtime.ingress.stopping import STOPS, rewrite_read_offsets, stops_of_last_run
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.nearest_names import suggestion
 
 
 @attrs.frozen
@@ -168,9 +168,8 @@ def forget_ingress(checkpoint: Folder, name: str, *, has_lock: bool = True) -> N
 def _position(checkpoint: Folder, name: str) -> IngressPosition:
     positions = {each.name: each for each in ingress_positions(checkpoint)}
     if name not in positions:
-        near = difflib.get_close_matches(name, positions, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else f"; it has {_enumerated(positions)}"
-        raise ConfigurationError(f"checkpoint {checkpoint.shown} has no ingress {name}{hint}")
+        hint = suggestion(name, positions) or f"it has {_enumerated(positions)}"
+        raise ConfigurationError(f"checkpoint {checkpoint.shown} has no ingress {name}; {hint}")
     return positions[name]
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 
 import attrs
 
@@ -15,6 +14,7 @@ from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.checkpoint.orders import Order, write_order
 from statefun.runtime.checkpoint.pauses import Parts, Pausable, Paused, change_paused, read_paused
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.nearest_names import suggestion
 
 
 def add_order(command: argparse.ArgumentParser) -> None:
@@ -110,7 +110,5 @@ def parts_of(checkpoint: Folder) -> tuple[Parts, Paused]:
 def _known(name: str, kind: str, names: frozenset[str]) -> str:
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, 1)
-    listed = ", ".join(sorted(names)) or "none"
-    hint = f"did you mean {near[0]}?" if near else f"there are: {listed}"
+    hint = suggestion(name, names) or f"there are: {', '.join(sorted(names)) or 'none'}"
     raise ConfigurationError(f"the application has no {kind} {name}; {hint}")

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from statefun.components import Key, Node, Problems, ScalarNode, choice, integer, properties, text
+from statefun.sdk.nearest_names import nearest_name
 
 MILLIS = 1000
 
@@ -73,8 +73,8 @@ def client_settings(
             continue  # reported by the reader of the key
         property_ = properties_by_name.get(by_lower_case.get(name.lower(), ""))
         if property_ is None:
-            near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
-            hint = "".join(f"did you mean {by_lower_case[each]!r}? " for each in near)
+            near = nearest_name(name, properties_by_name)
+            hint = "" if near is None else f"did you mean {near!r}? "
             sentence = (
                 f"unknown client property {name!r}; {hint}known are {', '.join(properties_by_name)}"
             )

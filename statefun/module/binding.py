@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import default_types
 
@@ -141,10 +141,7 @@ def _unknown_egresses(module: Module, functions: StatefulFunctions) -> Iterator[
     for function in functions:
         egress = str(function.publishes_to or "")
         if egress and egress not in names:
-            near = difflib.get_close_matches(egress, names, n=1)
-            known = (
-                f"did you mean {near[0]}?" if near else f"declared: {', '.join(names) or 'none'}"
-            )
+            known = suggestion(egress, names) or f"declared: {', '.join(names) or 'none'}"
             yield (
                 None,
                 f"table {function.typename} publishes its rows to {egress}, which is no Kafka egress of the module; {known}",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -22,6 +21,7 @@ from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.limits import RateLimit, check_limits
+from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.state import plain_state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
 from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names, value_specs
@@ -253,9 +253,8 @@ class StatefulFunctions:
 
     def hint(self, typename: str) -> str:
         """Return a hint for an error text: the registered name most similar to ``typename``, or all names."""
-        near = difflib.get_close_matches(typename, self._functions, n=1)
-        if near:
-            return f"; did you mean {near[0]}?"
+        if meant := suggestion(typename, self._functions):
+            return f"; {meant}"
         return f" (registered: {', '.join(sorted(self._functions)) or 'none'})"
 
     def copy(self) -> StatefulFunctions:

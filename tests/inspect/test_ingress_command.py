@@ -169,7 +169,7 @@ def test_nothing_is_forgotten_by_accident(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rename", "t/user", "t/b"], "has no ingress t/user; did you mean 't/users'?"),
+        (["rename", "t/user", "t/b"], "has no ingress t/user; did you mean t/users?"),
         (
             ["forget", "--yes", "x"],
             "has no ingress x; it has t/files (example/ingress), t/old, t/users",

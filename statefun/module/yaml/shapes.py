@@ -10,7 +10,6 @@ A `Key` reads one value; a `Shape` is a set of keys, and reads a mapping as `Val
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
@@ -18,6 +17,7 @@ import attrs
 
 from statefun.module.yaml.nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Invalid, Problems
+from statefun.sdk.nearest_names import nearest_name
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -278,7 +278,7 @@ def did_you_mean(scalar: ScalarNode, valid: Iterable[str]) -> _Nearest:
     The source of the scalar, in which references are not replaced, is compared, so that the hint reveals
     nothing about a secret.
     """
-    by_lower_case = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(scalar.source.lower(), by_lower_case, n=1)
-    names = {by_lower_case[name] for name in near}
-    return _Nearest(names, "".join(f"did you mean {name!r}? " for name in names))
+    near = nearest_name(scalar.source, valid)
+    if near is None:
+        return _Nearest(set(), "")
+    return _Nearest({near}, f"did you mean {near!r}? ")

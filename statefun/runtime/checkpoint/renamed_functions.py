@@ -7,7 +7,6 @@ declaration no longer has ``renamed_from``, or if it gets a former name back.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 
 import attrs
@@ -16,6 +15,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.stateful_function import StatefulFunction
 
 
@@ -113,9 +113,9 @@ def _knows(known: KnownFunctions, name: str, *, is_former: bool) -> bool:
 
 
 def _meant(names: Sequence[str], removed: Sequence[str]) -> str:
-    near = [each for name in names for each in difflib.get_close_matches(name, removed, n=1)]
-    if near:
-        return f"; did you mean {near[0]}?"
+    for name in names:
+        if meant := suggestion(name, removed):
+            return f"; {meant}"
     return f"; it knows these functions that are no longer registered: {', '.join(removed)}"
 
 

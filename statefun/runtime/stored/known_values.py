@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
 from statefun.sdk.address import Address
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.types import Type, default_types
 
 
@@ -186,8 +186,7 @@ def nearest(name: str, names: Iterable[str], what: str) -> str:
     ' (functions: com.example/greeter)'
     """
     candidates = list(names)
-    near = difflib.get_close_matches(name, candidates, n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
+    if meant := suggestion(name, candidates):
+        return f"; {meant}"
     listed = ", ".join(candidates[:10]) + (", ..." if len(candidates) > 10 else "")  # noqa: PLR2004
     return f" ({what}: {listed or 'none'})"
