@@ -53,12 +53,18 @@ def _run_to_end(begin: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any,
 
 def outside_of_loops(run: Callable[[], T]) -> T:
     """Call a function that runs an event loop; use another thread if this thread already runs a loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_loop():
         return run()
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(run).result()
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _worker_loop() -> asyncio.AbstractEventLoop:

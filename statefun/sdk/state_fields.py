@@ -141,9 +141,11 @@ class StateField:
                 )
             default = factory()
         if default is MISSING:
-            raise DefinitionError(
-                "the value needs a default, such as None, since nothing is stored for a new address"
-            )
+            if not self.is_optional:
+                raise DefinitionError(
+                    "the value needs a default, such as None, since nothing is stored for a new address"
+                )
+            return None
         if default is None:
             if not self.is_optional:
                 raise DefinitionError(

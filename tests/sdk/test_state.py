@@ -486,7 +486,6 @@ def _declared(content: dict[str, Any]) -> None:
             "the value needs a default, such as None, since nothing is stored for a new address",
         ),
         ("int", None, "the default must not be None, which the annotation does not allow"),
-        ("int | None", ..., "the value needs a default"),
         ("int | None", 5, "the default must be None, since the annotation allows None"),
         ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
         ("_Unknown", None, "_Unknown is neither a dataclass, nor an attrs class"),
@@ -511,6 +510,23 @@ def test_declarations_that_cannot_work_are_refused(
         _declared(content)
 
     assert raised.value.message.startswith(f"state {__name__}.Declared: ")
+
+
+class Ride(State):
+    """Values that may be missing, and have no default."""
+
+    driver: str | None
+    car: str | None = state_value(renamed_from="vehicle")
+    notes: Any
+
+
+def test_a_value_that_may_be_none_needs_no_default() -> None:
+    """Its default is None."""
+    ride = Ride(car="tram")
+
+    assert (ride.driver, ride.car, ride.notes) == (None, "tram", None)
+    ride.driver, ride.car = "Ada", None
+    assert (ride.driver, ride.car) == ("Ada", None)
 
 
 @pytest.mark.parametrize("name", ["Upper", "_hidden", "class", "__class__"])
