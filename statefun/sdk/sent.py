@@ -51,11 +51,16 @@ def token_in_use(sender: Address, token: str) -> FunctionError:
 
     Addresses with the same id share their tokens: a token names at most one of their pending messages.
     """
-    return FunctionError(
+    error = FunctionError(
         f"function {sender.typename} at address {sender} has sent a delayed message with the "
         f"cancellation token {token!r}, which the id {sender.id} already uses for a delayed message "
         "that is still pending; cancel that message first, or use another token"
     )
+    error.way_out = (
+        f"; the message is sent already: to go on without it, give {sender.typename} the argument on_failure='skip', "
+        "or an egress a deadLetterTopic"
+    )
+    return error
 
 
 def no_event_time(sender: Address) -> FunctionError:
