@@ -83,13 +83,15 @@ class TaskTimes:
 
         Args:
             columns: the rows.
-            times: the event times of all rows; that of the row is the record's timestamp.
+            times: the event times of all rows; that of the row is the record's timestamp, or what a dead letter says.
             row: the number of the row.
             place: the route, topic and partition of the record.
         """
         number, topic, partition = place
         is_replayed = bool(columns.flags[row] & REPLAYED)
         if is_replayed:
+            if times[row] is not None:
+                return  # the dead letter had it
             origin = columns.record(row)
             number = origin.route if origin is not None else 0
             times[row] = origin.timestamp if origin is not None else None

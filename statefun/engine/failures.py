@@ -261,6 +261,7 @@ class Failures:
             target=None if target.namespace == REJECTION_NAMESPACE else target,
             traceback=failed.traceback,
             long_call_since=failed.long_call_since,
+            event_time=failed.event_time,
         )
 
 

@@ -28,6 +28,8 @@ VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The header with the typename of a dead letter's value."""
 ENCODED_HEADER = f"{HEADER_PREFIX}encoded"
 """The header that marks a letter whose value is that of a record that no deserializer has decoded."""
+EVENT_TIME_HEADER = f"{HEADER_PREFIX}event-time"
+"""The header with the event time of the message, in milliseconds since the epoch, which a replay has, too."""
 SECRET_HEADER = f"{HEADER_PREFIX}secret"
 """The header that marks a letter whose value must not be shown."""
 PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
@@ -159,6 +161,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
     target: Address | None,
     traceback: str,
     long_call_since: int = 0,
+    event_time: int | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts about a failure: names of headers, without their prefix, and texts.
 
@@ -176,6 +179,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
         traceback: the traceback of the exception; empty if no code of users has raised.
         long_call_since: when the call with the message left its micro-batch, in milliseconds since the
             epoch; 0 if it did not.
+        event_time: the event time of the message, in milliseconds since the epoch; None if it has none.
     """
     fields: dict[str, object] = {
         "error-code": error.code,
@@ -186,6 +190,8 @@ def facts(  # noqa: PLR0913 - a failure has so many
     }
     if long_call_since:
         fields["long-call-since"] = long_call_since
+    if event_time is not None:
+        fields[EVENT_TIME_HEADER.removeprefix(HEADER_PREFIX)] = event_time
     if caller is not None:
         fields["caller"] = caller
     fields |= origin

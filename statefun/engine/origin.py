@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from statefun.engine.letters import (
     ENCODED_HEADER,
+    EVENT_TIME_HEADER,
     HEADER_PREFIX,
     TARGET_TYPE_HEADER,
     VALUE_TYPE_HEADER,
@@ -44,7 +45,7 @@ def key_of(origin: RecordOrigin, id_: bytes | None) -> bytes | None:
 def replay_headers(
     facts: Mapping[str, str], key: bytes | None, id_: bytes | None
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Return the headers of a replayed record: its target, value type and origin.
+    """Return the headers of a replayed record: its target, value type, event time and origin.
 
     Args:
         facts: the facts of the dead letter, by names of headers without their prefix.
@@ -52,7 +53,8 @@ def replay_headers(
         id_: the id of the target address.
     """
     numbers = (HEADER_PREFIX + name for name in _NUMBERS)
-    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, ENCODED_HEADER, _TOPIC, *numbers):
+    of_message = (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, ENCODED_HEADER, EVENT_TIME_HEADER)
+    for name in (*of_message, _TOPIC, *numbers):
         value = facts.get(name.removeprefix(HEADER_PREFIX))
         if value:
             yield name, value.encode()

@@ -36,6 +36,13 @@ def replayed(first: RecordOrigin, key: bytes | None, id_: bytes) -> RecordOrigin
     return again
 
 
+def test_a_replay_has_the_event_time_of_its_message() -> None:
+    """Without it, no window could take a message that another function has sent."""
+    headers = dict(replay_headers({"event-time": "1767225600000"}, b"k", b"k"))
+
+    assert headers == {"statefun-event-time": b"1767225600000"}
+
+
 @given(ORIGINS, KEYS, st.binary())
 def test_a_replayed_record_comes_from_where_it_came_from_at_first(
     first: RecordOrigin, key: bytes | None, id_: bytes

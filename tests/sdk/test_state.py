@@ -522,7 +522,8 @@ class Ride(State):
 
 def test_a_value_that_may_be_none_needs_no_default() -> None:
     """Its default is None."""
-    ride = Ride(car="tram")
+    create: Any = Ride  # type checkers ask for all values that have no default in the class
+    ride = create(car="tram")
 
     assert (ride.driver, ride.car, ride.notes) == (None, "tram", None)
     ride.driver, ride.car = "Ada", None

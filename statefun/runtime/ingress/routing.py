@@ -14,7 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.sql.types import BinaryType
 
 from statefun.engine.address_keys import SEPARATOR
-from statefun.engine.letters import ENCODED_HEADER, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.engine.letters import (
+    ENCODED_HEADER,
+    EVENT_TIME_HEADER,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+)
 from statefun.engine.record_keys import (
     REJECTION_NAMESPACE,
     UNDECODABLE_KEY,
@@ -62,7 +67,8 @@ def route(
     if any(each.changes_key for each in routes):
         is_made = F.coalesce(F.col("handling")["changes_key"], F.lit(False))
         id_ = F.when(is_made, transformed_ids(numbered, number)).otherwise(id_)
-    return _rows(records.withColumn("id", id_), has_event_time=has_event_time)
+    event_time = F.unix_millis("timestamp") if has_event_time else F.lit(None).cast("bigint")
+    return _rows(records.withColumn("id", id_), event_time)
 
 
 def _handling(number: int, route: TopicRoute) -> Column:
@@ -108,7 +114,10 @@ def route_replays(records: DataFrame) -> DataFrame:
         F.lit(False).alias("changes_key"),
         F.when(is_encoded, REPLAYED | ENCODED).otherwise(REPLAYED).alias("flags"),
     )
-    return _rows(records.withColumn("id", F.col("key")).withColumn("handling", handling))
+    event_time = _header(EVENT_TIME_HEADER).cast("string").try_cast("bigint")
+    return _rows(
+        records.withColumn("id", F.col("key")).withColumn("handling", handling), event_time
+    )
 
 
 def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column], Column]:
@@ -143,14 +152,13 @@ def _is_text(content: Column) -> Column:
     return F.call_function("is_valid_utf8", content.cast("string"))
 
 
-def _rows(records: DataFrame, *, has_event_time: bool = False) -> DataFrame:
+def _rows(records: DataFrame, event_time: Column) -> DataFrame:
     """Make one row for each record and target, from records whose id and handling are known.
 
     Args:
         records: as for :func:`route`, with the columns ``id`` and ``handling`` (see ``_handling``).
-        has_event_time: as for :func:`route`.
+        event_time: the event times, in milliseconds since the epoch.
     """
-    event_time = F.col("timestamp") if has_event_time else F.lit(None).cast("bigint")
     key, value, topic, id_, handling = (
         F.col(name) for name in ("key", "value", "topic", "id", "handling")
     )
@@ -183,6 +191,7 @@ def _rows(records: DataFrame, *, has_event_time: bool = False) -> DataFrame:
         F.when(is_keyless, handling["flags"].bitwiseOR(F.lit(KEYLESS)))
         .otherwise(handling["flags"])
         .alias("flags"),
+        event_time.alias(EVENT_TIME_COLUMN),
     ).select(
         F.concat("id", "suffix").alias("target"),
         "offset",
@@ -197,7 +206,7 @@ def _rows(records: DataFrame, *, has_event_time: bool = False) -> DataFrame:
         "trace",
         "route",
         "flags",
-        event_time.alias(EVENT_TIME_COLUMN),
+        EVENT_TIME_COLUMN,
     )
 
 

@@ -28,11 +28,11 @@ _WIDEST = 60
 _PRIMITIVES: Mapping[str, Type[Any]] = {
     each.typename: each for each in (BoolType, DoubleType, FloatType, IntType, LongType, StringType)
 }
-_TIMES = ("time", "timestamp")
+_TIMES = ("time", "timestamp", "event-time")
 _NUMBERS = ("partition", "offset", "attempts", "route")
 _SHOWN = (
     *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
-    *("route", "encoded", "secret"),
+    *("route", "encoded", "secret", "event-time"),
 )
 """Facts that :func:`in_full` does not list among the remaining facts.
 
@@ -78,6 +78,7 @@ def in_full(letter: DeadLetter) -> Iterator[str]:
         "message": facts.get("error-message"),
         "address": facts.get("target"),
         "record": ", ".join(places) or None,
+        "event time": f"{_time(letter, 'event-time')} UTC" if "event-time" in facts else None,
     }
     parts |= {name: facts[name] for name in facts if name not in {*_SHOWN, *_ORIGIN}}
     parts |= {f"header {name}": _content(value) for name, value in letter.headers}

@@ -35,6 +35,15 @@ def test_facts_for_replays_are_only_in_json() -> None:
     assert (as_json(read)["route"], as_json(read)["encoded"]) == (5, "yes")
 
 
+def test_the_event_time_is_shown_as_a_time() -> None:
+    """Of a message that has one."""
+    read = letter(SENT, **{"event-time": "1767225600000"})
+
+    assert "  event time: 2026-01-01 00:00:00 UTC" in in_full(read)
+    assert as_json(read)["event_time"] == "2026-01-01T00:00:00Z"
+    assert not any("event time" in line for line in in_full(letter(SENT)))
+
+
 def test_a_secret_value_is_not_shown() -> None:
     """All other parts of the letter are."""
     read = DeadLetter(0, 1, b"k", b"hunter2", [], {"secret": "yes"})
