@@ -158,7 +158,7 @@ class LeftCalls:
         # The call goes on with the present dictionary, which must not change any more.
         values.values = dict(values.values)
         values.under_way = UnderWay(left.attempt, messages, now)
-        self._transports.add_bytes(group, values.under_way.size)
+        self._transports.count_waiting(group, len(values.under_way.messages), values.under_way.size)
         self._transports.leave_own(group)  # after the messages that are left to later calls
         self._transports.wait(group, (), 0, effects)
         transport, target = left.call.function.transport, left.call.batch.target
@@ -217,7 +217,7 @@ class LeftCalls:
         """Apply the result of a long call as if it had ended in this micro-batch, before all other messages."""
         values = group.values
         long_call = values.end_call()
-        self._transports.add_bytes(group, -long_call.size)
+        self._transports.count_waiting(group, -len(long_call.messages), -long_call.size)
         queued = [*values.take_waiting()]
         values.waiting_until = 0
         values.is_not_admitted = function.transport is not None
@@ -244,7 +244,7 @@ class LeftCalls:
             return
         long_call = values.end_call()
         [message, *rest] = long_call.messages
-        self._transports.add_bytes(group, -len(message))
+        self._transports.count_waiting(group, -1, -len(message))
         values.lost = 0
         values.keep_waiting([*rest, *values.waiting])
         values.waiting_until = 0

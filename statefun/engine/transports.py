@@ -93,6 +93,8 @@ class TransportCalls:
         """Whether this task has called the suspect that has its turn."""
         self._waiting_bytes = Counter[str]()
         """By how many bytes the waiting messages to each function have grown in this task; negative if fewer wait."""
+        self._waiting_messages = 0
+        """How many more messages wait than before this task; negative if fewer wait."""
 
     async def admit(self, pending: PendingCall) -> Postponed | None:
         """Ask the transport to admit a call; return why the call has to wait, or None if it is admitted."""
@@ -204,8 +206,9 @@ class TransportCalls:
             delays.wake_up_at_once(group, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
-    def add_bytes(self, group: Group, size: int) -> None:
-        """Count ``size`` further bytes of waiting messages to an address; a negative number if fewer bytes wait."""
+    def count_waiting(self, group: Group, messages: int, size: int) -> None:
+        """Count further waiting messages to an address, and their size in bytes; negative numbers if fewer wait."""
+        self._waiting_messages += messages
         if size:
             self._waiting_bytes[self._names.typename(typename_of(group.key))] += size
 
@@ -216,7 +219,7 @@ class TransportCalls:
 
     def resume(self, group: Group) -> None:
         """Stop counting the messages in the state of an address as waiting: they are handled now."""
-        self.add_bytes(group, -group.values.waiting_size)
+        self.count_waiting(group, -len(group.values.waiting), -group.values.waiting_size)
 
     def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
         self._count(group, messages)
@@ -225,13 +228,14 @@ class TransportCalls:
 
     def _count(self, group: Group, messages: Sequence[bytes]) -> None:
         self._postponed += len(messages)
-        self.add_bytes(group, sum(map(len, messages)))
+        self.count_waiting(group, len(messages), sum(map(len, messages)))
 
     def report(self, counts: Outcome) -> None:
         """Add the waiting messages, the suspects and the states of endpoints to the outcome of the task."""
         counts.postponed = self._postponed
         counts.has_taken_turn = self._has_taken_turn
         counts.waiting_bytes.update(self._waiting_bytes)
+        counts.waiting_messages = self._waiting_messages
         for address, server in self._suspects:
             counts.suspects.add(address=address, server=server)
         for transport in self._transports.values():

@@ -1379,6 +1379,7 @@ class Outcome(_message.Message):
     SUSPECTS_FIELD_NUMBER: _builtins.int
     HAS_TAKEN_TURN_FIELD_NUMBER: _builtins.int
     WAITING_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_MESSAGES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
     EVENT_TIMES_FIELD_NUMBER: _builtins.int
@@ -1396,6 +1397,8 @@ class Outcome(_message.Message):
     """messages that wait for an endpoint that is down"""
     has_taken_turn: _builtins.bool
     """whether the task has called the suspect whose turn it was"""
+    waiting_messages: _builtins.int
+    """how many more messages wait, likewise"""
     traces: _builtins.bytes
     """entries of the trace journal, as an Arrow stream; empty: none"""
     traces_left_out: _builtins.int
@@ -1444,6 +1447,7 @@ class Outcome(_message.Message):
         suspects: _abc.Iterable[Global___Outcome.Suspect] | None = ...,
         has_taken_turn: _builtins.bool = ...,
         waiting_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        waiting_messages: _builtins.int = ...,
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
         detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
         event_times: Global___EventTimes | None = ...,
@@ -1456,7 +1460,7 @@ class Outcome(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event_times", b"event_times", "failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "log_lines", b"log_lines", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "span_details", b"span_details", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "event_times", b"event_times", "examples", b"examples", "failed", b"failed", "failure", b"failure", "functions", b"functions", "has_taken_turn", b"has_taken_turn", "invocations", b"invocations", "log_lines", b"log_lines", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "span_details", b"span_details", "suspects", b"suspects", "traces", b"traces", "traces_left_out", b"traces_left_out", "waiting_bytes", b"waiting_bytes", "waiting_messages", b"waiting_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -195,10 +195,6 @@ class Run:
             )
             ui = session.sparkContext.uiWebUrl
             register = self._register
-            reports = Reports(
-                self._definition, prepared, publisher, self.summary, self._figures, ui
-            )
-
             traces = TraceLog(settings.checkpoint, settings.trace_journal or 0)
 
             def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
@@ -216,6 +212,15 @@ class Run:
                 staged,
                 Turns(register.servers, clock),
                 self._definition.functions,
+            )
+            reports = Reports(
+                self._definition,
+                prepared,
+                publisher,
+                self.summary,
+                self._figures,
+                ui,
+                staging.waiting_gauge,
             )
             grace, has_failed = settings.shutdown_grace, False
             server = CallServer(register, *driver_address(session), grace)

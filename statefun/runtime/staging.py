@@ -59,7 +59,8 @@ class Staging:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
-        self._waiting_gauge = WaitingGauge(settings.checkpoint)
+        self.waiting_gauge = WaitingGauge(settings.checkpoint)
+        """Counts the messages that wait in the states of their addresses."""
         self._turns = turns
         self._functions = functions
         self.error: Exception | None = None
@@ -68,7 +69,7 @@ class Staging:
     @property
     def holds_reading(self) -> bool:
         """Whether the next micro-batch may read no records, because too many messages wait."""
-        return self._waiting_gauge.is_holding
+        return self.waiting_gauge.is_holding
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch when Spark's ``foreachBatch`` asks for it; keep the exception if that fails.
@@ -101,7 +102,7 @@ class Staging:
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.forget_others(batch)
         delivered = self._delivery.delivered_before(batch)
-        if self._waiting_gauge.may_be_overtaken(self._functions, batch):
+        if self.waiting_gauge.may_be_overtaken(self._functions, batch):
             delivered = None
         turn, watermark = self._turns.next(), self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)
@@ -138,7 +139,7 @@ class Staging:
             )  # effects that another driver has staged and not committed
         self._publisher.add(batch, has_effects=has_effects)
         self._on_staged(batch, outcomes)
-        self._waiting_gauge.add(batch, outcomes)
+        self.waiting_gauge.add(batch, outcomes)
         if not self._bootstrap.is_complete:
             self._bootstrap.look(self._commit_log.end_offsets(batch))
 

@@ -122,6 +122,7 @@ class Runtime:
     written: int = 0
     """Bytes of states and messages that the newest micro-batch has written."""
     waiting_bytes: int = 0
+    waiting_messages: int = 0
     clock: Clock = attrs.field(factory=Clock)
     place: str = "elsewhere"
     """Where the function is: elsewhere, here, or nowhere."""
@@ -180,6 +181,7 @@ class Runtime:
         self.clock.time += 1000
         outcome = dispatcher.summary()
         self.waiting_bytes += sum(outcome.waiting_bytes.values())
+        self.waiting_messages += outcome.waiting_messages
         self.skipped += outcome.skipped
         return outcome
 
@@ -313,7 +315,7 @@ def test_what_waits_is_handled_in_order_and_once(script: list[Step]) -> None:
     assert [each for each in handled if not each.endswith(ECHO)] == sent
     echoed = [each[:SIZE] for each in sent if each.endswith(ECHOED)]
     assert [each[:SIZE] for each in handled if each.endswith(ECHO)] == echoed
-    assert (runtime.states, runtime.waiting_bytes) == ({}, 0)
+    assert (runtime.states, runtime.waiting_bytes, runtime.waiting_messages) == ({}, 0, 0)
 
 
 @settings(max_examples=100, deadline=None)
@@ -331,7 +333,7 @@ def test_no_message_for_a_removed_function_is_lost(
     assert own == sent[: len(own)]
     echoes = sum(each.endswith(ECHOED) for each in own)
     assert runtime.skipped == len(sent) + echoes - len(handled)
-    assert (runtime.states, runtime.waiting_bytes) == ({}, 0)
+    assert (runtime.states, runtime.waiting_bytes, runtime.waiting_messages) == ({}, 0, 0)
 
 
 def test_a_further_message_costs_the_same_however_many_wait() -> None:
@@ -349,6 +351,7 @@ def test_a_further_message_costs_the_same_however_many_wait() -> None:
         runtime.run()
     assert max(costs) < 400_000
     assert runtime.waiting_bytes > 30_000 * 400
+    assert runtime.waiting_messages == 30_000 + 30
     waiting = AddressState.FromString(runtime.states[KEY]).waiting
     kept = [
         name

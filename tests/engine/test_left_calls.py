@@ -147,6 +147,7 @@ class _Stored:
     handled: list[Handled] = attrs.field(factory=list)
     skipped: list[str] = attrs.field(factory=list)
     waiting_bytes: int = 0
+    waiting_messages: int = 0
     batch: int = 0
 
 
@@ -234,6 +235,7 @@ class Runtime:
         outcome = dispatcher.summary()
         self.log |= {call.attempt: call.address for call in outcome.detached}
         stored.waiting_bytes += sum(outcome.waiting_bytes.values())
+        stored.waiting_messages += outcome.waiting_messages
         stored.skipped += counts.numbers
         self._collect(effects)
         stored.batch += 1
@@ -367,7 +369,7 @@ def check(runtime: Runtime) -> None:
             assert IntType.serializer().deserialize(values.values["count"].value) == sum(
                 each.target == name for each in handled
             )
-    assert runtime.stored.waiting_bytes == 0
+    assert (runtime.stored.waiting_bytes, runtime.stored.waiting_messages) == (0, 0)
 
 
 actions = st.lists(st.sampled_from([*TARGETS, FAIL]), max_size=4)

@@ -22,13 +22,20 @@ def look_at_waiting(
 ) -> None:
     """Compare what waits before a micro-batch with the runtime's count, and with whether it reads records."""
     batch = attempt.batch
-    size = sum(map(len, _waiting(attempt.state, rows)))
+    sizes = [len(message) for message in _waiting(attempt.state, rows)]
+    size = sum(sizes)
     try:
         count = json.loads(read_framed(checkpoint, holding.WAITING))
     except FileNotFoundError:
-        count = {"batch": -1, "before": {}, "after": {}}
-    counted = sum(count["before" if count["batch"] == batch else "after"].values())
-    if counted != size:
+        count = {"batch": -1, "after": {}, "messages": 0}
+    is_repeated = count["batch"] == batch
+    counted = sum(count["before" if is_repeated else "after"].values())
+    messages = count["messages_before" if is_repeated else "messages"]
+    if messages != len(sizes):
+        world.wrong = (
+            f"{len(sizes)} messages wait before batch {batch}, and {messages} were counted"
+        )
+    elif counted != size:
         world.wrong = f"{size} bytes wait before batch {batch}, and {counted} were counted"
     elif reads and size > holding.MOST_WAITING_BYTES:
         world.wrong = f"{size} bytes wait before batch {batch}, which reads records"

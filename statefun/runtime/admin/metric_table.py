@@ -287,7 +287,7 @@ ALL_METRICS = (
         "{message}",
         "gauge",
         _NO_ATTRIBUTES,
-        "messages between functions, and to timers, that are not handled yet",
+        "messages that are not handled yet: between functions, to timers, and those that wait for long calls or endpoints",
         _of_summary("backlog"),
     ),
     Metric(

@@ -41,6 +41,10 @@ class _Count:
     """The size of the waiting messages after the micro-batch ``batch``."""
     functions: Sequence[str] = ()
     """While reading is held: the functions for which most messages have come in the micro-batch that began it."""
+    messages_before: int = 0
+    """The number of waiting messages before the micro-batch ``batch``."""
+    messages: int = 0
+    """The number of waiting messages after the micro-batch ``batch``."""
 
     def before_batch(self, batch: int) -> Mapping[str, int]:
         """Return the sizes before a micro-batch, which may be the one that has changed them, repeated."""
@@ -75,6 +79,11 @@ class WaitingGauge:
         """Whether the next micro-batch may read no records, because too many messages wait."""
         return self._count.total > MOST_WAITING_BYTES
 
+    @property
+    def messages(self) -> int:
+        """The number of messages that wait in the states of their addresses, with those of long calls."""
+        return self._count.messages
+
     def may_be_overtaken(self, functions: StatefulFunctions, batch: int) -> bool:
         """Return whether messages wait, before a micro-batch, in the state of addresses of plain functions without state.
 
@@ -95,21 +104,24 @@ class WaitingGauge:
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Count the waiting messages that a micro-batch has added or delivered, before it is committed."""
-        growth = Counter[str]()
+        growth, further_messages = Counter[str](), 0
         for outcome in outcomes:
             growth.update(outcome.waiting_bytes)
+            further_messages += outcome.waiting_messages
         count, was_holding = self._count, self.is_holding
         before = count.before_batch(batch)
         sizes = Counter(before)
         sizes.update(growth)
         after = {name: size for name, size in sorted(sizes.items()) if size}
-        if after == count.after:
+        messages_before = count.messages_before if batch == count.batch else count.messages
+        messages = messages_before + further_messages
+        if (after, messages) == (count.after, count.messages):
             return
         functions: Sequence[str] = ()
         if sum(after.values()) > MOST_WAITING_BYTES:
             newest = [name for name, added in growth.most_common(_NAMED) if added > 0]
             functions = count.functions if was_holding else newest
-        self._count = _Count(batch, before, after, functions)
+        self._count = _Count(batch, before, after, functions, messages_before, messages)
         _write_count(self._checkpoint, self._count)
         if self.is_holding and not was_holding:
             self._log_hold()
@@ -137,7 +149,10 @@ def take_back_waiting(checkpoint: Folder, newest: int) -> None:
     """
     count = _read_count(checkpoint)
     if count.batch > newest:
-        _write_count(checkpoint, attrs.evolve(count, batch=newest, after=count.before))
+        undone = attrs.evolve(
+            count, batch=newest, after=count.before, messages=count.messages_before
+        )
+        _write_count(checkpoint, undone)
 
 
 def _write_count(checkpoint: Folder, count: _Count) -> None:

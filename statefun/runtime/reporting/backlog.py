@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the messages between functions that are staged and not delivered yet."""
+"""Counts the messages that are not handled yet: those under way between functions, and those that wait at their addresses."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.holding import WaitingGauge
 
 
 class Backlog:
-    """The number of staged messages that no committed micro-batch has delivered yet.
+    """The number of messages that no committed micro-batch has handled yet.
 
-    A delayed message counts until it has reached the bucket in which it waits for its time.
+    These are the staged messages that are not delivered, and the delivered messages that wait for a long call or an
+    endpoint, those of the call itself included. A delayed message counts until it has reached the bucket in which it
+    waits for its time.
 
     Args:
         checkpoint: the checkpoint, which also has undelivered messages of earlier runs.
+        waiting_gauge: counts the messages that wait in the states of their addresses.
     """
 
-    def __init__(self, checkpoint: Folder) -> None:
+    def __init__(self, checkpoint: Folder, waiting_gauge: WaitingGauge) -> None:
+        self._waiting_gauge = waiting_gauge
         self._log = CommitLog(checkpoint)
         self._lock = threading.Lock()
         outbox, newest, before = Outbox(checkpoint), self._log.newest(), self._delivered()
@@ -39,13 +44,13 @@ class Backlog:
             self._staged[batch] = count
 
     def count(self) -> int:
-        """Return the number of messages that no committed micro-batch has delivered."""
+        """Return the number of messages that no committed micro-batch has handled."""
         done = self._delivered()
         with self._lock:
             self._staged = {
                 batch: count for batch, count in self._staged.items() if batch > done and count
             }
-            return sum(self._staged.values())
+            return sum(self._staged.values()) + self._waiting_gauge.messages
 
     def _delivered(self) -> int:
         return feedback_offset(self._log, self._log.newest()).batch

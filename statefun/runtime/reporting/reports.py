@@ -14,6 +14,7 @@ from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
@@ -41,6 +42,7 @@ class Reports:
         summary: gets the counts of the run.
         figures: gets the figures of the application, across its runs.
         ui: the address of Spark's own page about the query.
+        waiting_gauge: counts the messages that wait in the states of their addresses.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
@@ -51,6 +53,7 @@ class Reports:
         summary: Summary,
         figures: Figures,
         ui: str | None,
+        waiting_gauge: WaitingGauge,
     ) -> None:
         checkpoint, line = definition.settings.checkpoint, definition.line
         ingresses, stops = prepared.ingresses, prepared.bounds.stops
@@ -63,7 +66,7 @@ class Reports:
         self._metrics = Metrics(
             ingresses, prepared.connectors, stops, publisher.group_offsets, summary
         )
-        self._backlog = Backlog(checkpoint)
+        self._backlog = Backlog(checkpoint, waiting_gauge)
         self._commit_log = CommitLog(checkpoint)
         self._figures = figures
         self._observation = Observation(figures, prepared, publisher, self._commit_log, summary)

@@ -59,6 +59,19 @@ def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
     assert gauge.is_holding
 
 
+def test_messages_are_counted_as_their_size_is(tmp_path: Path) -> None:
+    """A repeated micro-batch counts once, one that is dropped not at all."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    for messages in (5, 0, 3):
+        WaitingGauge(folder).add(7, [Outcome(waiting_messages=messages)])
+    counts = [WaitingGauge(folder).messages]
+    WaitingGauge(folder).add(8, [Outcome(waiting_messages=-2)])
+    counts.append(WaitingGauge(folder).messages)
+    take_back_waiting(folder, 7)
+
+    assert [*counts, WaitingGauge(folder).messages] == [3, 1, 3]
+
+
 def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
     """The next batch may have its number; a count of a committed batch stays."""
     folder = Folder.at(tmp_path / "checkpoint")

@@ -12,12 +12,14 @@ from harness import KafkaHarness, run
 from statefun import Address, Context, Message, StatefulFunctions
 from statefun.protocol.runtime_pb2 import EffectStream, Outcome, Segment
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.reporting.backlog import Backlog
 
 
 def test_staged_messages_count_until_they_are_delivered(checkpoint: Path) -> None:
     """Each micro-batch counts once, also when it is staged again."""
-    backlog = Backlog(Folder.at(checkpoint))
+    folder = Folder.at(checkpoint)
+    backlog = Backlog(folder, WaitingGauge(folder))
     outcome = Outcome(segment=Segment(messages=EffectStream(records=3)))
 
     counts = [backlog.count()]
@@ -27,6 +29,19 @@ def test_staged_messages_count_until_they_are_delivered(checkpoint: Path) -> Non
     backlog.staged(1, [Outcome(), outcome])
 
     assert [*counts, backlog.count()] == [0, 6, 3, 0, 3]
+
+
+def test_messages_that_wait_at_their_addresses_count(checkpoint: Path) -> None:
+    """They are delivered, but not handled: a long call or an endpoint has to come first."""
+    folder = Folder.at(checkpoint)
+    gauge = WaitingGauge(folder)
+    backlog = Backlog(folder, gauge)
+
+    gauge.add(0, [Outcome(waiting_messages=3, waiting_bytes={"t/slow": 30})])
+    counts = [backlog.count(), Backlog(folder, WaitingGauge(folder)).count()]
+    gauge.add(1, [Outcome(waiting_messages=-2, waiting_bytes={"t/slow": -20})])
+
+    assert [*counts, backlog.count()] == [3, 3, 1]
 
 
 @pytest.mark.broker
@@ -49,4 +64,5 @@ def test_a_run_to_the_end_leaves_no_backlog(kafka: KafkaHarness, checkpoint: Pat
 
     assert summary.invocations == 6
     assert summary.backlog == 0
-    assert Backlog(Folder.at(checkpoint)).count() == 0
+    folder = Folder.at(checkpoint)
+    assert Backlog(folder, WaitingGauge(folder)).count() == 0
