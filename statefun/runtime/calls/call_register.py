@@ -107,7 +107,7 @@ class CallRegister:
             self._lose(log.losses.get(name, CallLoss(attempt=name)))
         if self._messages:
             logger.info(
-                "%d calls of earlier runs may be unfinished; those that are not over are made again",
+                "at most %d calls of earlier runs are unfinished; these are made again",
                 len(self._messages),
             )
 
