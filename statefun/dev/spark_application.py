@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,10 @@ from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, KafkaError
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type
+from statefun.testing.arguments import Content, checked_address, checked_function, written_record
 from statefun.testing.in_process import START
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
-from statefun.testing.tested import (
-    Content,
-    LoadedProgram,
-    TestedApplication,
-    as_bytes,
-    not_read,
-    route_in,
-)
+from statefun.testing.tested import LoadedProgram, TestedApplication, not_read, route_in
 
 _PATIENCE = timedelta(seconds=30)
 _OWNER = "a test"
@@ -138,7 +132,7 @@ class SparkApplication(TestedApplication):
         value_type: Type[Any] | None = None,
     ) -> None:
         """Send a value to an address, through a topic that only this test uses; ``drain`` delivers it."""
-        function = self._functions.for_typename(typename)
+        function = self._functions.for_typename(checked_function(typename))
         target = Address(typename, id)
         argument = argument_of(target, value, value_type)
         if not function.takes(argument.typename):
@@ -153,7 +147,7 @@ class SparkApplication(TestedApplication):
             self._sent[kinds] = TopicRoute(
                 topic, TypeName.parse(argument.typename), (TypeName.parse(typename),), _nowhere()
             )
-        self._write(self._sent[kinds].topic, id.encode(), argument.value, {})
+        self._write(self._sent[kinds].topic, id.encode(), argument.value, ())
 
     def produce(  # noqa: PLR0913 - the parts of a record
         self,
@@ -166,6 +160,7 @@ class SparkApplication(TestedApplication):
         partition: int | None = None,
     ) -> None:
         """Write a record to a topic that an ingress reads; ``drain`` processes it."""
+        written = written_record(key, value, headers, timestamp, partition)
         topics = {
             self._topic_of(route, topic)
             for ingress in self._declared.routed
@@ -174,24 +169,24 @@ class SparkApplication(TestedApplication):
         if not topics:
             raise not_read(self._declared, topic)
         for each in topics:
-            self._write(each, as_bytes(key), as_bytes(value), headers or {})
-            if timestamp is not None:
-                self._pending[-1]["timestamp"] = to_epoch_millis(timestamp)
-            if partition is not None:
-                self._pending[-1]["partition"] = partition
+            self._write(each, written.key, written.value, written.headers)
+            if written.timestamp is not None:
+                self._pending[-1]["timestamp"] = to_epoch_millis(written.timestamp)
+            if written.partition is not None:
+                self._pending[-1]["partition"] = written.partition
 
     def _write(
         self,
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Mapping[str, Content],
+        headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
         record = {
             "topic": topic,
             "value": value,
             "key": key,
-            "headers": [(name, as_bytes(each)) for name, each in headers.items()],
+            "headers": list(headers),
             "timestamp": self._clock.now(),
         }
         self._pending.append(record)
@@ -260,6 +255,7 @@ class SparkApplication(TestedApplication):
 
     def state(self, address: Address) -> dict[str, Any]:
         """Return the stored values of an address, decoded, by their names."""
+        address = checked_address("the argument of state", address)
         session = open_session(debug=False, state_partitions=None)
         function = self._functions.find(address.typename)  # None: it may be behind an endpoint
         specs = function.specs if function else {}

@@ -37,22 +37,18 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds, to_epoch_millis
 from statefun.sdk.types import Type
+from statefun.testing.arguments import Content, checked_address, checked_function, written_record
 from statefun.testing.channels import Channels
 from statefun.testing.due_times import DueTimes
 from statefun.testing.event_clock import EventClock
 from statefun.testing.leaving import ChoosingRunner, Report
-from statefun.testing.message_rows import (
-    MessageRow,
-    rows_of_record,
-)
+from statefun.testing.message_rows import MessageRow, rows_of_record
 from statefun.testing.micro_batch import BatchEffects, MicroBatches, StoppedClock
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
 from statefun.testing.publishing import Publishing
 from statefun.testing.tested import (
-    Content,
     LoadedProgram,
     TestedApplication,
-    as_bytes,
     loaded,
     not_read,
     route_in,
@@ -190,7 +186,7 @@ class InProcessApplication(TestedApplication):
         value_type: Type[Any] | None = None,
     ) -> None:
         """Send a value to a function; see :meth:`TestedApplication.send`."""
-        self._registry.for_typename(typename)
+        self._registry.for_typename(checked_function(typename))
         target = Address(self._registry.stored_name(typename), id)
         argument = argument_of(target, value, value_type)
         self._ready.add("", MessageRow(address_key(target), None, *argument))
@@ -206,6 +202,7 @@ class InProcessApplication(TestedApplication):
         partition: int | None = None,
     ) -> None:
         """Write a record to a topic of an ingress; see :meth:`TestedApplication.produce`."""
+        written = written_record(key, value, headers, timestamp, partition)
         readers = [
             (ingress, route)
             for ingress in self._module.routed
@@ -216,13 +213,13 @@ class InProcessApplication(TestedApplication):
         route = readers[0][1]
         topic = route.topic if topic == route.alias else topic
         record = KafkaRecord(
-            as_bytes(key),
-            as_bytes(value),
+            written.key,
+            written.value,
             topic,
-            partition or 0,
-            self._offsets[topic, partition or 0],
-            self._now if timestamp is None else timestamp,
-            tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
+            written.partition or 0,
+            self._offsets[topic, written.partition or 0],
+            written.timestamp or self._now,
+            written.headers,
         )
         self._offsets[topic, record.partition] += 1
         for ingress, _ in readers:
@@ -262,6 +259,7 @@ class InProcessApplication(TestedApplication):
 
     def state(self, address: Address) -> dict[str, Any]:
         """Return the decoded values of an address, by name."""
+        address = checked_address("the argument of state", address)
         specs = self._registry.for_typename(address.typename).specs
         stored = Address(self._registry.stored_name(address.typename), address.id)
         values = AddressValues(self._states.get(address_key(stored)))

@@ -29,10 +29,8 @@ from statefun.sdk.address import Address
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.types import Type
+from statefun.testing.arguments import Content, checked_duration
 from statefun.testing.outcomes import DeadLetter, PublishedRecord
-
-Content = str | bytes | None
-"""The key or value of a record: a string is encoded in UTF-8, and the value None is a tombstone."""
 
 
 class TestedApplication(ABC):
@@ -82,11 +80,11 @@ class TestedApplication(ABC):
             value: the value; for a row or line of a file, the value that the file's format makes of
                 the row or line.
             headers: the headers.
-            timestamp: the time of the record; the present time of the application if not given.
+            timestamp: the time of the record, with a time zone; the present time of the application if not given.
             partition: the partition of the topic; if not given, 0, or on Spark that which the key decides.
 
         Raises:
-            DefinitionError: if no ingress reads the topic.
+            DefinitionError: if no ingress reads the topic, or a part is not as described above.
         """
 
     @abstractmethod
@@ -105,11 +103,9 @@ class TestedApplication(ABC):
             parts: instead of ``duration``, the arguments of a timedelta, such as ``hours=3``.
 
         Raises:
-            DefinitionError: if the duration is negative.
+            DefinitionError: if neither or both are given, or the duration is negative.
         """
-        end = self.now + (timedelta(**parts) if duration is None else duration)
-        if end < self.now:
-            raise DefinitionError("the duration must not be negative: time cannot go back")
+        end = self.now + checked_duration(duration, parts)
         self.drain()
         while (due := self.next_timer) is not None and due <= end:
             self._set_time(max(due, self.now))
@@ -239,8 +235,3 @@ def not_read(module: Module, topic: str) -> DefinitionError:
     routes = [route.alias or route.topic for ingress in module.routed for route in ingress.topics]
     topics = ", ".join(routes) or "none"
     return DefinitionError(f"no ingress reads topic {topic} (the ingresses read: {topics})")
-
-
-def as_bytes(content: Content) -> bytes | None:
-    """Return the bytes of a key or value; a string is encoded in UTF-8, None stays None."""
-    return content.encode() if isinstance(content, str) else content

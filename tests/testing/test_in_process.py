@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +393,63 @@ def test_mistakes_of_tests_are_told() -> None:
             functions=functions, components=[ingress(value_type=StringType, targets=["t/f"])]
         ),
     )
+
+
+WRONG_CALLS: list[tuple[Callable[[Any], object], str]] = [
+    (lambda app: app.produce("in", "k", "v", timestamp=5), "with a time zone, .*, not 5"),
+    (
+        lambda app: app.produce("in", "k", "v", timestamp=datetime(2026, 1, 1)),  # noqa: DTZ001 - the mistake
+        "the timestamp of a record must be a datetime with a time zone",
+    ),
+    (
+        lambda app: app.produce(
+            "in", "k", "v", timestamp=datetime(1969, 1, 1, tzinfo=timezone.utc)
+        ),
+        "must not be before 1970",
+    ),
+    (lambda app: app.produce("in", 5, "v"), "the key of a record must be .* not 5"),
+    (lambda app: app.produce("in", "k", {"a": 1}), "the value of a record must be .* not {'a': 1}"),
+    (lambda app: app.produce("in", "k", "v", headers=[]), "must be a mapping of names to values"),
+    (lambda app: app.produce("in", "k", "v", headers={"a": 1}), "the header a of a record"),
+    (lambda app: app.produce("in", "k", "v", headers={1: "a"}), "must be a string, not 1"),
+    (lambda app: app.produce("in", "k", "v", partition="x"), "a number from 0 to .* not 'x'"),
+    (lambda app: app.produce("in", "k", "v", partition=-1), "a number from 0 to .* not -1"),
+    (lambda app: app.advance(), r"such as advance\(hours=3\), not nothing"),
+    (lambda app: app.advance(5), r"such as advance\(hours=3\), not 5"),
+    (lambda app: app.advance(timedelta(hours=1), hours=1), r"advance\(hours=3\), not both"),
+    (lambda app: app.advance(hour=1), r"advance\(hours=3\), not hour=1"),
+    (lambda app: app.state("t/f/Ada"), r'such as Address\("t/f", "Ada"\), not .t/f/Ada'),
+    (lambda app: app.state("t/f"), r'such as Address\("t/f", "some id"\), not .t/f'),
+    (lambda app: app.state(None), "the argument of state must be an Address, .* not None"),
+    (
+        lambda app: app.send(Address("t/f", "Ada"), "Ada", 5),
+        "send takes the typename of a function",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), WRONG_CALLS)
+def test_wrong_arguments_are_told_by_the_call_that_has_them(
+    call: Callable[[Any], object], text: str
+) -> None:
+    """The application goes on as if the call had not been made."""
+    functions = StatefulFunctions()
+    got: list[str] = []
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, value: str) -> None:
+        got.append(value)
+
+    reading = ingress(value_type=StringType, targets=["t/f"])
+    app = InProcessApplication(functions=functions, components=[reading])
+
+    with pytest.raises(DefinitionError, match=text):
+        call(app)
+    app.produce("in", "k", StringType.serializer().serialize("good"))
+    app.drain()
+
+    assert got == ["good"]
+    assert app.now == datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def test_each_ingress_reads_its_topics() -> None:
