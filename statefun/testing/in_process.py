@@ -102,7 +102,8 @@ class InProcessApplication(TestedApplication):
 
         Args:
             program: the file of the program, such as ``app.py``; not needed if its functions are imported.
-            module: one or several module files; ``module.yaml`` in the program's folder if not given.
+            module: one or several module files; if not given, ``module.yaml`` in the program's folder, or
+                without a program and ``components``, in the current folder.
             functions: the registry of functions; if not given, the registry of the program, or if the
                 program makes none, the registry of ``@function``.
             components: ingresses and egresses that are declared in Python.

@@ -174,7 +174,8 @@ def loaded(
 
     Args:
         program: the program's file, such as ``app.py``; None if the functions are imported already.
-        module: the module file, or several; ``module.yaml`` in the program's folder if not given.
+        module: the module file, or several; if not given, ``module.yaml`` in the program's folder, or without a
+            program and ``components``, in the current folder.
         functions: the registry of the functions; the program's registry if not given.
         components: ingresses and egresses that are declared in Python.
 
@@ -186,7 +187,7 @@ def loaded(
         # A copy: other tests of the process may load other programs.
         functions = _registry(user_program).copy()
     declared = [*components, *(user_program.components if user_program else ())]
-    files = _files(program, module, has_components=bool(declared))
+    files = _files(module) if module is not None else _default_files(program, bool(declared))
     content = load_module_files(files, components=declared)
     check_binding(content, with_endpoints(functions, content), needs_ingress=False)
     return LoadedProgram(functions, content)
@@ -207,18 +208,17 @@ def _program(app: Path) -> UserProgram:
     return load_program(app)
 
 
-def _files(
-    program: str | Path | None,
-    module: str | Path | Sequence[str | Path] | None,
-    *,
-    has_components: bool,
-) -> list[Path]:
-    if isinstance(module, str | Path):
-        return [Path(module)]
-    if module is not None:
-        return list(map(Path, module))
-    default = (Path(program).parent if program else Path()) / "module.yaml"
-    return [] if has_components and not default.exists() else [default]
+def _files(module: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(module)] if isinstance(module, str | Path) else list(map(Path, module))
+
+
+def _default_files(program: str | Path | None, has_components: bool) -> list[Path]:  # noqa: FBT001
+    """Return the module files of an application for which the test gives none."""
+    if program is None:
+        # A module file of the current folder is no part of an application that is declared in Python.
+        return [] if has_components else [Path("module.yaml")]
+    beside = Path(program).parent / "module.yaml"
+    return [] if has_components and not beside.exists() else [beside]
 
 
 def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:

@@ -27,6 +27,7 @@ from statefun import (
     KafkaIngress,
     LongType,
     Message,
+    ModuleError,
     State,
     StatefulFunctions,
     StringType,
@@ -450,6 +451,24 @@ def test_wrong_arguments_are_told_by_the_call_that_has_them(
 
     assert got == ["good"]
     assert app.now == datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def test_components_in_python_need_no_module_file_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may hold another application's module file; without components, it is read."""
+    (tmp_path / "module.yaml").write_text(
+        "kind: io.statefun.kafka.v1/egress\nspec: {id: t/other}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    functions = StatefulFunctions()
+    functions.register("t/f", lambda ctx, message: None)
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+
+    assert [str(each.id) for each in app.module.egresses] == ["test/out"]
+    with pytest.raises(ModuleError, match="address"):
+        InProcessApplication(functions=functions)
 
 
 def test_each_ingress_reads_its_topics() -> None:
