@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import encoded_as
+from statefun.testing.arguments import checked_address, checked_time
 from statefun.testing.outcomes import (
     DelayedMessage,
     PublishedRecord,
@@ -32,6 +33,7 @@ from statefun.testing.outcomes import (
     argument_of,
     content,
 )
+from statefun.testing.pending import PendingMessages
 
 
 class TestContext:
@@ -102,6 +104,7 @@ class TestContext:
         self.egress: list[PublishedRecord] = []
         """The records that the function has sent to all egresses, in order; see also ``egress_of``."""
         self._egress_of: dict[str, list[PublishedRecord]] = {}
+        self._pending = PendingMessages(self.address)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -133,6 +136,9 @@ class TestContext:
     ) -> None:
         """Call the function with a value; if the function fails, raise its exception and drop its effects.
 
+        No time passes: a message in ``delayed`` is pending until it is cancelled, or the test removes it. A call
+        that uses its token again fails, as in an application.
+
         Args:
             value: the value, or a whole :class:`~statefun.Message`, or a
                 :class:`~statefun.TypedValue`.
@@ -141,7 +147,17 @@ class TestContext:
             record: the ingress record that becomes the message.
             event_time: the event time of the message.
             watermark: the watermark that the function sees.
+
+        Raises:
+            DefinitionError: if an argument is not as described above.
+            FunctionError: if the function sends a delayed message with a token that is in use.
         """
+        if caller is not None:
+            checked_address("the caller", caller)
+        if not (record is None or isinstance(record, IngressRecord)):
+            raise DefinitionError(f"the record must be an IngressRecord, not {record!r}")
+        event_time = checked_time("the event_time", event_time)
+        watermark = checked_time("the watermark", watermark)
         batch = InvocationBatch(
             self.address,
             self._stored,
@@ -152,25 +168,28 @@ class TestContext:
         )
         # What a server does: the first exception is raised as it is.
         function = attrs.evolve(self._function, on_failure=None)
-        self._take_over(_call(function, batch))
+        result = _call(function, batch)
+        later = [
+            each if isinstance(each, Cancellation) else DelayedMessage.of(each)
+            for each in result.delayed
+        ]
+        self._pending.add(self.delayed, later, watermark)
+        self._take_over(result, later)
 
-    def _take_over(self, result: InvocationResult) -> None:
+    def _take_over(
+        self, result: InvocationResult, later: Sequence[DelayedMessage | Cancellation]
+    ) -> None:
         for name, value in result.state_mutations.items():
             if value is None:
                 self._stored.pop(name, None)
             else:
                 self._stored[name] = value
         self.sent += map(SentMessage.of, result.messages)
-        for each in result.delayed:
+        for each in later:
             if isinstance(each, Cancellation):
                 self.cancelled.append(each.cancellation_token)
             else:
-                sent = SentMessage.of(each.message)
-                token = each.cancellation_token
-                when = None if each.due is None else from_epoch_millis(each.due)
-                self.delayed.append(
-                    DelayedMessage(each.delay, sent.target, sent.value, token, when)
-                )
+                self.delayed.append(each)
         for wake_up in result.wake_ups:
             when = from_epoch_millis(wake_up.due)
             self.delayed.append(

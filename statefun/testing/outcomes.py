@@ -16,6 +16,8 @@ from statefun.sdk.address import Address
 from statefun.sdk.annotations import automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.message import Message, message_to, type_of
+from statefun.sdk.sent import DelayedMessage as Delayed
+from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import Type, TypedValue, default_types
 
 
@@ -85,6 +87,13 @@ class DelayedMessage:
     cancellation_token: str = ""
     when: datetime | None = None
     """The event time at which the message is due; None if the delay counts."""
+
+    @classmethod
+    def of(cls, sent: Delayed) -> DelayedMessage:
+        """Convert a delayed message of the API to one with a decoded value, which tests compare."""
+        message = SentMessage.of(sent.message)
+        when = None if sent.due is None else from_epoch_millis(sent.due)
+        return cls(sent.delay, message.target, message.value, sent.cancellation_token, when)
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import attrs
 import pytest
@@ -11,6 +12,7 @@ from statefun import (
     Address,
     Context,
     DefinitionError,
+    FunctionError,
     IngressRecord,
     IntType,
     KafkaEgressMessage,
@@ -153,3 +155,84 @@ def test_stored_values_may_have_former_names_and_types() -> None:
 
     assert before == {"was": "3"}
     assert context.state == {"now": "3!"}
+
+
+@functions.bind("test.one/reminding")
+def remind(ctx: Context, commands: str) -> None:
+    """Send (s), send at once (0), send at an event time (e) or cancel (c) with the same token."""
+    for command in commands:
+        if command == "c":
+            ctx.cancel_delayed_message("token")
+        elif command == "e":
+            ctx.send_at(datetime(2026, 1, 1, tzinfo=timezone.utc), OTHER, command, "token")
+        else:
+            delay = timedelta(minutes=5 if command == "s" else 0)
+            ctx.send_after(delay, OTHER, command, "token")
+
+
+@pytest.mark.parametrize("calls", ["ss", "s s", "css", "e s", "s csc ss", "cs s"])
+def test_a_token_of_a_pending_message_cannot_be_used_again(calls: str) -> None:
+    """As in an application; the call that does it has no effects."""
+    *before, last = calls.split()
+    context = TestContext(remind, functions=functions)
+    for each in before:
+        context.deliver(each)
+    delayed, cancelled = [*context.delayed], [*context.cancelled]
+
+    with pytest.raises(FunctionError, match="'token', which the id id already uses"):
+        context.deliver(last)
+
+    assert (context.delayed, context.cancelled) == (delayed, cancelled)
+
+
+@pytest.mark.parametrize("calls", ["s", "scs", "s cs", "sc s c s", "00 0s", "s c 0 s"])
+def test_a_token_can_be_used_again_when_its_message_is_cancelled_or_due(calls: str) -> None:
+    """In the same call, and in later ones."""
+    context = TestContext(remind, functions=functions)
+
+    for each in calls.split():
+        context.deliver(each)
+
+    assert len(context.delayed) == sum(each in "s0" for each in calls)
+
+
+def test_a_delayed_message_that_a_test_removes_is_not_pending() -> None:
+    """The test has delivered it, for example."""
+    context = TestContext(remind, functions=functions)
+    context.deliver("s")
+    context.delayed.clear()
+    context.deliver("s")
+    context.delayed = []
+
+    context.deliver("s")
+
+    assert len(context.delayed) == 1
+
+
+def test_an_event_time_that_the_watermark_has_passed_is_due() -> None:
+    """As in an application: the message is on its way."""
+    context = TestContext(remind, functions=functions)
+    context.deliver("e", watermark=datetime(2025, 1, 1, tzinfo=timezone.utc))
+
+    context.deliver("s", watermark=datetime(2026, 1, 1, tzinfo=timezone.utc))
+
+    assert len(context.delayed) == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"caller": "test.one/other/Ada"}, 'Address\\("test.one/other", "Ada"\\), not'),
+        ({"record": b"value"}, "must be an IngressRecord, not b'value'"),
+        ({"event_time": 5}, "the event_time must be a datetime with a time zone, .* not 5"),
+        ({"watermark": datetime(2026, 1, 1)}, "the watermark must be .* with a time zone"),  # noqa: DTZ001 - the mistake
+    ],
+)
+def test_wrong_arguments_of_deliver_are_told(argument: dict[str, Any], text: str) -> None:
+    """Before the function is called."""
+    context = TestContext(ask, functions=functions)
+
+    with pytest.raises(DefinitionError, match=text):
+        context.deliver(1, **argument)
+
+    assert context.sent == []
