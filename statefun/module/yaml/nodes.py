@@ -20,6 +20,8 @@ MAX_ALIASED_NODES = 10_000
 """The largest number of nodes that aliases may add, as aliases can make a document huge."""
 
 _MAX_QUOTED = 80
+_QUOTED = "while scanning a quoted scalar"
+"""What PyYAML does, by its error texts, when it looks for the end of a quoted text."""
 _TAG_PREFIX = "tag:yaml.org,2002:"
 # YAML 1.1 gives a plain `=` the tag "value", and a plain `<<` the tag "merge".
 _SCALAR_TAGS = {
@@ -127,6 +129,9 @@ def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        if error.context == _QUOTED and error.context_mark:
+            # PyYAML finds the end of the document, which may be far from the mistake.
+            mark, what = error.context_mark, f"this quote is not closed: {what}"
         location = text.location(mark) if mark else Location(text.file, 1, 1)
         raise problems.report(location, "", f"not valid YAML: {what}") from None
     except yaml.reader.ReaderError as error:

@@ -126,6 +126,20 @@ def test_empty_documents_are_skipped(text: str) -> None:
                 "expected ',' or ']', but got '<stream end>'"
             ),
         ),
+        (
+            "a: b\nc: 'd\ne: f\n---\ng: h\n",
+            (
+                "2:4: not valid YAML: this quote is not closed: while scanning a quoted scalar, "
+                "found unexpected document separator"
+            ),
+        ),
+        (
+            'a: "b\nc: d\n',
+            (
+                "1:4: not valid YAML: this quote is not closed: while scanning a quoted scalar, "
+                "found unexpected end of stream"
+            ),
+        ),
         ("a: *b", "1:4: not valid YAML: found undefined alias 'b'"),
         ("a: b\nc: \x00", "2:4: not valid YAML: the character U+0000 is not allowed"),
         ('a: "\\UFFFFFFFF"', "1:7: not valid YAML: an escape or a version number is out of range"),
