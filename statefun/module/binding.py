@@ -212,17 +212,20 @@ def _bootstrap_problems(module: Module) -> Iterator[Finding]:
     """Find ingresses that begin after something that is no ingress of Kafka, or that wait for themselves."""
     followed = {each.id: each.bootstrap_from for each in module.ingresses}
     for ingress in module.ingresses:
+        places = dict(zip(ingress.bootstrap_from, ingress.bootstrap_locations, strict=False))
         for name in ingress.bootstrap_from:
             if name not in followed:
                 text = f"{ingress.label} has bootstrapFrom {name}, but no Kafka ingress has this id"
-                names = ", ".join(sorted(map(str, followed)))
-                yield ingress.location, f"{text}; the Kafka ingresses are {names}"
+                names = sorted(str(each) for each in followed if each != ingress.id)
+                known = suggestion(str(name), names)
+                known = known or f"the other Kafka ingresses are: {', '.join(names) or 'none'}"
+                yield places.get(name, ingress.location), f"{text}; {known}"
         waits = {*ingress.bootstrap_from}
         while (more := waits.union(*(followed.get(each, ()) for each in waits))) != waits:
             waits = more
         if ingress.id in waits:
             text = f"{ingress.label} would never be read, since its bootstrapFrom leads back to it"
-            yield ingress.location, text
+            yield next(iter(places.values()), ingress.location), text
 
 
 def _declared_twice(module: Module) -> Iterator[Finding]:

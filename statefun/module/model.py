@@ -103,6 +103,8 @@ class KafkaIngress:
     """How the records get their event times; None: they have none."""
     bootstrap_from: tuple[TypeName, ...] = ()
     """The ids of the ingresses that are read to their present ends, at every start, before this one is read."""
+    bootstrap_locations: tuple[Location, ...] = attrs.field(default=(), eq=False, repr=False)
+    """Where the ids in ``bootstrap_from`` are, for error texts."""
 
     @property
     def label(self) -> str:

@@ -18,7 +18,7 @@ from statefun import (
     ValueSpec,
     make_json_type,
 )
-from statefun.module.binding import check_binding
+from statefun.module.binding import binding_problems, check_binding
 from statefun.module.loader import parse_module
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module, Unsupported
@@ -268,7 +268,7 @@ def test_ingresses_begin_from_ingresses_of_kafka() -> None:
         ingresses=(
             attrs.evolve(first, bootstrap_from=(second.id, third.id)),
             attrs.evolve(second, bootstrap_from=(first.id,)),
-            attrs.evolve(third, bootstrap_from=(TypeName("test", "d"),)),
+            attrs.evolve(third, bootstrap_from=(TypeName("com.example", "customers"),)),
         )
     )
 
@@ -280,7 +280,37 @@ def test_ingresses_begin_from_ingresses_of_kafka() -> None:
         f"  module.yaml:9:7: ingress test/a {circle}",
         f"  module.yaml:9:7: ingress test/b {circle}",
         (
-            "  module.yaml:9:7: ingress test/c has bootstrapFrom test/d, but no Kafka ingress has this id; "
-            "the Kafka ingresses are test/a, test/b, test/c"
+            "  module.yaml:9:7: ingress test/c has bootstrapFrom com.example/customers, but no Kafka ingress has "
+            "this id; the other Kafka ingresses are: test/a, test/b"
         ),
+    ]
+
+
+def test_a_mistake_in_bootstrap_from_is_shown_at_its_place() -> None:
+    """With the id that may have been meant."""
+    module = parse_module(
+        "".join(
+            "kind: io.statefun.kafka.v1/ingress\n"
+            "spec:\n"
+            f"  id: test/{name}-in\n"
+            "  address: localhost:1\n"
+            "  consumerGroupId: test\n"
+            f"{followed}"
+            "  topics: [{topic: t, valueFormat: {type: text}, targets: [test.fns/one]}]\n"
+            "---\n"
+            for name, followed in (
+                ("orders", "  bootstrapFrom: [test/customers-in, test/customer-in]\n"),
+                ("customers", ""),
+                ("circle", "  bootstrapFrom: [test/circle-in]\n"),
+            )
+        )
+    )
+
+    problems = [*binding_problems(module, functions("test.fns/one"))]
+
+    assert [
+        (str(place).partition(":")[2], text.partition("; ")[2]) for place, text in problems
+    ] == [
+        ("6:38", "did you mean test/customers-in?"),
+        ("21:19", ""),
     ]

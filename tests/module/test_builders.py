@@ -52,7 +52,8 @@ def same(one: DeclaredIngress, other: DeclaredIngress) -> bool:
 
     def moved(ingress: DeclaredIngress) -> dict[str, object]:
         topics = tuple(attrs.evolve(route, location=nowhere) for route in ingress.topics)
-        return attrs.asdict(ingress, recurse=False) | {"location": nowhere, "topics": topics}
+        places = {"location": nowhere, "bootstrap_locations": ()}
+        return attrs.asdict(ingress, recurse=False) | {**places, "topics": topics}
 
     return moved(one) == moved(other)
 

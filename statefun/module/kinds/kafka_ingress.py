@@ -12,6 +12,7 @@ from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSetti
 from statefun.module.kinds.kafka_topics import LEGACY_TOPICS, TOPICS
 from statefun.module.kinds.offsets import specific_offsets
 from statefun.module.kinds.routes import FAILURE_POLICY
+from statefun.module.location import Location
 from statefun.module.model import (
     AutoOffsetReset,
     FromDate,
@@ -25,7 +26,7 @@ from statefun.module.model import (
     StopPosition,
 )
 from statefun.module.yaml.components import ID, Component
-from statefun.module.yaml.nodes import Node
+from statefun.module.yaml.nodes import ListNode, MapNode, Node
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import date, flag, list_of, member, text, typename
 from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
@@ -232,7 +233,14 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         stop_position=values.get(STOP_POSITION),
         event_time=values.get(EVENT_TIME),
         bootstrap_from=values.get(BOOTSTRAP_FROM, ()),
+        bootstrap_locations=_locations(component.spec, BOOTSTRAP_FROM.name),
         id=values[ID],
         topics=values[topics],
         location=component.location,
     )
+
+
+def _locations(spec: Node, name: str) -> tuple[Location, ...]:
+    """Return where the items of the list with a key are; nothing if there is no list."""
+    node = spec.get(name) if isinstance(spec, MapNode) else None
+    return tuple(item.location for item in node.items) if isinstance(node, ListNode) else ()
