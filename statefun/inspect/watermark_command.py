@@ -11,9 +11,10 @@ from statefun.engine.watermark import EventProgress, Holder
 from statefun.inspect.checkpoint_options import add_checkpoint, usable
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import INGRESSES
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.times import from_epoch_millis
 
 _HEAD = ("ingress", "partition", "event time", "")
@@ -32,11 +33,14 @@ def run_command(options: argparse.Namespace) -> None:
         options: the parsed options of the command line.
 
     Raises:
+        ConfigurationError: if there is no checkpoint.
         CheckpointError: if the checkpoint cannot be read, or has no event time.
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
         log = CommitLog(checkpoint)
+        if not (checkpoint.has(INGRESSES) or log.query_id()):
+            raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
         progress = feedback_offset(log, log.newest()).event
     if progress is None:
         raise CheckpointError(
