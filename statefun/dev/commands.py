@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import time
 from datetime import timedelta
@@ -14,7 +13,10 @@ from pathlib import Path
 from statefun.console.command_parser import Actions, CommandParser
 from statefun.console.json_output import print_json
 from statefun.dev.dev_topics import (
+    ADDRESS_VARIABLE,
+    LOCAL_PORT,
     cluster_topics,
+    default_address,
     describe_topic,
     list_topics,
     new_topic,
@@ -28,10 +30,7 @@ from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.printable import json_content, printable
 
-_PORT = 9092
 _PAGE = 8083
-_ADDRESS = "KAFKA_ADDRESS"
-"""The environment variable with the address of a broker, which module files of the docs use, too."""
 _DATA = Path(".statefun/kafka")
 _LOOK = timedelta(milliseconds=500)
 
@@ -46,7 +45,7 @@ def add_arguments(dev: CommandParser) -> None:
         "statefun dev kafka --topic users --topic greetings",
     )
     kafka.add_argument(
-        "--port", type=int, default=_PORT, help=f"the port for clients (default {_PORT})"
+        "--port", type=int, default=LOCAL_PORT, help=f"the port for clients (default {LOCAL_PORT})"
     )
     kafka.add_argument(
         "--topic",
@@ -91,9 +90,9 @@ def add_arguments(dev: CommandParser) -> None:
     for action in (create, list_, describe, send, read):
         action.add_argument(
             "--address",
-            default=os.environ.get(_ADDRESS) or f"localhost:{_PORT}",
+            default=default_address(),
             help="host and port of the broker (default: the environment variable "
-            f"{_ADDRESS}, or localhost:{_PORT})",
+            f"{ADDRESS_VARIABLE}, or localhost:{LOCAL_PORT})",
         )
     send.add_argument("key")
     send.add_argument("value")
@@ -129,9 +128,9 @@ def _add_run(actions: Actions) -> None:
     run.add_argument(
         "--port",
         type=int,
-        default=_PORT,
-        help=f"the port of the broker, which is started if none listens there (default {_PORT}); the environment "
-        f"variable {_ADDRESS} names another broker",
+        default=LOCAL_PORT,
+        help=f"the port of the broker, which is started if none listens there (default {LOCAL_PORT}); the environment "
+        f"variable {ADDRESS_VARIABLE} names another broker",
     )
     run.add_argument(
         "--admin", default=str(_PAGE), help=f"the port of the live page (default {_PAGE})"

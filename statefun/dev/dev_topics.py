@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -26,6 +28,10 @@ from statefun.sdk.errors import KafkaError
 
 OWNER = "statefun dev"
 """How error texts name the client: the command that uses the cluster."""
+LOCAL_PORT = 9092
+"""The port of the broker on this machine, unless the user gives another one."""
+ADDRESS_VARIABLE = "KAFKA_ADDRESS"
+"""The environment variable with the address of a broker, which module files of the docs use, too."""
 ADMIN_TIMEOUT = timedelta(seconds=10)
 """How long the cluster may take to answer a request."""
 _POLL = timedelta(milliseconds=25)
@@ -43,6 +49,11 @@ class TopicPartitions:
     def records(self) -> int:
         """The number of records in all partitions; control records of Kafka's transactions count, too."""
         return sum(end - first for first, end in self.offsets)
+
+
+def default_address() -> str:
+    """Return the address of the broker that commands use if the user gives none."""
+    return os.environ.get(ADDRESS_VARIABLE) or f"localhost:{LOCAL_PORT}"
 
 
 def cluster_topics(address: str) -> ClusterMetadata:
@@ -64,6 +75,19 @@ def list_topics(address: str) -> list[TopicPartitions]:
     return [describe_topic(address, name) for name in sorted(topics) if not name.startswith("__")]
 
 
+def topic_partitions(address: str, name: str) -> list[int]:
+    """Return the numbers of a topic's partitions.
+
+    Raises:
+        TopicError: if the cluster does not have the topic; the error has the command that creates it.
+        KafkaError: if no broker answers.
+    """
+    creation = f"statefun dev topic create {shlex.quote(name)}"
+    if address != default_address():
+        creation += f" --address {shlex.quote(address)}"
+    return partitions_of(OWNER, name, cluster_topics(address), address, creation=creation)
+
+
 def describe_topic(address: str, name: str) -> TopicPartitions:
     """Return a topic of a cluster with the offsets of its partitions.
 
@@ -71,7 +95,7 @@ def describe_topic(address: str, name: str) -> TopicPartitions:
         TopicError: if the cluster does not have the topic.
         KafkaError: if the cluster does not answer.
     """
-    numbers = partitions_of(OWNER, name, cluster_topics(address), address)
+    numbers = topic_partitions(address, name)
     admin = admin_for(OWNER, address, {})
     partitions = [(name, number) for number in numbers]
     with raising_kafka_errors(f"{OWNER}: topic {name} at {address}"):

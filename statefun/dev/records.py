@@ -18,11 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka import KafkaError as ClientError
 
-from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, cluster_topics
+from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, cluster_topics, topic_partitions
 from statefun.runtime.kafka.client import (
     admin_for,
     connect,
-    partitions_of,
     raising_kafka_errors,
     read_committed,
     watermarks,
@@ -81,7 +80,7 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
         TopicError: if the cluster does not have the topic.
         KafkaError: if the broker does not accept the record, or no broker answers.
     """
-    _partitions(address, topic)
+    topic_partitions(address, topic)
     errors: list[ClientError] = []
     producer = connect(Producer, OWNER, {"bootstrap.servers": address})
     producer.produce(
@@ -164,7 +163,8 @@ def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
 
 def _starts(address: str, topic: str) -> list[TopicPartition]:
     return [
-        TopicPartition(topic, number, OFFSET_BEGINNING) for number in _partitions(address, topic)
+        TopicPartition(topic, number, OFFSET_BEGINNING)
+        for number in topic_partitions(address, topic)
     ]
 
 
@@ -173,7 +173,7 @@ def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
 
     Offsets, because librdkafka takes half a second to find out for itself where a partition begins.
     """
-    partitions = [(topic, number) for number in _partitions(address, topic)]
+    partitions = [(topic, number) for number in topic_partitions(address, topic)]
     admin = admin_for(OWNER, address, {})
     deadline = time.monotonic() + _COMMIT.total_seconds()
     with raising_kafka_errors(f"{OWNER}: topic {topic} at {address}"):
@@ -191,7 +191,3 @@ def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
 
 def _bytes(content: bytes | str | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
-
-
-def _partitions(address: str, topic: str) -> list[int]:
-    return partitions_of(OWNER, topic, cluster_topics(address), address)

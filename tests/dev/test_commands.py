@@ -48,11 +48,27 @@ def test_the_address_of_the_environment_is_the_default(
     assert capsys.readouterr().out.endswith("Ada\ta\n")
 
 
-def test_a_missing_topic_is_named(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
-    """Writing and reading are errors that name the topic."""
-    for command in (["send", "nowhere", "Ada", "a"], ["read", "nowhere"]):
-        assert main(["dev", *command, "--address", kafka.address]) == 1
-        assert "[SF501] statefun dev: topic nowhere does not exist" in capsys.readouterr().err
+def test_a_missing_topic_is_named(
+    kafka: KafkaHarness, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors name the topic and the command that creates it, at the broker that was used."""
+    error = (
+        f"[SF501] statefun dev: topic nowhere does not exist at {kafka.address}; create it first "
+    )
+    actions = (
+        ["send", "nowhere", "Ada", "a"],
+        ["read", "nowhere"],
+        ["topic", "describe", "nowhere"],
+    )
+    monkeypatch.delenv("KAFKA_ADDRESS", raising=False)
+    for action in actions:
+        assert main(["dev", *action, "--address", kafka.address]) == 1
+        creation = f"(statefun dev topic create nowhere --address {kafka.address})"
+        assert error + creation in capsys.readouterr().err
+
+    monkeypatch.setenv("KAFKA_ADDRESS", kafka.address)
+    assert main(["dev", "read", "nowhere"]) == 1
+    assert f"{error}(statefun dev topic create nowhere)" in capsys.readouterr().err
 
 
 @pytest.mark.long(minutes=2.4)

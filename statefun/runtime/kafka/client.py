@@ -243,17 +243,27 @@ def cluster_metadata(
         ) from error
 
 
-def partitions_of(owner: str, topic: str, metadata: ClusterMetadata, address: str) -> list[int]:
+def partitions_of(
+    owner: str, topic: str, metadata: ClusterMetadata, address: str, *, creation: str | None = None
+) -> list[int]:
     """Return the numbers of a topic's partitions.
+
+    Args:
+        owner: who uses the topic, for error texts.
+        topic: the topic.
+        metadata: the metadata of the cluster.
+        address: host and port of a broker of the cluster.
+        creation: the command that creates the topic, for the error text; None: that of Kafka.
 
     Raises:
         TopicError: if the topic does not exist, or this client may not describe it.
     """
     topic_metadata = metadata.topics.get(topic)
     if topic_metadata is None:
+        if creation is None:
+            creation = f"kafka-topics.sh --bootstrap-server {address} --create --topic {topic}"
         raise TopicError(
-            f"{owner}: topic {topic} does not exist at {address}; create it first "
-            f"(kafka-topics.sh --bootstrap-server {address} --create --topic {topic})"
+            f"{owner}: topic {topic} does not exist at {address}; create it first ({creation})"
         )
     if topic_metadata.error is not None:
         raise TopicError(f"{owner}: topic {topic} at {address}: {topic_metadata.error.str()}")
