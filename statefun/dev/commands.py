@@ -9,6 +9,7 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from statefun.console.command_parser import Actions, CommandParser
 from statefun.console.json_output import print_json
@@ -78,7 +79,12 @@ def add_arguments(dev: CommandParser) -> None:
         "--partitions", type=int, default=1, help="how many partitions each topic gets (default 1)"
     )
     describe.add_argument("topic")
-    send = actions.add("send", "write a record to a topic", "statefun dev send users ada Ada")
+    send = actions.add(
+        "send",
+        "write a record to a topic",
+        "statefun dev send users ada Ada",
+        "statefun dev send users ada --tombstone",
+    )
     read = actions.add(
         "read",
         "print the records of a topic",
@@ -95,7 +101,13 @@ def add_arguments(dev: CommandParser) -> None:
             f"{ADDRESS_VARIABLE}, or localhost:{LOCAL_PORT})",
         )
     send.add_argument("key")
-    send.add_argument("value")
+    value = send.add_argument("value", help="the value; left out with --tombstone")
+    send.add_argument(
+        "--tombstone",
+        action=_WithoutValue,
+        value=value,
+        help="write a record without a value, which deletes the key from a compacted topic",
+    )
     read.add_argument("--follow", action="store_true", help="also print new records, until Ctrl-C")
     read.add_argument(
         "--offsets",
@@ -108,6 +120,20 @@ def add_arguments(dev: CommandParser) -> None:
     read.add_json("print all parts of each record, as one line of JSON")
     for action in (create, list_, describe):
         action.add_json()
+
+
+class _WithoutValue(argparse.Action):
+    """The option ``--tombstone``: with it, the argument for the value is not required."""
+
+    def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
+        # As an argument that may be missing, argparse would not find the value behind other options.
+        self._value: argparse.Action = options.pop("value")
+        super().__init__(option_strings, dest, nargs=0, default=False, **options)
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, *_given: object) -> None:
+        """Note that the option is given."""
+        setattr(namespace, self.dest, True)
+        self._value.required = False
 
 
 def _add_run(actions: Actions) -> None:
@@ -165,6 +191,8 @@ def run_command(options: argparse.Namespace) -> None:
         case "topic":
             _topic(options)
         case "send":
+            if options.tombstone and options.value is not None:
+                options.parser.error("give a value or --tombstone, not both")
             send_record(options.address, options.topic, options.key, options.value)
         case "read":
             read = follow_records if options.follow else placed_records

@@ -67,14 +67,14 @@ class PlacedRecord:
         )
 
 
-def send_record(address: str, topic: str, key: str, value: str) -> None:
+def send_record(address: str, topic: str, key: str, value: str | None) -> None:
     """Write a record to a topic and wait until the cluster has confirmed it.
 
     Args:
         address: host and port of a broker.
         topic: an existing topic.
         key: the key; an ingress makes it the id of a function's address.
-        value: the value, which is written in UTF-8.
+        value: the value, which is written in UTF-8; None writes a tombstone.
 
     Raises:
         TopicError: if the cluster does not have the topic.
@@ -85,7 +85,7 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
     producer = connect(Producer, OWNER, {"bootstrap.servers": address})
     producer.produce(
         topic,
-        value.encode(),
+        None if value is None else value.encode(),
         key.encode(),
         on_delivery=lambda error, _: errors.append(error) if error else None,
     )

@@ -33,6 +33,39 @@ def test_sent_records_are_read(kafka: KafkaHarness, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "Ada\tgrößer\nAlan\t\\x1b[2J\\n\n"
 
 
+def test_a_tombstone_is_sent(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has no value, and an empty value is none."""
+    topic, address = kafka.topic("users"), ["--address", kafka.address]
+
+    assert main(["dev", "send", topic, "Ada", *address, "--tombstone"]) == 0
+    assert main(["dev", "send", "--tombstone", *address, topic, "Alan"]) == 0
+    assert main(["dev", "send", topic, "Grace", *address, ""]) == 0
+    assert capsys.readouterr().out == ""
+
+    records = read_records(kafka.address, topic)
+    assert records == [(b"Ada", None), (b"Alan", None), (b"Grace", b"")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["Ada", "a", "--tombstone"], "give a value or --tombstone, not both"),
+        (["--tombstone", "Ada", ""], "give a value or --tombstone, not both"),
+        (["Ada"], "the following arguments are required: value"),
+        (["--tombstone"], "the following arguments are required: key"),
+    ],
+)
+def test_a_record_has_a_value_or_is_a_tombstone(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anything else is a usage error, before a broker is asked."""
+    with pytest.raises(SystemExit) as ended:
+        main(["dev", "send", "users", *arguments])
+
+    assert ended.value.code == 2
+    assert error in capsys.readouterr().err
+
+
 def test_the_address_of_the_environment_is_the_default(
     kafka: KafkaHarness, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
