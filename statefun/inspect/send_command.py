@@ -19,7 +19,6 @@ from statefun.module.user_program import load_program
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.checkpoint.sent_messages import put_message
 from statefun.runtime.stored.known_values import KnownValues, nearest
-from statefun.runtime.stored.typed_values import PRIMITIVE_TYPES, primitive_type
 from statefun.runtime.stored.written_values import (
     ENCODINGS,
     RawValue,
@@ -28,7 +27,6 @@ from statefun.runtime.stored.written_values import (
 )
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.primitives import StringType
-from statefun.sdk.types import default_types
 
 
 def add_arguments(send: CommandParser) -> None:
@@ -68,7 +66,7 @@ def run_command(options: argparse.Namespace) -> None:
         known = KnownValues.of(checkpoint, functions)
         address = parsed_address(options.address, known)
         known.check(address.typename)
-        value = _encoded(options)
+        value = _encoded(options, address.typename, known)
         put_message(checkpoint, address_key(address), options.type, value)
         is_running = is_in_use(checkpoint)
     if options.json:
@@ -82,13 +80,15 @@ def run_command(options: argparse.Namespace) -> None:
     print(f"sent to {known.present(address)}{rest}")
 
 
-def _encoded(options: argparse.Namespace) -> bytes:
+def _encoded(options: argparse.Namespace, function: str, known: KnownValues) -> bytes:
     """Return the value of the message, encoded."""
-    type_ = primitive_type(options.type) or default_types.find(options.type)
+    type_ = known.message_type(function, options.type)
     if type_ is None and options.encoding is None:
+        hint = nearest(options.type, known.message_typenames(), "known types")
+        otherwise = " Otherwise" if hint.endswith("?") else ";"
+        program = "the program with --program, or " if options.program is None else ""
         raise ConfigurationError(
-            f"no type {options.type} is known{nearest(options.type, PRIMITIVE_TYPES, 'primitive types')}; give the "
-            "program with --program, or the value's bytes with --encoding"
+            f"no type {options.type} is known{hint}{otherwise} give {program}the value's bytes with --encoding"
         )
     try:
         if options.encoding is not None:
@@ -97,6 +97,6 @@ def _encoded(options: argparse.Namespace) -> bytes:
             value = written_value(options.value, type_)
         return encoded_value(value, type_, options.type)
     except ValueError as error:
-        is_secret = type_ is not None and type_.is_secret
+        is_secret = options.type in known.secret_types()
         why = f"it does not fit type {options.type}, and is secret" if is_secret else error
         raise ConfigurationError(f"the value cannot be sent: {why}") from error

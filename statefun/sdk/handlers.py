@@ -175,6 +175,8 @@ class _Reader(NamedTuple):
     decode: Callable[[bytes], Any] | None
     """Decodes a value from bytes; None if the handler takes the whole message, not decoded."""
     handler: Handler
+    type_: Type[Any] | None = None
+    """The type that decodes the value; None if the handler takes the bytes or the whole message."""
 
 
 def _readers(
@@ -229,6 +231,15 @@ class Handlers:
         """Return whether a handler takes values with the typename ``typename``."""
         return self._reader(typename) is not None
 
+    def type_of(self, typename: str) -> Type[Any] | None:
+        """Return the type that decodes values with a typename for the handler that takes them, if there is one."""
+        reader = self._reader(typename)
+        return None if reader is None else reader.type_
+
+    def typenames(self) -> list[str]:
+        """Return the typenames of the values that the handlers decode."""
+        return [type_.typename for each in self.handlers for *_, type_ in _readers(each.takes)]
+
     def decode(self, typename: str, content: bytes) -> Any:
         """Decode a value for the handler that takes it; return the bytes if no handler decodes it."""
         reader = self._reader(typename)
@@ -239,7 +250,7 @@ class Handlers:
         reader = self._reader(typename if content is not None else "")
         if reader is None:
             raise self._unexpected(message)
-        decode, handler = reader
+        decode, handler, _ = reader
         if decode is None:
             return handler, message
         try:
@@ -268,7 +279,7 @@ class Handlers:
                         f"two of the handlers of {_name(self.handlers[0])} take values of type "
                         f"{typename}; give one of the classes another typename with make_json_type"
                     )
-                table.setdefault(typename, _Reader(decode, handler))
+                table.setdefault(typename, _Reader(decode, handler, type_))
             if bytes in handler.takes:
                 table.setdefault("*", _Reader(_unchanged, handler))
             if type(None) in handler.takes:

@@ -16,6 +16,7 @@ from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
 from statefun.sdk.limits import RateLimit
 from statefun.sdk.message import Message
+from statefun.sdk.types import Type
 from statefun.sdk.value_spec import Expiration, ValueSpec, present_names
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
@@ -144,6 +145,15 @@ class StatefulFunction:
             DefinitionError: if two handlers take the same type.
         """
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
+
+    def type_of(self, typename: str) -> Type[Any] | None:
+        """Return the type that decodes values with a typename for the function's handlers; None if none does."""
+        return self.call.type_of(typename) if isinstance(self.call, Handlers) else None
+
+    def typenames(self) -> list[str]:
+        """Return the typenames of the values that the function's handlers decode, and of those that it stores."""
+        taken = self.call.typenames() if isinstance(self.call, Handlers) else []
+        return [*taken, *(spec.type.typename for spec in self.specs.values())]
 
     def decode(self, typename: str, content: bytes) -> Any:
         """Decode a value for the handler that takes it; return the bytes if no handler decodes them."""

@@ -37,6 +37,32 @@ def account(context, message):
 """
 
 
+TYPED = """
+import dataclasses
+
+import statefun
+
+
+@dataclasses.dataclass
+class Bill:
+    cents: int
+
+
+@dataclasses.dataclass
+class Owner:
+    city: str = ""
+
+
+class Account(statefun.State):
+    owner: Owner | None = None
+
+
+@statefun.function("test.fns/account")
+def pay(context: statefun.Context, bill: Bill, account: Account) -> None:
+    pass
+"""
+
+
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Forget the functions of a program that a test has loaded."""
@@ -82,6 +108,37 @@ def test_messages_are_encoded_by_their_types(
         AcceptedMessage(3, key, "test.fns/Payment", b'{"euros":5}'),
         AcceptedMessage(4, key, "other/Type", b"\0\1\2"),
     ]
+
+
+def test_the_classes_of_handlers_and_states_are_types_of_a_program(
+    stored: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Messages of such classes are sent and shown, also with a typename of another program for a class of the name."""
+    program = tmp_path / "app.py"
+    program.write_text(TYPED)
+    folders = ["--checkpoint", str(stored), "--program", str(program)]
+    send = ["send", *folders, ADA]
+
+    for value, typename in [
+        ('{"cents": 5}', "io.statefun.python/Bill"),
+        ('{"cents": 6}', "com.other/Bill"),
+        ('{"city": "Ulm"}', "io.statefun.python/Owner"),
+    ]:
+        assert main([*send, value, "--type", typename]) == 0
+    assert main([*send, '{"euros": 5}', "--type", "com.other/Bill"]) == 1
+    assert "the value cannot be sent: it is no value of type" in capsys.readouterr().err
+    assert main([*send, "{}", "--type", "io.statefun.python/Bil"]) == 1
+    assert capsys.readouterr().err == (
+        "statefun: [SF100] no type io.statefun.python/Bil is known; did you mean io.statefun.python/Bill? Otherwise "
+        "give the value's bytes with --encoding\n"
+    )
+
+    assert main(["state", "show", ADA, *folders]) == 0
+    _, _, shown = capsys.readouterr().out.partition("3 messages on the way\n")
+    values = ['{"cents": 5}', '{"cents": 6}', '{"city": "Ulm"}']
+    assert [
+        line[-len(value) :] for line, value in zip(shown.splitlines()[1:], values, strict=True)
+    ] == values
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,10 @@ from statefun.runtime.stored.typed_values import (
     SECRET_VALUE,
     Decoded,
     ValueDecoder,
-    primitive_type,
 )
 from statefun.runtime.stored.undelivered import sent_rows, undelivered_rows
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
-from statefun.sdk.types import default_types
 
 _TIMERS = SEPARATOR + TIMERS_NAMESPACE.encode() + b"/"
 
@@ -140,7 +138,7 @@ def address_report(
     sent = list(sent_rows(state.checkpoint, state.batch)) if is_newest else []
     delayed = [pair for row in rows for pair in _delayed(row.typename, row.value, key)]
     delayed += _scheduled(state, key) if is_newest else _all_scheduled(state, key)
-    messages = _Messages(known)
+    messages = _Messages(known, address.typename)
     return AddressReport(
         known.present(address),
         state.batch,
@@ -168,10 +166,18 @@ def address_report(
 
 
 class _Messages:
-    """Makes messages for a report from the forms in which they are stored."""
+    """Makes messages for a report from the forms in which they are stored.
 
-    def __init__(self, known: KnownValues) -> None:
+    Args:
+        known: the types of values.
+        target: the typename of the function that gets the messages.
+    """
+
+    def __init__(self, known: KnownValues, target: str) -> None:
         self._known = known
+        self._target = target
+        self._decoders: dict[str, tuple[str, ValueDecoder]] = {}
+        """The decoders of the messages by their typenames, each with the typename that it takes."""
         self._secret_types = known.secret_types()
 
     def of_retry(self, content: bytes) -> PendingMessage:
@@ -200,10 +206,17 @@ class _Messages:
         sender = self._known.present(address_of(caller)) if caller else None
         if value is not None and typename in self._secret_types:
             return PendingMessage(typename, None, sender, SECRET_VALUE, **facts)
-        type_ = primitive_type(typename) or default_types.find(typename)
-        decoded = Decoded(None) if value is None else ValueDecoder(type_).decode(typename, value)
+        decoded = Decoded(None) if value is None else self._decoded(typename, value)
         size = None if value is None else len(value)
         return PendingMessage(typename, size, sender, decoded, **facts)
+
+    def _decoded(self, typename: str, value: bytes) -> Decoded:
+        if typename not in self._decoders:
+            type_ = self._known.message_type(self._target, typename)
+            read = typename if type_ is None or type_.reads(typename) else type_.typename
+            self._decoders[typename] = read, ValueDecoder(type_)
+        read, decoder = self._decoders[typename]
+        return decoder.decode(read, value)
 
 
 def stored_value(value: AddressState.Value, address: Address, known: KnownValues) -> StoredValue:

@@ -13,8 +13,9 @@ from statefun.runtime.checkpoint.declarations import newest_declaration, secret_
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
 from statefun.runtime.checkpoint.renamed_functions import continued
-from statefun.runtime.stored.typed_values import ValueDecoder, primitive_type
+from statefun.runtime.stored.typed_values import PRIMITIVE_TYPES, ValueDecoder, primitive_type
 from statefun.sdk.address import Address
+from statefun.sdk.annotations import automatic_types
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.nearest_names import suggestion
@@ -145,6 +146,34 @@ class KnownValues:
         """Return the present names of a function's values that were renamed, by their former names."""
         function = self._functions.find(typename) if self._functions is not None else None
         return {} if function is None else function.renamed_values
+
+    def message_type(self, function: str, typename: str) -> Type[Any] | None:
+        """Return the type of a message's value; None if nothing is known about it.
+
+        A handler of a class without a type of its own takes the types of the class's name in all namespaces: then
+        the result is the type of the class, with another typename.
+
+        Args:
+            function: the typename of the function that gets the message.
+            typename: the typename of the message's value.
+        """
+        own = primitive_type(typename) or default_types.find(typename)
+        if own is not None or self._functions is None:
+            return own
+        target = self._functions.find(function)
+        taken = target.type_of(typename) if target is not None else None
+        if taken is not None and (taken.typename == typename or not taken.reads(typename)):
+            return taken
+        # A class of a state, of another function, or of an older type that the target's handlers upgrade.
+        return next(automatic_types(typename), None)
+
+    def message_typenames(self) -> Sequence[str]:
+        """Return the typenames of the values that may be sent: those of the program, and then those that every program has."""
+        if self._functions is None:
+            return PRIMITIVE_TYPES
+        own = {name for function in self._functions for name in function.typenames()}
+        own.update(each.typename for each in default_types.list())
+        return [*sorted(own.difference(PRIMITIVE_TYPES)), *PRIMITIVE_TYPES]
 
     def secret_types(self) -> frozenset[str]:
         """Return the typenames of the secret types, as the program or the checkpoint says."""
