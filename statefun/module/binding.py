@@ -12,6 +12,7 @@ from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
 from statefun.module.model import KafkaIngress, Module, PlaygroundDoor, Unsupported
 from statefun.module.topic_routes import TopicRoute
+from statefun.module.user_program import LOADED
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
 from statefun.sdk.annotations import automatic_type, is_unnamed
@@ -109,10 +110,10 @@ def _problem_of_target(
         text = (
             f"topic {route.topic}: no handler of {target} takes {route.value_type}, its valueType"
         )
-        return f"{text}; {function.call}"
+        return f"{text}; {function.advice(str(route.value_type))}"
     if route.delivers_tombstones and not _takes(function, ""):
         text = f"topic {route.topic} delivers tombstones, but no handler of {target} takes None"
-        return f"{text}; {function.call}"
+        return f"{text}; {function.advice('')}"
     return None
 
 
@@ -182,6 +183,8 @@ def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
             if not is_unnamed(class_):
                 continue
             place, name = text_of_annotation(class_), class_.__name__
+            for program in ("__main__", LOADED):
+                place = place.removeprefix(f"{program}.")
             first, first_function = first_by_name.setdefault(name, (place, function.typename))
             if first != place:
                 text = f"{first}, which {first_function} takes, and {place}, which"

@@ -63,9 +63,8 @@ class PostedMessages:
             raise RefusedError(HTTPStatus.NOT_FOUND, text)
         typename, value = _typed(content_type, body)
         if not function.takes(typename):
-            text = (
-                f"no handler of {address.typename} takes values of type {typename}: {function.call}"
-            )
+            advice = function.advice(typename)
+            text = f"no handler of {address.typename} takes values of type {typename}: {advice}"
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         _check_value(function, typename, value)
         self._check_answer(function, address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import sys
 import types
 import typing
@@ -39,6 +40,23 @@ def text_of_annotation(annotation: Any) -> str:
         module, name = annotation.__module__, annotation.__qualname__
         return name if module == "builtins" else f"{module}.{name}"
     return str(annotation).replace("typing.", "")
+
+
+_MODULE = re.compile(r"(?<![\w.'\"])(?:(?:[A-Za-z_]\w*|<locals>)\.)+(?=[A-Za-z_])")
+"""What stands before the name of a class in the text of an annotation."""
+
+
+def short_text(annotation: Any) -> str:
+    """Return an annotation with the plain names of its classes, without their modules, for error texts.
+
+    >>> from datetime import date
+    >>> short_text(date), short_text(list[date])
+    ('date', 'list[date]')
+    """
+    if is_class(annotation):
+        name: str = annotation.__name__
+        return name
+    return _MODULE.sub("", text_of_annotation(annotation))
 
 
 def is_class(annotation: Any) -> bool:

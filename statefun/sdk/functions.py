@@ -24,6 +24,7 @@ from statefun.sdk.limits import RateLimit, check_limits
 from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.state import plain_state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
+from statefun.sdk.unexpected_types import text_of_taken
 from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names, value_specs
 
 
@@ -145,7 +146,7 @@ class StatefulFunctions:
                 if common:
                     raise DefinitionError(
                         f"the handler {place_of_definition(other.fun)} already takes values of type "
-                        f"{text_of_annotation(common[0])}"
+                        f"{text_of_taken(common[0])}"
                     )
             specs = value_specs(present.declared)
             for spec in (each for one in (*others, handler) for each in _specs_of(one)):

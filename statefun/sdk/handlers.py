@@ -18,10 +18,11 @@ from statefun.sdk.annotations import (
 )
 from statefun.sdk.context import Context, context_values
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
-from statefun.sdk.fields import has_fields, is_class, text_of_annotation
+from statefun.sdk.fields import has_fields, is_class
 from statefun.sdk.message import Message, does_not_decode
 from statefun.sdk.state import State, attached, write_changes
 from statefun.sdk.types import Type, default_types
+from statefun.sdk.unexpected_types import cure, text_of_taken
 
 _ANYTHING = {Any, object, Message}
 """The annotations of a parameter that takes each message as a :class:`Message`, not decoded."""
@@ -118,7 +119,7 @@ def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
     }:
         raise DefinitionError(
             f"parameter {parameter.name}: the third parameter of a stateful function must be annotated "
-            f"with a subclass of State, not with {text_of_annotation(annotation)}"
+            f"with a subclass of State, not with {text_of_taken(annotation)}"
         )
     return None
 
@@ -160,7 +161,7 @@ def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
     for each in annotations:
         if typing.get_origin(each) is typing.Literal:
             raise DefinitionError(
-                f"a handler cannot take {text_of_annotation(each)}; use the class of its values instead, "
+                f"a handler cannot take {text_of_taken(each)}; use the class of its values instead, "
                 "such as str"
             )
     if _ANYTHING.isdisjoint(annotations):
@@ -294,17 +295,25 @@ class Handlers:
     def _unexpected(self, message: Message) -> UnexpectedValueError:
         value = message.typed_value
         what = f"of type {value.typename}" if value.has_value else "without a value"
+        advice = self.advice(value.typename if value.has_value else "")
         return UnexpectedValueError(
             f"message to {message.target_typename}/{message.target_id}: no handler of the function "
-            f"takes a message {what}; {self}"
+            f"takes a message {what}; {advice}"
         )
 
-    def __str__(self) -> str:
-        """Return a text with the types that the handlers take, and how to add further handlers."""
-        types = ", ".join(
-            text_of_annotation(each) for handler in self.handlers for each in handler.takes
-        )
-        return f"they take {types}. Add one with .on(...), or name a class's type: make_json_type"
+    def advice(self, typename: str) -> str:
+        """Return a text with the types that the handlers take, and what to do so that they take another one."""
+        do = self.cure(typename)
+        return f"they take {self.taken}. {do[0].upper()}{do[1:]}"
+
+    @property
+    def taken(self) -> str:
+        """What the handlers take, as text."""
+        return ", ".join(text_of_taken(each) for handler in self.handlers for each in handler.takes)
+
+    def cure(self, typename: str) -> str:
+        """Return what to do so that the handlers take values of a type; an empty typename is that of no value."""
+        return cure(typename, [each for handler in self.handlers for each in handler.takes])
 
 
 def refuse_coroutine(result: object) -> None:

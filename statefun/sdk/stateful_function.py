@@ -146,6 +146,10 @@ class StatefulFunction:
         """
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
+    def advice(self, typename: str) -> str:
+        """Return which values the handlers take, and how they can take others; empty if they take all values."""
+        return self.call.advice(typename) if isinstance(self.call, Handlers) else ""
+
     def type_of(self, typename: str) -> Type[Any] | None:
         """Return the type that decodes values with a typename for the function's handlers; None if none does."""
         return self.call.type_of(typename) if isinstance(self.call, Handlers) else None

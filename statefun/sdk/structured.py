@@ -25,6 +25,7 @@ from statefun.sdk.fields import (
     is_class,
     is_pydantic,
     pydantic_models,
+    short_text,
     text_of_annotation,
 )
 from statefun.sdk.types import SimpleType, Type, TypeSerializer, default_types, simple_type
@@ -58,7 +59,7 @@ class StructuredType(Type[T]):
             problem = f"{type(error).__name__}: {error}"
         if problem is not None:
             raise DefinitionError(
-                f"type {typename}: values of {text_of_annotation(annotation)} cannot be decoded: {problem}"
+                f"type {typename}: values of {short_text(annotation)} cannot be decoded: {problem}"
             )
 
     def serializer(self) -> TypeSerializer[T]:

@@ -89,6 +89,35 @@ def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_classes_of_the_program_have_their_plain_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not the name of the module as which the command loads the program."""
+    (folder / "app.py").write_text(
+        "import dataclasses\nimport helpers\nfrom statefun import Context, function\n\n"
+        "@dataclasses.dataclass\nclass Plug:\n    volts: int = 0\n\n"
+        "@function('test.fns/one')\ndef one(ctx: Context, plugs: Plug | list[Plug]) -> None: ...\n\n"
+        "@function('test.fns/two')\ndef two(ctx: Context, plug: helpers.Plug) -> None: ...\n\n"
+        "@one.on(Plug)\ndef again(ctx: Context, plug: Plug) -> None: ...\n"
+    )
+    (folder / "helpers.py").write_text(
+        "import attrs\n\n@attrs.frozen\nclass Plug:\n    watts: int\n"
+    )
+
+    assert main(["validate", "app.py"]) == 1
+    change(folder / "app.py", "@one.on(Plug)", "@function('test.fns/three')")
+    assert main(["validate", "app.py"]) == 1
+
+    out = capsys.readouterr().out
+    assert "already takes values of type Plug\n" in out
+    assert "takes io.statefun.types/string, its valueType; they take Plug, list[Plug]. Add" in out
+    assert (
+        "Plug, which test.fns/one takes, and helpers.Plug, which test.fns/two takes, both have"
+        in out
+    )
+    assert "__statefun_validate__" not in out
+
+
 def test_all_ill_formed_functions_are_reported_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -247,11 +247,41 @@ def test_what_fits_no_handler_is_a_failure_of_the_message(
     assert isinstance(unexpected.error, RecordError)
     assert unexpected.error.message == (
         f"message to {ADDRESS}: no handler of the function takes a message of type "
-        "io.statefun.types/string; they take test_handlers.Login, int. Add one with .on(...), or "
+        "io.statefun.types/string; they take Login, int. Add one with .on(...), or "
         "name a class's type: make_json_type"
     )
     assert isinstance(undecodable.error, ValueDecodeError)
     assert undecodable.error.message.endswith("Expected `str`, got `int` - at `$.user`")
+
+
+def test_what_a_renamed_class_was_is_taken_as_the_error_advises(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """The error names the class that has a similar name now, without its module, and the line that mends it."""
+
+    @attrs.frozen
+    class Pong:
+        n: int
+
+    got: list[object] = []
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: str | Login | list[Login] | Pong) -> None:
+        got.append(value)
+
+    ping = TypedValue("io.statefun.python/Ping", b'{"n":1}')
+
+    (failure,) = give(ping).failures
+    assert isinstance(failure.error, UnexpectedValueError)
+    assert failure.error.message == (
+        f"message to {ADDRESS}: no handler of the function takes a message of type io.statefun.python/Ping; they take "
+        "str, Login, list[Login], Pong. Add one with .on(...), or give a class this type, also one that was renamed: "
+        'make_json_type("io.statefun.python/Ping", Pong)'
+    )
+    make_json_type("io.statefun.python/Ping", Pong)
+    functions.register(FUNCTION, handle)  # as in a new version of the program
+    assert give(ping).failures == []
+    assert got == [Pong(1)]
 
 
 def test_the_name_of_a_type_may_come_after_the_function(
@@ -453,9 +483,7 @@ def test_handlers_that_do_not_fit_are_refused(functions: StatefulFunctions) -> N
 
     def again(ctx: Context, value: Any, state: Other) -> None: ...
 
-    with pytest.raises(
-        DefinitionError, match=r"handle \(.*\) already takes values of type test_handlers.Login"
-    ):
+    with pytest.raises(DefinitionError, match=r"handle \(.*\) already takes values of type Login"):
         handle.on(Login)(again)
     with pytest.raises(DefinitionError, match="needs the types"):
         handle.on()(again)

@@ -189,7 +189,8 @@ def test_invalid_values_are_refused(played: Played) -> None:
         415,
         (
             "no handler of a.fns/texts takes values of type com.example/User: they take str. "
-            "Add one with .on(...), or name a class's type: make_json_type\n"
+            "Add one with .on(...), or give a class this type, also one that was renamed: "
+            'make_json_type("com.example/User", cls)\n'
         ),
     )
     status, text = played.ask("PUT", "/a.fns/any/Ada", bytes(1_000_001), Content_Type=vendor)
