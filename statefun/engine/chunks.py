@@ -138,8 +138,8 @@ def run_chunk(group: Group, effects: Effects) -> None:
     group.values.apply({KEPT: TypedValue(KEPT, b"".join(pieces)) if pieces else None})
 
 
-def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
-    """Yield, for each waiting message in a value, the typename of the function that it waits for.
+def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield each waiting message in a value, a serialized ``Retry``, after the typename of the function that it waits for.
 
     The value is one in the state of a chunk, or that of a message between an address and its chunk.
 
@@ -153,8 +153,8 @@ def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
         typename, value = entry.typename, entry.value
     if typename == KEPT:
         typename_of_target = typename_of(target.removesuffix(SEPARATOR + _CHUNK))
-        for _ in Waiting.FromString(value).messages:
-            yield typename_of_target
+        for message in Waiting.FromString(value).messages:
+            yield typename_of_target, message
 
 
 def is_own(typename: str, value: bytes) -> bool:

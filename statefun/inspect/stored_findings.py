@@ -23,7 +23,8 @@ from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_values import StoredValues
 from statefun.runtime.preflight.unregistered import described_state, unregistered
-from statefun.runtime.preflight.waiting_messages import waiting_messages
+from statefun.runtime.preflight.untaken import untaken
+from statefun.runtime.preflight.waiting_messages import by_function, waiting_messages
 from statefun.runtime.release.undeclared_egresses import (
     undeclared_egress,
     undeclared_egresses,
@@ -71,15 +72,17 @@ def checkpoint_findings(
                 values = StoredValues(state, functions, known.declarations)
                 addresses = state.addresses()
                 waiting = waiting_messages(checkpoint, state)
+                all_waiting = by_function(waiting)
         except CheckpointError as error:
             yield _finding(str(error))
         else:
             yield from map(_finding, values.unreadable())
+            yield from map(_finding, untaken(waiting, functions))
             yield from (_finding(text, is_error=False) for text in values.undeclared())
             for typename, count in sorted(unregistered(addresses, functions).items()):
                 text = described_state(known.present_name(typename), count, functions)
                 yield _finding(text, is_error=False)
-            for typename, messages in sorted(unregistered(waiting, functions).items()):
+            for typename, messages in sorted(unregistered(all_waiting, functions).items()):
                 yield _finding(
                     f"no function {known.present_name(typename)} is registered, for which the checkpoint holds "
                     f"{messages.text}{functions.hint(typename)}: a start is refused, unless "

@@ -357,7 +357,7 @@ def test_a_further_message_costs_the_same_however_many_wait() -> None:
         name
         for key, state in runtime.states.items()
         for value in AddressState.FromString(state).values
-        for name in chunks.kept_for(key, value.typename, value.value)
+        for name, _ in chunks.kept_for(key, value.typename, value.value)
     ]
     assert len(waiting) + len(kept) == 30_030
     assert set(kept) == {typename_of(KEY)}
@@ -397,10 +397,11 @@ def test_messages_in_chunks_count_for_their_function() -> None:
     content = Waiting(messages=[b"a", b"b"]).SerializeToString()
     released = DelayedMessage(typename=chunks.KEPT, value=content).SerializeToString()
     chunk = chunks.chunk_key(KEY, 0)
+    waiting = [("t.fns/f", b"a"), ("t.fns/f", b"b")]
 
-    assert list(chunks.kept_for(KEY, chunks.KEPT, content)) == ["t.fns/f"] * 2
-    assert list(chunks.kept_for(chunk, chunks.KEPT, content)) == ["t.fns/f"] * 2
-    assert list(chunks.kept_for(KEY, RELEASED, released)) == ["t.fns/f"] * 2
+    assert list(chunks.kept_for(KEY, chunks.KEPT, content)) == waiting
+    assert list(chunks.kept_for(chunk, chunks.KEPT, content)) == waiting
+    assert list(chunks.kept_for(KEY, RELEASED, released)) == waiting
     assert list(chunks.kept_for(KEY, "t/text", content)) == []
     assert chunks.is_own(RELEASED, released)
     assert chunks.is_own(chunks.KEPT, content)

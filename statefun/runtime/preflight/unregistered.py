@@ -23,7 +23,11 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
 from statefun.runtime.checkpoint.renamed_functions import with_names
 from statefun.runtime.preflight.stored_values import StoredValues, changed_values
-from statefun.runtime.preflight.waiting_messages import WaitingMessages, waiting_messages
+from statefun.runtime.preflight.waiting_messages import (
+    WaitingMessages,
+    by_function,
+    waiting_messages,
+)
 from statefun.runtime.stored.stored_state import stored_state
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.errors import CheckpointError
@@ -71,7 +75,7 @@ def check_functions(
     else:
         with stored_state(session, checkpoint) as state:
             state_counts = unregistered(state.addresses(), functions)
-            waiting = unregistered(waiting_messages(checkpoint, state), functions)
+            waiting = unregistered(by_function(waiting_messages(checkpoint, state)), functions)
         day, as_of = datetime.now(timezone.utc).date().isoformat(), ""
         if waiting and policy is OnFailure.FAIL:
             named = {previous.present_name(typename): each for typename, each in waiting.items()}

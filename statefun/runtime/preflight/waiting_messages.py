@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import chain
 
 import attrs
@@ -33,6 +35,14 @@ class WaitingMessages:
         self.last_due = max(self.last_due, due)
         self.timers += 1
 
+    def add(self, other: WaitingMessages) -> None:
+        """Count other messages as well."""
+        self.messages += other.messages
+        if other.timers:
+            self.first_due = min(self.first_due or other.first_due, other.first_due)
+            self.last_due = max(self.last_due, other.last_due)
+            self.timers += other.timers
+
     @property
     def text(self) -> str:
         """The numbers of messages and timers as text.
@@ -60,18 +70,31 @@ class WaitingMessages:
         return first if first == last else f"from {first} to {last}"
 
 
-def waiting_messages(checkpoint: Folder, state: StoredState) -> dict[str, WaitingMessages]:
-    """Return the messages that wait in a checkpoint, by the stored name of the function of their targets.
+def waiting_messages(
+    checkpoint: Folder, state: StoredState
+) -> dict[tuple[str, str], WaitingMessages]:
+    """Return the messages that wait in a checkpoint: they are delayed, wait for a call, or are in the outbox.
 
-    They are delayed, wait for a call, or are in the outbox and not delivered yet.
+    The keys are the stored name of the function of their targets, and the typename of their values, which is empty
+    for messages without a value.
     """
-    found: dict[str, WaitingMessages] = {}
-    for typename, count in state.waiting().items():
-        found.setdefault(typename, WaitingMessages()).messages += count
-    for typename, due in chain(undelivered(checkpoint), state.timers()):
-        waiting = found.setdefault(typename, WaitingMessages())
+    found: defaultdict[tuple[str, str], WaitingMessages] = defaultdict(WaitingMessages)
+    for key, count in state.waiting().items():
+        found[key].messages += count
+    for typename, value_type, due in chain(undelivered(checkpoint), state.timers()):
+        waiting = found[typename, value_type]
         if due:
             waiting.add_timer(due)
         else:
             waiting.messages += 1
-    return found
+    return dict(found)
+
+
+def by_function(
+    found: Mapping[tuple[str, str], WaitingMessages],
+) -> dict[str, WaitingMessages]:
+    """Return waiting messages of all types together, by the stored name of the function of their targets."""
+    together: defaultdict[str, WaitingMessages] = defaultdict(WaitingMessages)
+    for (typename, _), waiting in found.items():
+        together[typename].add(waiting)
+    return dict(together)

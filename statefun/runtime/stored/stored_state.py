@@ -27,6 +27,7 @@ from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_reader import READS_IDS, in_session, read_states
 from statefun.runtime.stored.committed_state import with_state
+from statefun.runtime.stored.message_types import type_of_waiting, value_type
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import TypedValue
@@ -116,30 +117,33 @@ class StoredState:
         values.expire(clock)
         return values.values
 
-    def waiting(self) -> Counter[str]:
-        """Return the number of messages that wait for calls, by the function type of their targets.
+    def waiting(self) -> Counter[tuple[str, str]]:
+        """Return the number of messages that wait for calls, by the function type of their targets and their values' type.
 
         They wait because an endpoint is down, or because a call of their address goes on.
         """
-        counts: Counter[str] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             state = _state(row)
-            counts[row.typename] += len(state.waiting) + len(state.under_way.messages)
+            for message in (*state.waiting, *state.under_way.messages):
+                counts[row.typename, type_of_waiting(message)] += 1
         is_chunk = F.col("typename").startswith(f"{chunks.CHUNKS_NAMESPACE}/")
         for row in self._rows.where(is_chunk).toLocalIterator():
             for value in _state(row).values:
-                counts.update(chunks.kept_for(bytes(row.target), value.typename, value.value))
-        return +counts
+                kept = chunks.kept_for(bytes(row.target), value.typename, value.value)
+                counts.update((typename, type_of_waiting(message)) for typename, message in kept)
+        return counts
 
-    def timers(self) -> Iterator[tuple[str, int]]:
-        """Yield the function type of the target of each delayed message, and when the message is due.
+    def timers(self) -> Iterator[tuple[str, str, int]]:
+        """Yield each delayed message: its target's function type, its value's type, and when it is due.
 
         Times are in milliseconds since the epoch.
         """
         for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():
             for value in _state(row).values:
                 for message in delayed_messages(value.typename, value.value):
-                    yield typename_of(message.target), message.due
+                    type_ = value_type(message.typename, message.value)
+                    yield typename_of(message.target), type_, message.due
 
 
 def _state(row: Row) -> AddressState:

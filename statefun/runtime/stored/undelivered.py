@@ -15,6 +15,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.stored.message_types import type_of_waiting, value_type
 from statefun.sdk.errors import CheckpointError
 
 
@@ -46,18 +47,19 @@ def sent_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
         yield Row(each.target, b"", each.typename, each.value)
 
 
-def undelivered(checkpoint: Folder) -> Iterator[tuple[str, int]]:
-    """Yield the target's function type of each message that no micro-batch has delivered, and its due time.
+def undelivered(checkpoint: Folder) -> Iterator[tuple[str, str, int]]:
+    """Yield each message that no micro-batch has delivered: its target's function type, its value's type, its due time.
 
     The due time is in milliseconds since the epoch; 0 for a message that is not delayed.
     """
     for row in undelivered_rows(checkpoint, CommitLog(checkpoint).newest()):
         if not (is_wake_up(row.typename, row.value) or chunks.is_own(row.typename, row.value)):
-            yield typename_of(row.target), 0
-        for typename in chunks.kept_for(row.target, row.typename, row.value):
-            yield typename, 0
+            yield typename_of(row.target), value_type(row.typename, row.value), 0
+        for typename, waiting in chunks.kept_for(row.target, row.typename, row.value):
+            yield typename, type_of_waiting(waiting), 0
         for message in delayed_messages(row.typename, row.value):
-            yield typename_of(message.target), message.due
+            value = value_type(message.typename, message.value)
+            yield typename_of(message.target), value, message.due
 
 
 def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:

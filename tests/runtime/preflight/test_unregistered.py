@@ -172,10 +172,10 @@ def test_undelivered_messages_are_counted(tmp_path: Path) -> None:
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
 
     assert list(undelivered(checkpoint)) == [
-        ("t/of-1", 0),
-        ("statefun.timers/bucket", 0),
-        ("t/late", 1),
-        ("t/released-1", 0),
+        ("t/of-1", "t/t", 0),
+        ("statefun.timers/bucket", "statefun.timers/delayed", 0),
+        ("t/late", "t/t", 1),
+        ("t/released-1", "t/t", 0),
     ]
 
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds waiting messages of types that no handler of their function takes any more, such as those of a renamed class.
+
+The values of messages keep the typename with which they were sent. So does the name of a class, if no type was made
+of it: after a rename, messages that were sent before have a type that the program does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from statefun.engine.groups import OWN_PREFIX
+from statefun.runtime.preflight.waiting_messages import WaitingMessages
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.handlers import Handlers
+
+
+def untaken(
+    waiting: Mapping[tuple[str, str], WaitingMessages], functions: StatefulFunctions
+) -> Iterator[str]:
+    """Yield a text for each function and type of waiting messages that the function's handlers do not take.
+
+    Functions that take any message, such as those behind endpoints, and functions that are not registered have none.
+
+    Args:
+        waiting: the messages by the stored name of their function and the typename of their values.
+        functions: the registered functions, with their names in the checkpoint.
+    """
+    for (typename, value_type), messages in sorted(waiting.items()):
+        function = functions.find(typename)
+        call = None if function is None else function.call
+        if not isinstance(call, Handlers) or value_type.startswith(OWN_PREFIX):
+            continue
+        if function is not None and not _takes(call, value_type):
+            what = f"of type {value_type}" if value_type else "without a value"
+            yield (
+                f"no handler of function {function.typename} takes messages {what}, of which the checkpoint holds "
+                f"{messages.text}: each of them fails when its turn comes; the handlers take {call.taken}: "
+                f"{call.cure(value_type)}"
+            )
+
+
+def _takes(handlers: Handlers, typename: str) -> bool:
+    try:
+        return handlers.takes(typename)
+    except DefinitionError:  # two of them take the same type, which another check reports
+        return True
