@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what tests give to an application under test, so that a mistake is told where it is made."""
+"""Checks what tests give to an application under test, so that an error names the call with the mistake."""
 
 from __future__ import annotations
 
