@@ -133,9 +133,9 @@ def test_the_help_of_a_command_imports_nothing_slow() -> None:
     assert SLOW & {*done.stdout.split()} == set()
 
 
+@pytest.mark.long(minutes=1)
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.takes(minutes=1.6)
 @pytest.mark.parametrize("semantic", ["exactly-once", "at-least-once"])
 def test_a_record_that_stops_an_application_is_removed(
     kafka: KafkaHarness, checkpoint: Path, capsys: pytest.CaptureFixture[str], semantic: str

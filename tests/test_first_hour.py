@@ -229,6 +229,7 @@ def test_a_killed_application_counts_every_payment_once(machine: Machine, paymen
     assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
 
 
+@pytest.mark.long(minutes=1.5)
 def test_a_checkpoint_is_validated_in_a_process_of_its_own(
     machine: Machine, payments: Path
 ) -> None:

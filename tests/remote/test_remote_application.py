@@ -100,6 +100,7 @@ spec:
 {more}"""
 
 
+@pytest.mark.long(minutes=0.6)
 def test_remote_and_local_functions_message_each_other(kafka: KafkaHarness, tmp_path: Path) -> None:
     """State of remote functions is kept here, over restarts."""
     port = free_port()

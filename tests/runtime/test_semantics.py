@@ -83,6 +83,7 @@ def test_a_delayed_message_comes_when_it_is_due(
     assert Outbox(Folder.at(system.checkpoint)).batches() == []
 
 
+@pytest.mark.long(minutes=0.6)
 def test_delayed_messages_come_in_order(system: System) -> None:
     """They come by due time; messages due together come in the order of sending."""
     delays = [3.2, 3.1, 3.1, 5, 3.1, 1, *(1 + n * 7 % 30 for n in range(60))]

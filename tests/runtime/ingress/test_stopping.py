@@ -80,6 +80,7 @@ def expected(*ranges: range) -> list[str]:
     return sorted(f"{n}/{number}" for n, numbers in enumerate(ranges) for number in numbers)
 
 
+@pytest.mark.long(minutes=0.8)
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_run_stops_at_offsets_and_the_next_one_goes_on_there(
     kafka: KafkaHarness, checkpoint: Path, *, available_now: bool
