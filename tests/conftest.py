@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -47,9 +47,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _minutes(item: pytest.Function) -> float:
-    marker = item.get_closest_marker("long") or item.get_closest_marker("takes")
-    return float(marker.kwargs["minutes"]) if marker else 0
+def _minutes(item: pytest.Function, marker: str) -> float:
+    found = item.get_closest_marker(marker)
+    return float(found.kwargs["minutes"]) if found else 0
+
+
+def _minutes_of_module(tests: Sequence[pytest.Function]) -> float:
+    """Return how long the tests of a module take: the long ones, each with its time, and the others together."""
+    others = max(_minutes(test, "takes") for test in tests)
+    return others + sum(_minutes(test, "long") for test in tests)
 
 
 def _dealt(items: list[pytest.Function], processes: int) -> Iterator[pytest.Function]:
@@ -62,12 +68,13 @@ def _dealt(items: list[pytest.Function], processes: int) -> Iterator[pytest.Func
     sizes = [least] * (processes - more) + [least + 1] * more
     hands: list[list[pytest.Function]] = [[] for _ in range(processes)]
     minutes = [0.0] * processes
-    long = sorted(filter(_minutes, items), key=_minutes, reverse=True)
-    for (_, takes), tests in groupby(long, key=lambda item: (item.path, _minutes(item))):
+    modules = [[*tests] for _, tests in groupby(items, key=lambda item: item.path)]
+    long = filter(_minutes_of_module, modules)
+    for tests in sorted(long, key=_minutes_of_module, reverse=True):
         freest = min(range(processes), key=minutes.__getitem__)
         hands[freest] += tests
-        minutes[freest] += takes
-    short = (item for item in items if not _minutes(item))
+        minutes[freest] += _minutes_of_module(tests)
+    short = (test for tests in modules if not _minutes_of_module(tests) for test in tests)
     for hand, size in zip(hands, sizes, strict=True):
         yield from hand
         yield from islice(short, max(0, size - len(hand)))

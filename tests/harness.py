@@ -28,6 +28,7 @@ from statefun.runtime.application import Application
 from statefun.runtime.reporting.metrics import SOURCE
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
+from statefun.sdk.errors import TopicError
 from statefun.sdk.functions import StatefulFunctions
 
 Record = tuple[str | bytes | None, str | bytes | None]
@@ -75,7 +76,11 @@ class KafkaHarness:
         assert producer.flush(30) == 0
 
     def receive(self, topic: str) -> list[Received]:
-        """Read a topic from its beginning to its present end, partition by partition."""
+        """Read a topic from its beginning to its present end, partition by partition; nothing if there is no such topic."""
+        try:
+            records = placed_records(self.address, topic)
+        except TopicError:
+            return []
         return [
             Received(
                 topic,
@@ -85,7 +90,7 @@ class KafkaHarness:
                 (record.value or b"").decode(errors="backslashreplace"),
                 {name: (value or b"").decode() for name, value in record.headers},
             )
-            for record in placed_records(self.address, topic)
+            for record in records
         ]
 
     def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int]:

@@ -18,7 +18,13 @@ from confluent_kafka import (
 )
 from confluent_kafka import KafkaError as ClientError
 
-from statefun.dev.dev_topics import ADMIN_TIMEOUT, OWNER, cluster_topics, topic_partitions
+from statefun.dev.dev_topics import (
+    ADMIN_TIMEOUT,
+    OWNER,
+    cluster_topics,
+    topic_partitions,
+    wait_for_leaders,
+)
 from statefun.runtime.kafka.client import (
     admin_for,
     connect,
@@ -177,6 +183,8 @@ def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
     admin = admin_for(OWNER, address, {})
     deadline = time.monotonic() + _COMMIT.total_seconds()
     with raising_kafka_errors(f"{OWNER}: topic {topic} at {address}"):
+        # A cluster that was started a moment ago, or was frozen, may have none.
+        wait_for_leaders(admin, topic, len(partitions), ADMIN_TIMEOUT)
         while True:
             visible, written = (
                 watermarks(admin, partitions, ADMIN_TIMEOUT, committed=committed)

@@ -83,6 +83,8 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
 def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """Nothing assumes that driver and executors share a process, memory or working directory."""
     kafka = KafkaHarness(own_broker, "")
+    for topic in {"users", "greetings"} - kafka.broker_topics():
+        own_broker.create_topic(topic, partitions=2)
     process = submit(
         own_broker,
         "greeter",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaException,
@@ -38,11 +39,13 @@ _PAUSE = timedelta(milliseconds=100)
 _LOOKING = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
+    ClientError.FENCED_LEADER_EPOCH,
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
     ClientError.NOT_LEADER_FOR_PARTITION,
+    ClientError.UNKNOWN_LEADER_EPOCH,
 }
-"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet."""
+"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has just changed it."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
@@ -214,7 +217,10 @@ def watermarks(
             isolation_level=isolation,
             request_timeout=patience,
         )
-        return [found[key].result().offset for key in partitions_by_key]
+        answers = [found[key].result().offset for key in partitions_by_key]
+        if OFFSET_INVALID in answers:  # how the client says that the cluster has not answered
+            raise KafkaException(ClientError(ClientError._TIMED_OUT))  # noqa: SLF001 - how the client names it
+        return answers
 
     # One question after the other: while librdkafka still asks for the leaders of the partitions, the answer for one
     # question may free the memory of the next one, which another thread begins (2.16, query_leaders_async).

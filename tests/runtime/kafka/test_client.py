@@ -15,6 +15,7 @@ from harness import KafkaHarness
 from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka
+from statefun.dev.dev_topics import wait_for_leaders
 from statefun.runtime.kafka.client import (
     cluster_metadata,
     committed_offsets,
@@ -208,3 +209,21 @@ def test_a_partition_that_moves_is_asked_for_again(kafka: KafkaHarness) -> None:
     assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 1)}
     with pytest.raises(KafkaException):
         watermarks(admin, [(topic, 0)], LONG, committed=True)
+
+
+@pytest.mark.broker
+def test_offsets_of_a_cluster_that_does_not_answer_are_an_error() -> None:
+    """The client returns the offset -1001 then, which is no end of a partition; once the cluster answers, all is well."""
+    with EmbeddedKafka() as broker:
+        broker.create_topic("users")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        partitions = [("users", 0)]
+        before = watermarks(admin, partitions, LONG, committed=True)
+        broker.pause()
+        with pytest.raises(KafkaException, match="Timed out"):
+            watermarks(admin, partitions, timedelta(seconds=1), committed=True)
+        broker.resume()
+        wait_for_leaders(admin, "users", 1, LONG)
+        after = watermarks(admin, partitions, LONG, committed=True)
+
+    assert before == after == {("users", 0): (0, 0)}
