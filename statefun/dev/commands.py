@@ -126,7 +126,7 @@ class _WithoutValue(argparse.Action):
     """The option ``--tombstone``: with it, the argument for the value is not required."""
 
     def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
-        # As an argument that may be missing, argparse would not find the value behind other options.
+        # If the value were optional, argparse would not find it after other options.
         self._value: argparse.Action = options.pop("value")
         super().__init__(option_strings, dest, nargs=0, default=False, **options)
 

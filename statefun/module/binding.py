@@ -220,8 +220,8 @@ def _bootstrap_problems(module: Module) -> Iterator[Finding]:
             if name not in followed:
                 text = f"{ingress.label} has bootstrapFrom {name}, but no Kafka ingress has this id"
                 names = sorted(str(each) for each in followed if each != ingress.id)
-                known = suggestion(str(name), names)
-                known = known or f"the other Kafka ingresses are: {', '.join(names) or 'none'}"
+                listed = ", ".join(names) or "none"
+                known = suggestion(str(name), names) or f"the other Kafka ingresses are: {listed}"
                 yield places.get(name, ingress.location), f"{text}; {known}"
         waits = {*ingress.bootstrap_from}
         while (more := waits.union(*(followed.get(each, ()) for each in waits))) != waits:

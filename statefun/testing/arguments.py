@@ -151,7 +151,7 @@ def checked_address(what: str, address: object) -> Address:
 
 
 def _example(given: object) -> str:
-    """Return how an address is written in Python, with as much of what was given as can be used."""
+    """Return the Python expression of an address, with the namespace, name and id that the test has given as a string."""
     if not isinstance(given, str) or given.count("/") not in {1, 2}:
         return 'Address("com.example.shop/cart", "Ada")'
     namespace, name, *ids = given.split("/")

@@ -217,8 +217,8 @@ def _default_files(program: str | Path | None, has_components: bool) -> list[Pat
     if program is None:
         # A module file of the current folder is no part of an application that is declared in Python.
         return [] if has_components else [Path("module.yaml")]
-    beside = Path(program).parent / "module.yaml"
-    return [] if has_components and not beside.exists() else [beside]
+    file = Path(program).parent / "module.yaml"
+    return [] if has_components and not file.exists() else [file]
 
 
 def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:

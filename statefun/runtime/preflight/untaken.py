@@ -21,7 +21,8 @@ def untaken(
 ) -> Iterator[str]:
     """Yield a text for each function and type of waiting messages that the function's handlers do not take.
 
-    Functions that take any message, such as those behind endpoints, and functions that are not registered have none.
+    It yields nothing for functions that are not registered, and for functions that take any message, such as those of
+    endpoints.
 
     Args:
         waiting: the messages by the stored name of their function and the typename of their values.
