@@ -183,14 +183,14 @@ def test_invalid_values_are_refused(played: Played) -> None:
     assert (status, "Content-Type: application/vnd.<typename>" in text) == (415, True)
     status, text = played.ask("PUT", "/a.fns/any/Ada", b"x", Content_Type="application/vnd.no")
     assert status == 415
-    vendor = "application/vnd.com.example/User"
+    vendor = "application/vnd.com.example/Unnamed"
     status, text = played.ask("PUT", "/a.fns/texts/Ada", b"x", Content_Type=vendor)
     assert (status, text) == (
         415,
         (
-            "no handler of a.fns/texts takes values of type com.example/User: they take str. "
+            "no handler of a.fns/texts takes values of type com.example/Unnamed: they take str. "
             "Add one with .on(...), or give a class this type, also one that was renamed: "
-            'make_json_type("com.example/User", cls)\n'
+            'make_json_type("com.example/Unnamed", cls)\n'
         ),
     )
     status, text = played.ask("PUT", "/a.fns/any/Ada", bytes(1_000_001), Content_Type=vendor)

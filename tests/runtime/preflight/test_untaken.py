@@ -20,7 +20,7 @@ from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 from statefun.runtime.preflight.untaken import untaken
 from statefun.runtime.preflight.waiting_messages import WaitingMessages, by_function
 
-PING = "io.statefun.python/Ping"
+PING = "com.example/Ping"
 
 
 @attrs.frozen
