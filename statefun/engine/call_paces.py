@@ -69,7 +69,7 @@ class Pace:
 
 
 class Paces:
-    """The paces of all functions that a worker process calls."""
+    """For each function that a worker process calls: how long its calls take, and how often they leave."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}

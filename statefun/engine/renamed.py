@@ -60,7 +60,7 @@ class PresentNames:
         )
 
     def key(self, key: bytes) -> bytes:
-        """Return the key of an address with the present name of its function."""
+        """Return the key of an address, in which the present name of the function replaces its stored name."""
         if not self._renamed:
             return key
         return address_key(self.address(address_of(key)))

@@ -117,8 +117,8 @@ class FileCluster:
             # A lane claims its folder before its first batch, so there was a marker file. If the file
             # system is not mounted, records that are written now would be missing once it is.
             raise UncertainError(
-                f"the file {self._own.shown}/{_MARKER} is missing, which stores how far the egress has "
-                "written; mount the file system of the folder, or restore the file"
+                f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
+                "missing; mount the file system of the folder, or restore the file"
             )
         gathered = GatheredRecords() if before is None else before.gathered
         if not gathered.size:

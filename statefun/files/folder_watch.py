@@ -140,7 +140,7 @@ class Watch:
         return bool(changed_files or missing_paths)
 
     def requeue_still_files(self, is_still: Callable[[ListedFile], bool]) -> None:
-        """Move unfinished files back to the pending files if ``is_still`` says that they are complete."""
+        """Move files whose end may still be missing back to the pending files, if ``is_still`` finds them unchanged."""
         for path, file in [*self.unfinished_files.items()]:
             if is_still(file):
                 self.pending_files[path] = self.unfinished_files.pop(path)

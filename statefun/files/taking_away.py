@@ -73,7 +73,7 @@ class TakingAway:
         """Delete or move the files that no run can need again.
 
         Returns:
-            The paths of these files; the next entry of the file log must drop their states.
+            The paths of these files; the next entry of the file log must not mention them any more.
 
         Args:
             at: the number of the newest entry of the file log.

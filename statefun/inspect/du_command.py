@@ -11,10 +11,10 @@ from typing import NamedTuple
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import CheckpointError
 
 _HEAD = ("part", "files", "bytes", "holds")
 
@@ -133,7 +133,7 @@ def run_command(options: argparse.Namespace) -> None:
     try:
         check_format(checkpoint)
         if not checkpoint.has(INGRESSES):
-            raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+            raise missing_checkpoint(checkpoint)
         parts = usage(checkpoint.sizes())
     except OSError as error:
         raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be read: {error}") from error

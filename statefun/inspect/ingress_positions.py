@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.connector_folder import (
     clear_connector_folder,
     rename_connector_folder,
 )
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_changes import all_ends, finish_change, replace_order
 from statefun.runtime.checkpoint.ingress_order import (
     INGRESSES,
@@ -72,7 +72,7 @@ def ingress_positions(checkpoint: Folder) -> list[IngressPosition]:
         CheckpointError: if the checkpoint was not made by statefun, or is damaged.
     """
     if not (checkpoint.has(INGRESSES) or CommitLog(checkpoint).query_id()):
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     check_format(checkpoint)
     if CommitLog(checkpoint).newest() < 0:
         names = IngressOrder.read(checkpoint).names

@@ -9,7 +9,7 @@ import attrs
 
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint, is_in_use, usable
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.checkpoint.orders import Order, write_order
 from statefun.runtime.checkpoint.pauses import Parts, Pausable, Paused, change_paused, read_paused
@@ -98,7 +98,7 @@ def parts_of(checkpoint: Folder) -> tuple[Parts, Paused]:
     """
     check_format(checkpoint)
     if not checkpoint.has(INGRESSES):
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     found = read_paused(checkpoint)
     if found is None:
         raise ConfigurationError(

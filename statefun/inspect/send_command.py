@@ -16,6 +16,7 @@ from statefun.inspect.checkpoint_options import (
 )
 from statefun.inspect.state_listing import parsed_address
 from statefun.module.user_program import load_program
+from statefun.runtime.checkpoint.folder import missing_checkpoint
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.checkpoint.sent_messages import put_message
 from statefun.runtime.stored.known_values import KnownValues, nearest
@@ -62,7 +63,7 @@ def run_command(options: argparse.Namespace) -> None:
     with usable(checkpoint):
         check_format(checkpoint)
         if not checkpoint.has(INGRESSES):
-            raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+            raise missing_checkpoint(checkpoint)
         known = KnownValues.of(checkpoint, functions)
         address = parsed_address(options.address, known)
         known.check(address.typename)

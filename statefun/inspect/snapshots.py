@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.former_queries import add_former_query, former_queries
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
@@ -107,7 +107,7 @@ def take_snapshot(
     check_format(checkpoint)
     query_id = CommitLog(checkpoint).query_id()
     if not query_id:
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     IngressOrder.read(checkpoint)
     if CommitLog(checkpoint).newest() < 0:
         raise CheckpointError(
@@ -173,10 +173,10 @@ def restore_snapshot(
 
 
 def _copy_changing(checkpoint: Folder, target: Folder) -> tuple[int, set[str]]:
-    """Copy all files but those of states, as they are after one committed micro-batch.
+    """Copy all files but those of the state stores while the application may change them.
 
     Returns:
-        The number of the micro-batch, and the paths of the files.
+        The number of the committed micro-batch whose files were copied, and the paths of the files.
     """
     log = CommitLog(checkpoint)
     for _ in range(_ATTEMPTS):
@@ -261,7 +261,7 @@ def _copy_states(
 
 
 def _version(path: str) -> int:
-    """Return the version of a state to which a file belongs; 0 for files of no version, such as tables.
+    """Return the version of a state store that a file holds; 0 for a file that several versions use, such as an SST file.
 
     >>> _version("0/1/8_3f1b.changelog"), _version("0/1/SSTs/000011-3f1b.sst")
     (8, 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from statefun.console.json_output import print_json
 from statefun.runtime.checkpoint.declarations import Declaration
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
 from statefun.runtime.stored.known_values import nearest
 from statefun.runtime.terminal.table import counted, print_table
@@ -31,7 +31,7 @@ def print_types(checkpoint: Folder, options: argparse.Namespace) -> None:
     """
     known = known_functions(checkpoint)
     if known is None:
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     stored_names = sorted(known.stored_names, key=known.present_name)
     if options.type is not None:
         if known.stored_name(options.type) not in stored_names:

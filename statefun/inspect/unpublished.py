@@ -21,7 +21,7 @@ import attrs
 from statefun.engine.sinks import EgressRecord
 from statefun.inspect.checkpoint_options import locked
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.local_files import sync_path
 from statefun.runtime.checkpoint.outbox import Outbox, Share, Staged
 from statefun.runtime.checkpoint.skips import write_skips
@@ -70,7 +70,7 @@ def unpublished_records(checkpoint: Folder) -> Iterator[UnpublishedRecords]:
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     if not log.query_id():
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     for batch in outbox.batches():
         staged = None if outbox.is_published(batch) else outbox.staged(batch)
         if staged is not None:

@@ -10,11 +10,11 @@ from statefun.console.json_output import print_json
 from statefun.engine.watermark import EventProgress, Holder
 from statefun.inspect.checkpoint_options import add_checkpoint, usable
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_order import INGRESSES
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.terminal.table import counted, print_table
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import CheckpointError
 from statefun.sdk.times import from_epoch_millis
 
 _HEAD = ("ingress", "partition", "event time", "")
@@ -40,7 +40,7 @@ def run_command(options: argparse.Namespace) -> None:
     with usable(checkpoint):
         log = CommitLog(checkpoint)
         if not (checkpoint.has(INGRESSES) or log.query_id()):
-            raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+            raise missing_checkpoint(checkpoint)
         progress = feedback_offset(log, log.newest()).event
     if progress is None:
         raise CheckpointError(

@@ -123,9 +123,9 @@ class ShardReader:
         return f"shard {self.shard.id} of stream {self.shard.stream}"
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return the position that a micro-batch reaches from ``start`` with at most about ``limit`` records.
+        """Return where a micro-batch ends that begins at ``start`` and reads about ``limit`` records, or all that are there.
 
-        The reader drops its records up to ``start``, because their micro-batch is committed.
+        The reader drops its records before ``start``, because the micro-batch that has read them is committed.
         """
         with self._changed:
             while self._records and self._records[0].number <= start.number:

@@ -15,7 +15,7 @@ _IMPORTERS = ("statefun", "importlib", "_frozen_importlib", "_pytest.")
 
 
 def warn_of_move(module: str, now: str = "statefun") -> None:
-    """Warn the importer of the module ``module`` that its names are in the module ``now``."""
+    """Warn whoever imports ``module``, which was a module upstream, that its names are in the module ``now`` here."""
     text = f"{module} is a module of apache-flink-statefun; import its names from {now}"
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_IMPORTERS):

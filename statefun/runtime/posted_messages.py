@@ -54,7 +54,7 @@ class PostedMessages:
             if not id_ or address[:2] != (namespace, name):
                 raise ValueError("the path is not exactly that of an address")
         except (ValueError, DefinitionError):
-            text = f"the path of a message must be {TARGET}, and is /{'/'.join(path)}"
+            text = f"the path of a message must be {TARGET}, but is /{'/'.join(path)}"
             raise RefusedError(HTTPStatus.NOT_FOUND, text) from None
         function = self._functions.find(address.typename)
         if function is None:

@@ -72,10 +72,10 @@ class Staging:
         return self.waiting_gauge.is_holding
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
-        """Stage a batch when Spark's ``foreachBatch`` asks for it; keep the exception if that fails.
+        """Stage a batch when Spark's ``foreachBatch`` asks for it.
 
         Raises:
-            RuntimeError: if staging fails.
+            RuntimeError: if staging fails; the exception that says why is in :attr:`error`.
         """
         try:
             self.stage(frame, batch)

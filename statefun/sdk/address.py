@@ -145,7 +145,7 @@ class Address(_AddressParts):
         own = f"{namespace}/{name}"
         if typename is not None and typename != own:
             raise DefinitionError(
-                f"the typename of an address of {own} must be {own!r}, not {typename!r}"
+                f"an address of namespace {namespace!r} and name {name!r} has the typename {own!r}, not {typename!r}"
             )
         return cls._make((namespace, name, id, own))
 

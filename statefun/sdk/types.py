@@ -163,7 +163,7 @@ class _Upgrade(Generic[T]):
 def _decoding_older(
     typename: str, upgrades: Mapping[Type[Any], Callable[[Any], T]]
 ) -> dict[str, Callable[[bytes], T]]:
-    """Return decoders, by typename, of values of older types, and of the types that those types upgrade."""
+    """Return, by typename, decoders for all older types whose values can be upgraded, also in several steps."""
     decoders: dict[str, Callable[[bytes], T]] = {}
     for older, convert in upgrades.items():
         if not (isinstance(older, Type) and callable(convert)):

@@ -54,8 +54,8 @@ class PendingMessages:
                 cancelled += pending.pop(one.cancellation_token, [])
             elif one.cancellation_token in pending:
                 raise FunctionError(
-                    f"{token_in_use(self._sender, one.cancellation_token).message} (a message in delayed is "
-                    "pending: if it has arrived in this test, remove it from delayed)"
+                    f"{token_in_use(self._sender, one.cancellation_token).message} (in this test, messages "
+                    "in the list delayed are pending; remove the message from it if it has arrived)"
                 )
             elif _uses_token(one, watermark):
                 pending[one.cancellation_token] = [one]

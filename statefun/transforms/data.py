@@ -176,7 +176,7 @@ def bytes_of(schema: Schema, number: Decimal, size: int | None = None) -> bytes:
     unscaled = int(shifted)
     if unscaled != shifted:
         raise TransformError(
-            "a decimal number must not have more decimal places than the scale of its schema"
+            f"the decimal number {number} has more decimal places than its schema's scale allows: {scale_of(schema)}"
         )
     return unscaled.to_bytes(size or (unscaled.bit_length() + 8) // 8, "big", signed=True)
 

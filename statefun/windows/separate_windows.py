@@ -110,7 +110,7 @@ class SeparateWindows(WindowCalls):
     def _update_later(
         self, call: WindowContext, values: Values, window: OpenWindow, time: int
     ) -> None:
-        """Let the window be shown at the next time that ``every`` divides, if it is still open then."""
+        """Plan an early result of the window for the next multiple of ``every``, if the window is still open then."""
         update = self._next_update(call, time)
         if window.update > update or self._is_lost(call, window.update):
             self._open.replace(values, window, update=update)

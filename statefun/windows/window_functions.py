@@ -237,7 +237,9 @@ class _Adds:
         if self._every is not None:
             check_duration("the interval of early results", self._every)
             if isinstance(calls, CountedWindows):
-                raise DefinitionError("counted windows have no early results at intervals")
+                raise DefinitionError(
+                    "counted windows give no early results at intervals; leave out every, or use windows of time"
+                )
         setattr(calls, self._name, handler)
         if self._name == "update":
             calls.every = 0 if self._every is None else in_milliseconds(self._every)

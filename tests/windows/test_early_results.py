@@ -242,7 +242,11 @@ def in_vain(ctx: WindowContext, window: Mergeable) -> None:
             timedelta(0),
             "interval of early results must be a positive timedelta",
         ),
-        (Counted(3), timedelta(1), "counted windows have no early results at intervals"),
+        (
+            Counted(3),
+            timedelta(1),
+            "counted windows give no early results at intervals; leave out every, or use windows of time",
+        ),
         (Sliding(timedelta(1)), 5, "interval of early results must be a positive timedelta"),
     ],
 )

@@ -36,7 +36,7 @@ class ApiRequest:
         text = self.query.get("limit", str(default))
         is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
         if not (is_number and 0 < int(text) <= most):
-            problem = f"limit must be a whole number from 1 to {most:,}, and is {text!r}"
+            problem = f"limit must be a whole number from 1 to {most:,}, but is {text!r}"
             raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
         return int(text)
 

@@ -180,7 +180,7 @@ def _filter(request: ApiRequest) -> LetterFilter:
 def _to_target(request: ApiRequest) -> bool:
     text = request.query.get(_TO_TARGET, "false")
     if text not in {"true", "false"}:
-        problem = f"{_TO_TARGET} must be true or false, and is {text!r}"
+        problem = f"{_TO_TARGET} must be true or false, but is {text!r}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
     return text == "true"
 

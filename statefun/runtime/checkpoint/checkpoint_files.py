@@ -63,7 +63,7 @@ class CheckpointFiles(ABC):
         """Open a file for reading; raises FileNotFoundError."""
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file; raises FileNotFoundError."""
+        """Return the content of a file, or raise FileNotFoundError."""
         with self.open(path) as file:
             return file.read()
 

@@ -274,3 +274,14 @@ class Folder:
         finally:
             if self.kept is not None:
                 self.kept.drop(path)
+
+
+def missing_checkpoint(folder: Folder) -> ConfigurationError:
+    """Return the error for a folder that should be a checkpoint, and in which no application has run.
+
+    >>> str(missing_checkpoint(Folder.at("/tmp/none")))
+    '[SF100] there is no checkpoint at /tmp/none; check the path, or start the application first: it makes its checkpoint'
+    """
+    return ConfigurationError(
+        f"there is no checkpoint at {folder.shown}; check the path, or start the application first: it makes its checkpoint"
+    )

@@ -307,7 +307,7 @@ def endpoint_of(uri: str) -> str | None:
 
 
 def region_of(uri: str) -> str | None:
-    """Return the region that the options of a URI, or else the environment, name."""
+    """Return the region from the options of a URI, or from the environment if the options name none."""
     options = dict(parse_qsl(urlsplit(uri).query))
     names = ("AWS_REGION", "AWS_DEFAULT_REGION")
     return options.get("region") or next(filter(None, map(os.environ.get, names)), None)

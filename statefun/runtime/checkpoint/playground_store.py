@@ -164,9 +164,9 @@ class PlaygroundStore:
             return last
 
     def typed(self, after: int) -> int | None:
-        """Return how far the next micro-batch reads if a person has probably typed the waiting messages by hand.
+        """Return the last message that the next micro-batch reads if a person may have typed the waiting messages.
 
-        The micro-batch then reads at most one message to each address.
+        The micro-batch then reads at most one message to each address, so that the person sees what each message does.
 
         Args:
             after: the number of the last message that earlier micro-batches have read.

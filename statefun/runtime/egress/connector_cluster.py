@@ -53,7 +53,7 @@ class CheckedCluster:
         for name in _METHODS:
             if not callable(getattr(cluster, name, None)):
                 raise ConnectorError(
-                    f"{owner} must return a connection with a method {name}, and has returned {cluster!r}"
+                    f"{owner} must return a connection with a method {name}, but has returned {cluster!r}"
                 )
         self._owner = owner
         self._cluster = cluster
@@ -65,7 +65,7 @@ class CheckedCluster:
         if marker is not None and not isinstance(marker, Marker):
             raise ConnectorError(
                 f"{self._owner}: the method open must return None, or a Marker that was passed to `write`, "
-                f"and has returned {marker!r}"
+                f"but has returned {marker!r}"
             )
         return marker
 
@@ -117,7 +117,7 @@ class CheckedCluster:
         if type(count) is not int or not 0 <= count <= record_count:  # which a flag is not
             raise ConnectorError(
                 f"{self._owner}: has_written must be called with the number of records of this call of write "
-                f"that are stored safely, at most {record_count}, and was called with {count!r}"
+                f"that are stored safely, at most {record_count}, but was called with {count!r}"
             )
         if count > self._safe_count:
             self._safe_count = count

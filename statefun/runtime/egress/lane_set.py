@@ -103,8 +103,8 @@ class UntilStopped:
 def pausing(patience: Patience, turn: LaneTurn) -> Callable[[str], None]:
     """Return a function that waits before a lane's next attempt.
 
-    Its argument is the reason, which is logged if records wait for long. The function raises
-    UndeliveredError if ``turn`` ends publishing.
+    Its argument says why the last attempt failed; it is logged if records wait for long. The function raises
+    UndeliveredError if ``turn`` says that publishing must end.
     """
 
     def wait(reason: str) -> None:

@@ -41,10 +41,10 @@ def checked_records(
     """
     if not isinstance(records, DataFrame):
         kind = "None" if records is None else f"a {type(records).__name__}"
-        raise ConnectorError(f"{owner} must return a streaming DataFrame, and has returned {kind}")
+        raise ConnectorError(f"{owner} must return a streaming DataFrame, but has returned {kind}")
     if not records.isStreaming:
         raise ConnectorError(
-            f"{owner} must return a streaming DataFrame, and has returned a DataFrame that is not streaming; "
+            f"{owner} must return a streaming DataFrame, but has returned a DataFrame that is not streaming; "
             "make it with session.readStream"
         )
     problems = "; ".join(_column_problems(records.schema, schema))
@@ -174,7 +174,7 @@ class CheckedSource:
         for task in tasks:
             if not isinstance(task, bytes):
                 raise ConnectorError(
-                    f"{self._owner}: the method tasks must return bytes for each task, and has returned a "
+                    f"{self._owner}: the method tasks must return bytes for each task, but has returned a "
                     f"{type(task).__name__}"
                 )
         return tasks
@@ -192,7 +192,7 @@ class CheckedSource:
             return offset
         raise ConnectorError(
             f"{self._owner}: the method {method} must return an offset (a dict that can be written as JSON), "
-            f"and has returned {offset!r:.200}"
+            f"but has returned {offset!r:.200}"
         )
 
 
@@ -212,13 +212,13 @@ def checked_batches(
             if not isinstance(batch, pa.RecordBatch):
                 kind = type(batch).__name__
                 raise ConnectorError(
-                    f"{owner}: reading a task must yield Arrow record batches, and has yielded a {kind}"
+                    f"{owner}: reading a task must yield Arrow record batches, but has yielded a {kind}"
                 )
             if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
                 columns = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
                 raise ConnectorError(
                     f"{owner}: reading a task must yield record batches with the columns of "
-                    "statefun.components.running.RECORDS_ARROW, and has yielded one with the columns "
+                    "statefun.components.running.RECORDS_ARROW, but has yielded one with the columns "
                     f"{columns}"
                 )
             yield batch

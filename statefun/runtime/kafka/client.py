@@ -139,8 +139,8 @@ def read_committed(
             message = consumer.poll(timeout.total_seconds())
             if message is None:
                 raise KafkaError(
-                    f"{owner}: topic {starts[0].topic} at {address} has sent no record for "
-                    f"{timeout.total_seconds():g} s; is the broker overloaded, or its network slow?"
+                    f"{owner}: the broker at {address} has sent nothing of topic {starts[0].topic} for "
+                    f"{timeout.total_seconds():g} s, although more is to come; is it overloaded, or its network slow?"
                 )
             error = message.error()
             if error is None:

@@ -111,7 +111,7 @@ def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
     }
     if module not in _LOGIN_MODULES:
         raise ValueError(
-            f"the login module must be one of {', '.join(_LOGIN_MODULES)}, and is {module}"
+            f"the login module must be one of {', '.join(_LOGIN_MODULES)}, but is {module}"
         )
     return _LOGIN_MODULES[module](options, properties)
 

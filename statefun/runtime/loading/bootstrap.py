@@ -139,7 +139,7 @@ def _ends(offsets: StartOffsets) -> dict[str, dict[str, dict[str, int]]]:
                 if type(number) is not int or type(offset) is not int or min(number, offset) < 0:
                     raise ConfigurationError(
                         f"the offset of ingress {ingress}, topic {topic}, partition {number!r} must be a whole "
-                        f"number, at least 0, and is {offset!r}"
+                        f"number, at least 0, but is {offset!r}"
                     )
     return {
         ingress: {
@@ -163,7 +163,7 @@ def _encoder(functions: StatefulFunctions, typename: str, frame: DataFrame) -> S
         frame.schema[ID_COLUMN].dataType, StringType
     ):
         raise ConfigurationError(
-            f"the DataFrame of function {typename} must have a column {ID_COLUMN} of type string, and has the columns "
+            f"the DataFrame of function {typename} must have a column {ID_COLUMN} of type string, but has the columns "
             f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in frame.schema)}"
         )
     declared: dict[str, ValueSpec] = {

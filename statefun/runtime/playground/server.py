@@ -225,7 +225,7 @@ def _topic_and_wait(target: str, topics: Sequence[str]) -> tuple[str, float]:
         raise RefusedError(HTTPStatus.NOT_FOUND, text)
     (wait,) = parse_qs(urlsplit(target).query).get("wait", ["0"])[:1]
     if not (wait.isascii() and wait.isdecimal() and len(wait) <= LONGEST_NUMBER):
-        text = f"wait must be a whole number of seconds, and is {wait!r}"
+        text = f"wait must be a whole number of seconds, but is {wait!r}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text)
     return topic, min(int(wait), _LONGEST_WAIT_SECONDS)
 

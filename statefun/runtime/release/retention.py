@@ -33,7 +33,7 @@ def check_retained(conf: RuntimeConfig) -> None:
     retained = int(conf.get(RETAINED, "100") or 0)
     if retained <= BACKLOG:
         raise ConfigurationError(
-            f"{RETAINED} must be at least {BACKLOG + 1}, and is {retained}: up to "
+            f"{RETAINED} must be at least {BACKLOG + 1}, but is {retained}: up to "
             f"{BACKLOG} batches may wait for their egresses, and need their offsets"
         )
 

@@ -261,7 +261,7 @@ def _ivy_command() -> list[str]:
     if settings:
         if not Path(settings).is_file():
             raise ConfigurationError(
-                f"{SETTINGS_VARIABLE} must be the path of a file, and is {settings!r}"
+                f"{SETTINGS_VARIABLE} must be the path of an existing file, but is {settings!r}"
             )
         command += ["-settings", str(Path(settings).absolute())]
     # Relative paths: Ivy would read brackets in an absolute path as a part of the pattern.

@@ -95,7 +95,7 @@ def query_session(session: SparkSession, state_partitions: int | None) -> SparkS
     # Spark accepts the word in upper case, too.
     if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
-            "spark.speculation must be false, and is true: Spark would call functions twice at the same time"
+            "spark.speculation must be false, but is true: Spark would call functions twice at the same time"
         )
     for key, value in configuration.QUERY.items():
         session.conf.set(key, value)

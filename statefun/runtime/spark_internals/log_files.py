@@ -98,7 +98,7 @@ class BatchOffsets:
             lines = content.decode().split("\n")
             if lines[0] != _OFFSETS_VERSION:
                 raise CheckpointError(
-                    f"{file} must have the format {_OFFSETS_VERSION} in its first line, and has {lines[0]!r}; "
+                    f"{file} must have the format {_OFFSETS_VERSION} in its first line, but has {lines[0]!r}; "
                     "restore the checkpoint from a copy"
                 )
             return cls(lines[:2], [_offset(line) for line in lines[2:]])

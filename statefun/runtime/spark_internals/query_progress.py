@@ -63,7 +63,7 @@ def recent_progress(query: StreamingQuery) -> list[StreamingQueryProgress]:
 
 
 def learn_newest_offsets(session: SparkSession) -> None:
-    """Let the Kafka sources of a session's queries ask for the newest offsets, if their reports need that.
+    """Make the Kafka sources of a session's queries ask for the newest offsets, if Spark's progress reports lack them.
 
     Must be called while a query waits, such as in ``foreachBatch``.
     """

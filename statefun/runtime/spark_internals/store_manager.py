@@ -123,7 +123,7 @@ def commits_of(run: str) -> Callable[[], int]:
 
 
 def _jar(folder: Path) -> Path:
-    """Compile the class, and return a jar with it."""
+    """Compile the manager's Java class, and return a jar that contains it."""
     packages: Any = jvm()
     compiler = packages.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(packages.java.lang.Thread.currentThread().getContextClassLoader())

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from typing import TypeVar
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, check_format
 from statefun.runtime.spark_internals.store_files import state_version
 from statefun.runtime.spark_internals.store_rows import partition_of
@@ -120,7 +120,7 @@ def readable_batch(checkpoint: Folder, batch: int | None) -> int:
     log = CommitLog(checkpoint)
     check_format(checkpoint)
     if not log.query_id():
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
+        raise missing_checkpoint(checkpoint)
     if not checkpoint.has(INGRESSES):
         raise ConfigurationError(
             f"checkpoint {checkpoint.shown} was not made by statefun: it has no file {INGRESSES}"

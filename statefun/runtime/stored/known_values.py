@@ -148,10 +148,10 @@ class KnownValues:
         return {} if function is None else function.renamed_values
 
     def message_type(self, function: str, typename: str) -> Type[Any] | None:
-        """Return the type of a message's value; None if nothing is known about it.
+        """Return the type of a message's value; None if no type is known for its typename.
 
-        A handler of a class without a type of its own takes the types of the class's name in all namespaces: then
-        the result is the type of the class, with another typename.
+        If a handler takes a class for which no type is declared, it takes every typename that ends in the class's
+        name, in whatever namespace. The result is the type of the class then, whose own typename may be another one.
 
         Args:
             function: the typename of the function that gets the message.

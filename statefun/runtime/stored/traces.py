@@ -121,7 +121,7 @@ class Traces:
             is_it = pc.and_(pc.equal(table["kind"], INVOCATION), pc.equal(table["key"], key))
             rows: defaultdict[int, list[int]] = defaultdict(list)
             for row in pc.indices_nonzero(is_it).to_pylist():
-                if until is None or from_epoch_millis(part.entries_of(row).time) <= until:
+                if until is None or from_epoch_millis(part.micro_batch_of(row).time) <= until:
                     rows[part.batch_of(row)].append(row)
             if rows:
                 return {entry.span for entry in part.entries(rows[max(rows)])}
@@ -198,7 +198,7 @@ class _Growth:
             spans = {
                 entry.span
                 for row, entry in zip(sorted(rows), part.entries(rows), strict=True)
-                if self._note(entry, part.entries_of(row))
+                if self._note(entry, part.micro_batch_of(row))
             }
             new = spans - self._known
             self._known |= new
@@ -233,17 +233,17 @@ class _Part:
         self._indexes: dict[str, dict[bytes, list[int]]] = {}
         self.table: pa.Table = pa.concat_tables(tables).combine_chunks()
 
-    def entries_of(self, row: int) -> TraceEntries:
-        """Return the micro-batch of an entry."""
+    def micro_batch_of(self, row: int) -> TraceEntries:
+        """Return all entries of the micro-batch in which an entry was written."""
         return self._batches[bisect.bisect_right(self._starts, row) - 1]
 
     def batch_of(self, row: int) -> int:
         """Return the number of the micro-batch of an entry."""
-        return self.entries_of(row).batch
+        return self.micro_batch_of(row).batch
 
     def left_out(self, rows: set[int]) -> int:
         """Return how many entries those micro-batches lack that have any of some entries."""
-        found = {self.batch_of(row): self.entries_of(row).left_out for row in rows}
+        found = {self.batch_of(row): self.micro_batch_of(row).left_out for row in rows}
         return sum(found.values())
 
     def entries(self, rows: Iterable[int]) -> list[TraceEntry]:

@@ -46,7 +46,7 @@ PRIMITIVE_TYPES = tuple(_PRIMITIVES)
 
 @attrs.frozen
 class Decoded:
-    """A stored value: decoded, or as bytes if its type is unknown or the bytes do not decode; nothing if secret."""
+    """A stored value: decoded, or its bytes if they cannot be decoded; if it is secret, it has neither."""
 
     value: Any
     """The value in the form of its column; the stored bytes if ``problem`` is not None or the type is unknown."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the table of metrics to OpenTelemetry's data model.
 
-The table that Prometheus reads is the only source: no metric is counted twice, or only for one of them. All counts are
-cumulative; a count that has fallen, as another run has begun, begins again.
+Prometheus and OpenTelemetry get their figures from the same table, so that they agree. All counts are cumulative; if a
+count is lower than before, because a new run has begun, a new series of figures begins at zero.
 """
 
 from __future__ import annotations

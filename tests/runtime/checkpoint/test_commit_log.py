@@ -126,8 +126,8 @@ def test_end_offsets_are_those_of_every_source(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (f"v2\n{METADATA}\n-", "must have the format v1 in its first line, and has 'v2'"),
-        ("", "must have the format v1 in its first line, and has ''"),
+        (f"v2\n{METADATA}\n-", "must have the format v1 in its first line, but has 'v2'"),
+        ("", "must have the format v1 in its first line, but has ''"),
         (
             f"v1\n{METADATA}\n[",
             "does not have the form in which Spark writes it (Expecting value: line 1 column 2 (char 1))",

@@ -346,11 +346,11 @@ def write_wrongly(writing: Writing) -> object:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("None", "must return a connection with a method open, and has returned None"),
+        ("None", "must return a connection with a method open, but has returned None"),
         ("NoConnection", "must return a connection with a method write"),
         (
             "Forgetful",
-            "the method open must return None, or a Marker that was passed to `write`, and has returned 'yesterday'",
+            "the method open must return None, or a Marker that was passed to `write`, but has returned 'yesterday'",
         ),
         (
             "Careless",

@@ -85,8 +85,8 @@ def fail(spark: SparkSession) -> DataFrame:
 
 
 WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
-    (lambda _: None, "must return a streaming DataFrame, and has returned None"),
-    (lambda _: ["a"], "must return a streaming DataFrame, and has returned a list"),
+    (lambda _: None, "must return a streaming DataFrame, but has returned None"),
+    (lambda _: ["a"], "must return a streaming DataFrame, but has returned a list"),
     (
         lambda spark: spark.createDataFrame([], RECORDS),
         "and has returned a DataFrame that is not streaming; make it with session.readStream",
@@ -214,7 +214,7 @@ class Source:
 def test_offsets_and_tasks_of_a_source_are_checked() -> None:
     """Otherwise Spark would take 'null' for an offset, and a number for as many bytes."""
     problem = (
-        rf"{NAMED}: the method initial_offset must return an offset \(.*, and has returned None"
+        rf"{NAMED}: the method initial_offset must return an offset \(.*, but has returned None"
     )
     with pytest.raises(ConnectorError, match=problem):
         CheckedSource(OWNER, Source(offset=None)).initial_offset()

@@ -177,7 +177,7 @@ def refused(spark: SparkSession, folder: Path, frame: DataFrame, **options: Any)
         ),
         (
             lambda spark: spark.sql("select 7 as id, 1 as count"),
-            "t.fns/counter must have a column id of type string, and has the columns id int, count int",
+            "t.fns/counter must have a column id of type string, but has the columns id int, count int",
         ),
         (
             lambda spark: spark.sql("select cast(null as string) as id, 1 as count"),
@@ -287,6 +287,6 @@ def test_what_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     assert used.endswith("has files: give an empty folder, or one that does not exist")
     assert unknown == "no function t.fns/cuonter is registered; did you mean t.fns/counter?"
     assert offset == (
-        "the offset of ingress t/in, topic in, partition 0 must be a whole number, at least 0, and is -1"
+        "the offset of ingress t/in, topic in, partition 0 must be a whole number, at least 0, but is -1"
     )
     assert not (tmp_path / "new").exists()

@@ -154,7 +154,7 @@ def test_text_without_a_type_is_a_string(played: Played, headers: dict[str, Any]
             "PUT",
             "/a.fns/any",
             404,
-            "the path of a message must be /<namespace>/<type>/<id>, and is /a.fns/any",
+            "the path of a message must be /<namespace>/<type>/<id>, but is /a.fns/any",
         ),
         ("PUT", "/a.fns/any/", 404, "the path of a message must be /<namespace>/<type>/<id>"),
         (

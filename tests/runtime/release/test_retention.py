@@ -58,7 +58,7 @@ def test_batches_are_retained_for_as_long_as_they_may_wait(
     run_application(module, functions, checkpoint)
 
     assert caught.value.message == (
-        f"{retained} must be at least 17, and is 16: up to 16 batches may wait for their egresses, "
+        f"{retained} must be at least 17, but is 16: up to 16 batches may wait for their egresses, "
         "and need their offsets"
     )
 

@@ -252,7 +252,9 @@ def test_settings_must_exist(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """A settings variable that names no file is reported before Ivy starts."""
     monkeypatch.setenv(SETTINGS_VARIABLE, "gone.xml")
 
-    with pytest.raises(ConfigurationError, match=r"must be the path of a file, and is 'gone\.xml'"):
+    with pytest.raises(
+        ConfigurationError, match=r"must be the path of an existing file, but is 'gone\.xml'"
+    ):
         resolve([APP], cache=cache)
 
 

@@ -114,7 +114,7 @@ def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> N
         open_session(debug=False, state_partitions=None)
 
     assert caught.value.message == (
-        "spark.speculation must be false, and is true: Spark would call functions twice at the same time"
+        "spark.speculation must be false, but is true: Spark would call functions twice at the same time"
     )
 
 
