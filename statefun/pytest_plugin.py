@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _chooses(mark: pytest.Mark) -> bool:
-    """Return whether a mark parametrizes a test by ``statefun_app``, which overrides ``--statefun``."""
+    """Return whether a mark parametrizes a test by ``statefun_app``; such a mark overrides ``--statefun``."""
     if mark.name != "parametrize":
         return False
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())

@@ -17,7 +17,7 @@ _PATIENCE: Final = timedelta(seconds=10)
 
 
 def versions(*, is_compiled: bool) -> str:
-    """Return the versions of statefun, Python, PySpark and Java, each in a line."""
+    """Return the versions of statefun, Python, PySpark and Java, one in each line."""
     form = "compiled" if is_compiled else "not compiled"
     return (
         f"statefun {version('statefun')} ({form})\n"

@@ -142,7 +142,7 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
 
 
 def targets_of(wake_ups: WakeUps) -> Iterator[tuple[bytes, str]]:
-    """Yield the keys of the addresses that wake up, each with its trace-context headers, which may be empty."""
+    """Yield the key of each address that the message wakes up, with trace-context headers, which may be empty."""
     return zip(wake_ups.targets, wake_ups.traces or repeat(""))  # noqa: B905 - the latter has no end
 
 

@@ -159,7 +159,7 @@ class LeavingCalls:
     async def _place_again(
         self, function: StatefulFunction, running: RunningCall
     ) -> AsyncIterator[None]:
-        """Wait until a call that was lost before may run; report to the driver that it runs."""
+        """Wait until a call that was lost earlier is allowed to run again; report to the driver that it runs."""
         await running.departure(_PATIENCE)
         name = running.attempt
         if not name:  # its micro-batch waits for it, and may be what it would wait for

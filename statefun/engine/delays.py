@@ -155,7 +155,7 @@ def without_cancelled(
 
 
 def send_wake_ups(effects: Effects) -> None:
-    """Send the wake-ups in event time that were collected to their buckets, many of one due time in a message."""
+    """Send the collected wake-ups in event time to their buckets; one message holds many that have the same due time."""
     for (bucket, (due, typename, step, _)), keys in effects.wake_ups.items():
         effects.buckets.add(bucket)
         key = bucket_key(bucket)

@@ -68,7 +68,7 @@ class LeftCalls:
     Args:
         clock: the present time.
         runner: runs the calls of this task.
-        transports: keeps messages that wait.
+        transports: the calls of this task, which keep the messages that wait at their addresses.
     """
 
     def __init__(self, clock: BatchClock, runner: CallRunner, transports: TransportCalls) -> None:

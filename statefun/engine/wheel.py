@@ -277,7 +277,7 @@ class PendingBuckets:
     def due(self, tick: int) -> list[int]:
         """Return the numbers of the buckets that are due by ``tick``, and of all their chunks, in order.
 
-        Here and in :meth:`drop`, a tick of the clock concerns no buckets of event time, nor the reverse.
+        Here and in :meth:`drop`, a tick of the clock is for buckets of the clock only, and one of event time for its own.
         """
         return sorted(
             whole + chunk * _CHUNK

@@ -268,7 +268,7 @@ def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
     number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
     if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
         _forget(client)
-        raise ValueError(f"the answer contains no valid schema id, but {number!r:.200}")
+        raise ValueError(f"the answer contains {number!r:.200} instead of a schema id")
     return number
 
 

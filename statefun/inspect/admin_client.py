@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the admin API of a running application."""
+"""Sends requests to the admin API of a running application."""
 
 from __future__ import annotations
 

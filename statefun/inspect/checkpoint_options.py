@@ -122,8 +122,8 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
         )
     if not shows_runs(checkpoint):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none, which may "
-            "still run, as it has not recorded its end: make sure that the run has ended, and add --no-lock"
+            f"checkpoint {checkpoint.shown} was used by a run with checkpoint-lock=none. That run may be "
+            "going on, as its end is not recorded: make sure that it has ended, and add --no-lock"
         )
 
 

@@ -89,7 +89,7 @@ def _encoded(options: argparse.Namespace, function: str, known: KnownValues) -> 
         otherwise = " Otherwise" if hint.endswith("?") else ";"
         program = "the program with --program, or " if options.program is None else ""
         raise ConfigurationError(
-            f"no type {options.type} is known{hint}{otherwise} give {program}the value's bytes with --encoding"
+            f"type {options.type} is unknown{hint}{otherwise} give {program}the value's bytes with --encoding"
         )
     try:
         if options.encoding is not None:

@@ -41,9 +41,9 @@ class IntervalCalls:
 
     Args:
         fun: the user's function; it is called with each pair.
-        left: the values of the first stream, as annotations.
-        right: the values of the second stream.
-        interval: the times of partners.
+        left: the annotations of the values of the first stream.
+        right: the annotations of the values of the second stream.
+        interval: how much earlier or later than a record its partner may be.
     """
 
     joins_at_once: ClassVar[bool] = True

@@ -173,7 +173,9 @@ class Table(Generic[R]):
 def _publisher(
     typename: str, egress: str | None, topic: str | None, type_: Type[Any] | None
 ) -> Callable[[Context, Any], None] | None:
-    """Return a function that publishes a row, or a tombstone for None; None if the table is not to be published.
+    """Return a function that publishes a row, or a tombstone if it is called with None.
+
+    If the table is not to be published, there is no such function, and the result is None.
 
     Args:
         typename: the typename of the table.

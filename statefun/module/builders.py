@@ -170,15 +170,15 @@ class KafkaIngressBuilder(ComponentBuilder):
         max_hold: timedelta | None = None,
         when_all_idle: str | None = None,
     ) -> KafkaIngressBuilder:
-        """Give the records event times, which move the watermark; arguments are as ``eventTime`` in a module file.
+        """Give the records event times, which move the watermark; the arguments mean the same as ``eventTime`` in a module file.
 
         Args:
             field: the field of the value that has the event time; if not given, the record's timestamp.
             out_of_order: by how much a record may be older than the newest one of its partition.
-            idle: how long a partition must have been read to its end until the watermark does not wait for it.
+            idle: for how long a partition must have no unread record before the watermark stops waiting for it.
             max_future: how far a record may be ahead of the clock and still move the watermark.
             max_hold: how long messages between functions can keep the watermark from rising.
-            when_all_idle: ``hold`` or ``follow``, which lets the watermark follow the clock.
+            when_all_idle: ``hold`` keeps the watermark while all partitions are idle; ``follow`` lets it follow the clock.
         """
         durations = {
             "outOfOrder": out_of_order,

@@ -46,7 +46,7 @@ class _Values:
 
     def refuse(self, content: bytes) -> bytes:
         raise NotImplementedError(
-            f"a transformed value of {len(content)} bytes must be decoded by the registered type of its "
+            f"the result of transforms ({len(content)} bytes) must be decoded with the type that is registered for its "
             "typename"
         )
 

@@ -116,8 +116,8 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
         if lifetime.mode != _Mode.NONE:
             if lifetime.expire_after_millis <= 0:
                 raise ReplyError(
-                    f"a request for value {spec.state_name!r}, which expires after "
-                    f"{lifetime.expire_after_millis} ms; this time must be positive"
+                    f"a request for value {spec.state_name!r} with an expiration of "
+                    f"{lifetime.expire_after_millis} ms, which must be positive"
                 )
             after = _milliseconds(lifetime.expire_after_millis)
             on_call = lifetime.mode == _Mode.AFTER_INVOKE

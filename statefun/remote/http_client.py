@@ -60,7 +60,7 @@ class _Sending:
         self._end: asyncio.TimerHandle | None = None
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the request in parts; aiohttp asks for a part when it has sent the part before."""
+        """Yield the request in parts; aiohttp asks for each part once it has sent the previous one."""
         loop = asyncio.get_running_loop()
         self._end = loop.call_later(self._limit.total_seconds(), self._give_up)
         for start in range(0, len(self._body), _BUFFERED):

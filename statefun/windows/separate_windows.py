@@ -127,7 +127,7 @@ class SeparateWindows(WindowCalls):
         self._close_due(call, values, now, self._open.due(values, now))
 
     def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
-        """Call the handler for early results."""
+        """Call the handler of early results with each window that has changed since its last one."""
         for window in self._open.changed(values, now):
             closes = window.end + self._grace
             if self.update is not None and closes > now:

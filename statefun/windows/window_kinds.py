@@ -149,7 +149,7 @@ class Session:
     """How far the watermark passes the end of a session before the session closes."""
 
     def assigner(self) -> Assign:
-        """Return a function that makes a session of an event time alone."""
+        """Return a function that makes the session of a single record from the record's event time."""
         gap = in_milliseconds(self.gap)
         return lambda time: ((time, time + gap),)
 
@@ -175,7 +175,7 @@ class Sliding:
     """How far the watermark passes the time of a record before its window closes."""
 
     def assigner(self) -> Assign:
-        """Return a function that finds the window of the records of a time, which ends after them."""
+        """Return a function that finds the window of an event time: it ends a millisecond after that time."""
         size = in_milliseconds(self.size)
         return lambda time: ((time + 1 - size, time + 1),)
 

@@ -129,7 +129,7 @@ def test_the_classes_of_handlers_and_states_are_types_of_a_program(
     assert "the value cannot be sent: it is no value of type" in capsys.readouterr().err
     assert main([*send, "{}", "--type", "io.statefun.python/Bil"]) == 1
     assert capsys.readouterr().err == (
-        "statefun: [SF100] no type io.statefun.python/Bil is known; did you mean io.statefun.python/Bill? Otherwise "
+        "statefun: [SF100] type io.statefun.python/Bil is unknown; did you mean io.statefun.python/Bill? Otherwise "
         "give the value's bytes with --encoding\n"
     )
 

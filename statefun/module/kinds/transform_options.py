@@ -53,9 +53,9 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
         else:
             words = tuple(_COMMA.split(text(node, problems).strip()))
         if not all(words) or len(set(words)) < len(words):
-            which = "an empty name" if not all(words) else "a name twice"
+            which = "an empty name" if not all(words) else "the same name twice"
             raise problems.report(
-                node.location, node.path, f"must not have {which}; list {what} once each"
+                node.location, node.path, f"must not have {which}; list each of the {what} once"
             )
         return words
 
@@ -93,7 +93,7 @@ def _casts(node: Node, problems: Problems) -> Mapping[str, SchemaKind]:
     pairs = [_pair(word, node, problems, "field:type, or one type alone") for word in words]
     if len({name for name, _ in pairs}) < len(pairs):
         raise problems.report(
-            node.location, node.path, "must not have a field twice; list fields once each"
+            node.location, node.path, "must not have the same field twice; list each field once"
         )
     return {name: _kind(kind, node, problems) for name, kind in pairs}
 

@@ -32,10 +32,10 @@ class SubstitutionError(ValueError):
 
 @attrs.frozen
 class Substitution:
-    """Replaces references by values; no error text contains a value, which may be a secret.
+    """Replaces references with values; no error text contains a value, which may be a secret.
 
     * ``${NAME}`` is an environment variable;
-    * ``${NAME:-default}`` is the default if the variable is not set or empty;
+    * ``${NAME:-default}`` is the default if the variable is unset or empty;
     * ``${file:/path}`` is the stripped content of a file; the path is relative to ``folder``;
     * ``$${`` is a literal ``${``.
 

@@ -170,8 +170,8 @@ def serving_admin(definition: Definition, control: Control, figures: Figures) ->
     address = settings.admin
     if not (tokens or is_this_machine(address.host)):
         raise ConfigurationError(
-            f"the admin API at {address.host} is for other machines, too, and needs a token: set "
-            f"spark.statefun.admin.tokens to a file with one, or the environment variable {VARIABLE}"
+            f"the admin API at {address.host} can be reached from other machines, so it needs a token: set "
+            f"spark.statefun.admin.tokens to a file with tokens, or the environment variable {VARIABLE} to a token"
         )
     api = AdminApi(definition, control, figures, tokens)
     server = _bound(address, _handler(api, address.host))

@@ -119,7 +119,7 @@ class CallReports:
         return self._put(CallReport(attempt=attempt, begun=True))
 
     def accompanied(self, attempt: str) -> Future[None]:
-        """Pass the report that a call has ended, or no longer runs alone, to the thread that sends reports."""
+        """Pass a report to the thread that sends reports: a call that ran alone has ended, or other calls run beside it."""
         return self._put(CallReport(attempt=attempt, accompanied=True))
 
     def ends(self) -> Future[None]:

@@ -134,7 +134,7 @@ class CommitLog:
         return self.end_offsets(newest)[source]
 
     def finish_rewriting(self) -> None:
-        """Finish a rewriting of offsets that a crash has interrupted, so that Spark finds the files."""
+        """Finish rewriting the files of offsets if a crash has interrupted it, so that Spark finds all of them."""
         self._offsets.finish_replacing()
 
     def is_fresh(self, source: int | None = None) -> bool:

@@ -312,7 +312,7 @@ def check_store(folder: Folder) -> None:
             folder.remove(each)
     if not is_right:
         raise ConfigurationError(
-            f"the store of {folder.shown} replaces an object although it was asked to create it only if there is none, so "
+            f"the store of {folder.shown} replaces an existing object even if it is asked to create the object only if there is none, so "
             "nothing keeps a second driver away; use another store"
         )
 

@@ -152,9 +152,9 @@ class DriverLanes:
                 lane.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect ``lanes`` lanes, and all further lanes of earlier runs; :meth:`claim` is the next step.
+        """Connect ``lanes`` lanes to the egress, and the further lanes that earlier runs used; call :meth:`claim` next.
 
-        Any lane may show that the checkpoint is an older copy, also a lane that this run does not use.
+        The further lanes are needed because each lane may show that the checkpoint is an older copy.
 
         Raises:
             StatefunError: if this run cannot or must not publish to the egress.

@@ -98,7 +98,7 @@ class RecordCounter:
             self._log(f"{reason} (topic {topic})")
 
     def log_remaining(self) -> None:
-        """Log the count if it has grown since it was last logged; called when the connection is closed."""
+        """Log how many records there were so far, if more came since this was last logged; called when the connection is closed."""
         if self.count > self._logged:
             self._log("the connection is closed")
 

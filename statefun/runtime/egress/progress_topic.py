@@ -93,8 +93,8 @@ class ProgressTopic:
             # Brokers learn of a new topic one after the other.
             if reason_of(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicError(
-                    f"{self._owner}: the markers of exactly-once must be in topic {self.name} at "
-                    f"{self._egress.address}, which cannot be created or checked: "
+                    f"{self._owner}: exactly-once needs the topic {self.name} at "
+                    f"{self._egress.address} for its markers, but the topic cannot be created or checked: "
                     f"{reason_of(error).str()}"
                 ) from error
         return max(lanes, existing)

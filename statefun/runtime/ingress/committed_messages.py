@@ -111,8 +111,8 @@ class CommittedMessages:
     def opened(self, start: FeedbackOffset, end: FeedbackOffset) -> int | None:
         """Return the last bucket to which the micro-batch up to ``end`` sends a tick of event time.
 
-        The result is None if it sends a tick to all buckets that are due. A micro-batch opens so few buckets that records do not have to
-        wait for many delayed messages.
+        The result is None if the micro-batch sends a tick to all buckets that are due. Otherwise it leaves some of them
+        for later, so that records do not have to wait for many delayed messages.
         """
         due = [each for each in self._timers.due(end.event_tick) if not start.has_ticked(each)]
         return due[_MOST_BUCKETS - 1] if len(due) > _MOST_BUCKETS else None

@@ -44,7 +44,7 @@ STOPS = "stops.json"
 
 
 def stops_of_last_run(checkpoint: Folder) -> dict[str, Offsets]:
-    """Return the stop offsets of the last run for the id of each ingress; ingresses without stop offsets are left out.
+    """Return the stop offsets of the last run by the ids of ingresses, without the ingresses that have none.
 
     Raises:
         CheckpointError: if the file with the offsets is damaged.

@@ -126,7 +126,7 @@ def _password(options: ClientSettings, _properties: Mapping[str, str]) -> Client
 def _oauth(options: ClientSettings, properties: Mapping[str, str]) -> ClientSettings:
     if "sasl.oauthbearer.token.endpoint.url" not in properties:
         raise ValueError(
-            "OAuth needs the property sasl.oauthbearer.token.endpoint.url, from which tokens are fetched"
+            "OAuth needs the property sasl.oauthbearer.token.endpoint.url, the URL from which tokens are fetched"
         )
     settings = {
         "sasl.oauthbearer.method": "oidc",

@@ -3,9 +3,9 @@
 
 A separate thread watches the commit log, since Spark does not report commits while a
 stream is idle. It passes each committed batch to the egresses for which the batch has records. Each
-egress has its own thread and pace. When all egresses have published a batch, in order, the
+egress has its own thread and pace. Once all egresses have published a batch and all earlier ones, the
 consumer groups' offsets are committed, and batches that are published and delivered are deleted.
-A crash in between repeats these steps, and loses nothing.
+After a crash in between, the next run repeats these steps; nothing is lost.
 """
 
 from __future__ import annotations

@@ -78,11 +78,11 @@ def problem(text: str) -> str:
         ("{type: ValueToKey, fields: ''}", "must not be empty"),
         (
             "{type: ValueToKey, fields: 'a,,b'}",
-            "must not have an empty name; list names of fields once each",
+            "must not have an empty name; list each of the names of fields once",
         ),
         (
             "{type: ValueToKey, fields: [a, a]}",
-            "must not have a name twice; list names of fields once each",
+            "must not have the same name twice; list each of the names of fields once",
         ),
         (
             "{type: HoistField$Value, field: a, fields: b}",

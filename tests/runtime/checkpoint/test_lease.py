@@ -127,7 +127,7 @@ def test_a_store_that_ignores_conditions_is_refused(
 
     monkeypatch.setattr(Folder, "create", create)
     with pytest.raises(
-        ConfigurationError, match="although it was asked to create it only if there is none"
+        ConfigurationError, match="even if it is asked to create the object only if there is none"
     ):
         check_store(store)
 
