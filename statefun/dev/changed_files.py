@@ -12,7 +12,7 @@ _SKIPPED = {"__pycache__", "build", "dist", "env", "node_modules", "venv"}
 
 
 class ChangedFiles:
-    """Compares the programs and module files in a folder, and in the folders in it, with those of the last look.
+    """Finds the programs and module files in a folder and its subfolders that have changed since the last comparison.
 
     Hidden folders, and folders of packages and of builds such as ``venv`` and ``dist``, are left out.
 

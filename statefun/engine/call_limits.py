@@ -113,16 +113,16 @@ class CallLimits:
     async def place_again(
         self, function: StatefulFunction, losses: int, accompanied: Callable[[], Future[None]]
     ) -> AsyncIterator[bool]:
-        """Wait until a call that was lost may run again, together with fewer calls the more often it was lost.
+        """Wait until a call that was lost may run again: the more often it was lost, the fewer calls run beside it.
 
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
-            accompanied: is called if the call has run alone for ``MOST_ALONE``; other calls begin when the future that it
-                returns is done. It is called in another thread if the call blocks the event loop.
+            accompanied: a callback for a call that has run alone for ``MOST_ALONE``; other calls begin when the future is
+                done that it returns. It runs in another thread if the call blocks the event loop.
 
         Yields:
-            Whether the call counts as a possible reason if the process ends now.
+            Whether the call is suspected of having ended the process, should the process end now.
         """
         name = str(function.typename)
         async with self._in_flight(name, function.max_in_flight):

@@ -38,14 +38,14 @@ def rejection(name: str) -> str:
 
 
 def id_of_key(key: bytes, type_: Type[Any] | None) -> bytes:
-    """Return the id of the address to which a record with a key is sent, in UTF-8.
+    """Return the id, encoded in UTF-8, of the address to which a record with a key is sent.
 
     Args:
         key: the key of the record.
-        type_: the type of the topic's keys: the id is the decoded key as text; None if keys are texts.
+        type_: the type of the topic's keys; the id is the decoded key as text. None if the keys are text already.
 
     Raises:
-        Exception: whatever the type raises for bytes that are no value of the type.
+        Exception: what the type raises for bytes that it cannot decode.
     """
     id_ = key.decode() if type_ is None else str(type_.serializer().deserialize(key))
     return id_.encode()

@@ -21,11 +21,11 @@ NO_ENTRY: Final = -1
 
 
 class SpanDetails:
-    """Collects the details of the entries of one task; the lists have an item for each entry.
+    """Collects the details of the trace entries of one task; each list has an item for each entry.
 
     Args:
-        attach: makes a trace the present one; None if nobody asks for it.
-        detach: takes back what ``attach`` has done.
+        attach: makes a trace the current one of the thread; None if no other library uses the current trace.
+        detach: restores the trace that was the current one before ``attach``.
     """
 
     def __init__(self, attach: Attach | None = None, detach: Detach | None = None) -> None:

@@ -17,6 +17,6 @@ def put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
 
 
 def read_trouble(stored: AddressState.Trouble) -> Trouble:
-    """Return the failed attempts to call an address that ``stored`` holds."""
+    """Return the failed attempts to call an address, as ``stored`` in its state."""
     spent = timedelta(milliseconds=stored.spent)
     return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)

@@ -122,8 +122,8 @@ class FileSource:
             for part in self._log.read(number).ranges:
                 if part.route not in files:
                     raise ConnectorError(
-                        f"{owner}: a micro-batch of the checkpoint reads {part.route}, which the "
-                        "ingress no longer lists; list this path again for one run"
+                        f"{owner}: an unfinished micro-batch of the checkpoint reads {part.route}, which the ingress no longer "
+                        "lists; list this path again until one run has finished the micro-batch"
                     )
                 location = self._places[part.route].folder.location
                 settings = files[part.route]

@@ -45,7 +45,7 @@ class GatheredRecords:
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
     def with_piece(self) -> GatheredRecords:
-        """Return these gathered records after the records in the marker file were moved into a new piece."""
+        """Return what is gathered if the records that are now in the marker file are in a further piece instead."""
         return attrs.evolve(self, pieces=self.pieces + 1, rest=())
 
 

@@ -30,7 +30,7 @@ substitutes. They cannot occur in the text of a file, because no bytes are decod
 
 
 class FilePart(NamedTuple):
-    """A part of a file: the positions between which it has whole records."""
+    """A part of a file that has only whole records: its first position, and the position at which it ends."""
 
     start: int
     end: int

@@ -150,10 +150,10 @@ class _Target:
 
     @classmethod
     def of(cls, request: Request, state: CommittedState, known: KnownValues, now: int) -> _Target:
-        """Find the address of a request.
+        """Find the address that a requested repair is for.
 
         Raises:
-            ConfigurationError: if there is no such function, or nothing is known about the address.
+            ConfigurationError: if the application has no such function, or the checkpoint has no state of the address.
         """
         address = parsed_address(request.address, known)
         content = state.get(address_key(address))

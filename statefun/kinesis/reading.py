@@ -271,8 +271,11 @@ class KinesisSource:
         if name not in self._streams:
             raise connector_error(
                 self._connection,
-                f"a micro-batch of the checkpoint reads stream {name}, which the ingress no longer lists",
-                RequestFailure("list this stream again for one run", is_temporary=False),
+                f"an unfinished micro-batch of the checkpoint reads stream {name}, which the ingress no longer lists",
+                RequestFailure(
+                    "list this stream again until one run has finished the micro-batch",
+                    is_temporary=False,
+                ),
             )
         shard = self._shards.of(name)[id_]
         reader = ShardReader(

@@ -25,7 +25,7 @@ class Finding:
 
     @classmethod
     def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
-        """Return a finding at a location of a file; without a location, about the whole application."""
+        """Return a finding about a location in a file, or if that is None, about the whole application."""
         where = location or Location("", 0, 0)
         return cls(Problem(where.file, where.line, where.column, "", text), is_error)
 

@@ -96,7 +96,7 @@ def _paths(name: str) -> list[Path]:
 
 
 def _forms(path: Path) -> tuple[Path, Path]:
-    """Return a path as it is written, and with the links to folders resolved: files may be links to a cache."""
+    """Return a path as it is written, and with its links to folders resolved; a file that is a link to a cache stays one."""
     return Path(os.path.normpath(path)), path.parent.resolve() / path.name
 
 

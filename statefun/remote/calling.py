@@ -241,10 +241,10 @@ class _Call:
         """Why the last request got no answer, if the endpoint may still be working on it; else empty."""
 
     async def go_on(self, vain: VainAttempt) -> None:
-        """Wait until the next attempt, or end the call in this micro-batch.
+        """Wait until the next attempt is due, if the call still has time for it in this micro-batch.
 
         Raises:
-            Exception: as :meth:`Caller.call` does.
+            Exception: as :meth:`Caller.call` does, if it has no more time.
         """
         budget = self._budget
         wait = max(pause_after(budget.attempts), vain.pause)

@@ -36,7 +36,7 @@ Probe = Callable[[], Awaitable[str | None]]
 
 
 class EndpointDownError(Exception):
-    """An endpoint cannot be reached, or has asked for a time without calls; messages to it wait."""
+    """An endpoint cannot be reached, or has asked not to be called for a while; messages to it wait."""
 
     def __init__(self, wait: timedelta, *, is_rest: bool = False) -> None:
         super().__init__()

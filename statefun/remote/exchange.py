@@ -117,7 +117,7 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
             if lifetime.expire_after_millis <= 0:
                 raise ReplyError(
                     f"a request for value {spec.state_name!r} with an expiration of "
-                    f"{lifetime.expire_after_millis} ms, which must be positive"
+                    f"{lifetime.expire_after_millis} ms, but an expiration must be positive"
                 )
             after = _milliseconds(lifetime.expire_after_millis)
             on_call = lifetime.mode == _Mode.AFTER_INVOKE

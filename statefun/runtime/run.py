@@ -248,10 +248,10 @@ def _end(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Show the exception that ends the program; end with its exit code, unless that is 1, as Python ends with 1.
+    """Show the exception that ends the program, and end with its exit code; Python itself ends with 1 afterwards.
 
     Raises:
-        SystemExit: after an error that another start would meet again, or a signal, with an exit code of its own.
+        SystemExit: after a signal, or an error that another start would meet again; their exit codes differ from 1.
     """
     show(kind, error, trace)
     if isinstance(error, (ConfigurationError, DefinitionError)):

@@ -95,7 +95,7 @@ class PaneWindows(SeparateWindows):
         return self._last_end(start) + self._grace
 
     def _merged(self, call: WindowContext, values: Values, start: int, end: int) -> State:
-        """Return a window that is merged from its panes, and move the call to it."""
+        """Merge the panes of a window, and return the result; the call of the handler is about this window then."""
         panes = [
             each
             for each in self._open.overlapping(values, start, end)

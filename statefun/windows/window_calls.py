@@ -124,7 +124,11 @@ class WindowCalls(ABC):
             )
 
     def _wake_up_at(self, call: WindowContext, due: int) -> None:
-        """Wake the address up when the watermark has come to ``due``, or somewhat later if windows have ends of their own."""
+        """Wake the address up when the watermark reaches ``due``.
+
+        If the windows of each address end at times of their own, as sessions do, ``due`` is rounded up, so that addresses
+        wake up together.
+        """
         if self._has_own_ends:
             due = -(-due // self._step) * self._step
         send_to_itself(call, WakeUp(due, _WAKE_UP, self._step))

@@ -238,7 +238,7 @@ class _Adds:
             check_duration("the interval of early results", self._every)
             if isinstance(calls, CountedWindows):
                 raise DefinitionError(
-                    "counted windows give no early results at intervals; leave out every, or use windows of time"
+                    "counted windows give no early results at intervals; leave out the argument 'every', or use windows of time"
                 )
         setattr(calls, self._name, handler)
         if self._name == "update":

@@ -245,7 +245,7 @@ def in_vain(ctx: WindowContext, window: Mergeable) -> None:
         (
             Counted(3),
             timedelta(1),
-            "counted windows give no early results at intervals; leave out every, or use windows of time",
+            "counted windows give no early results at intervals; leave out the argument 'every', or use windows of time",
         ),
         (Sliding(timedelta(1)), 5, "interval of early results must be a positive timedelta"),
     ],

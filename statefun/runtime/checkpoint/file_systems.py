@@ -111,7 +111,11 @@ class RenamedFiles(ArrowFiles):
         return sizes
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file that has its own name or only its second name; raises FileNotFoundError."""
+        """Open a file under its own name, or under its second name if a replacement was interrupted.
+
+        Raises:
+            FileNotFoundError: if it has neither name.
+        """
         for place in (path, _next(path)):
             try:
                 return super().open(place)

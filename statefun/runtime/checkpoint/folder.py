@@ -54,9 +54,9 @@ class Folder:
             return cls(str(Path(path).absolute()))
         if urlsplit(text).password is not None:
             raise ConfigurationError(
-                f"the URI of a folder ({scheme[1]}://...) must not have a password in it, which logs and "
-                "errors would show; give the password to Spark (such as spark.hadoop.fs.s3a.secret.key) and "
-                "to pyarrow (such as the environment variable AWS_SECRET_ACCESS_KEY)"
+                f"the URI of a folder ({scheme[1]}://...) must not have a password in it, because logs and "
+                "errors would show it; give it to Spark in a setting such as spark.hadoop.fs.s3a.secret.key, and "
+                "to pyarrow in an environment variable such as AWS_SECRET_ACCESS_KEY"
             )
         path, mark, query = text.partition("?")
         folder = cls(path.rstrip("/") + mark + query)

@@ -119,9 +119,9 @@ class MainProgram:
         missing = sorted(set(names) - vars(module).keys())
         if missing:
             raise PlatformError(
-                f"{self.file}: functions use {', '.join(missing)}, which workers do not have: it is "
-                "defined only under if __name__ == '__main__'; define it at the top level (workers run the "
-                "program again, under another name, as some other global of it cannot be sent to them)"
+                f"{self.file}: functions use {', '.join(missing)}, which workers do not have, because it is "
+                "defined under if __name__ == '__main__'; define it at the top level (another global of the program cannot be "
+                "sent to workers, so they run the program again, under another name)"
             )
 
     def _run(self) -> ModuleType:

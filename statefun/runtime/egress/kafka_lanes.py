@@ -57,7 +57,7 @@ class KafkaLaneFactory:
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return the lanes of the egress, which the driver publishes until ``turn`` ends publishing.
+        """Return the lanes of the egress for publishing by the driver; ``turn`` says when publishing must end.
 
         All these lanes share one handler of refused records.
         """

@@ -25,9 +25,9 @@ def check_logs(checkpoint: Folder) -> None:
     committed, planned = log.newest(), log.planned()
     staged = max(outbox.batches(), default=-1)
     if not committed <= planned <= committed + 1:
-        reason = f"the newest batch in its folder offsets is {_named(planned)}"
+        reason = f"the newest batch in its folder 'offsets' is {_named(planned)}"
     elif staged > planned:
-        reason = f"the newest batch in its folder offsets is {_named(planned)}, and its outbox has batch {staged}"
+        reason = f"the newest batch in its folder 'offsets' is {_named(planned)}, and its outbox has batch {staged}"
     elif staged > committed and outbox.is_published(staged):
         reason = f"batch {staged} in its outbox is marked as published"
     elif committed < 0 and TimerLog(checkpoint).exists():
@@ -38,7 +38,7 @@ def check_logs(checkpoint: Folder) -> None:
         log.check(committed)
         return
     raise CheckpointError(
-        f"checkpoint {checkpoint.shown} has lost files: the newest batch in its folder commits is "
+        f"checkpoint {checkpoint.shown} has lost files: the newest batch in its folder 'commits' is "
         f"{_named(committed)}, but {reason}; nothing was changed: restore the checkpoint from a copy, or start "
         "with a new checkpoint"
     )

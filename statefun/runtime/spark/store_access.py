@@ -55,8 +55,8 @@ def use_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
     version = hadoop_version()
     if version < _OLDEST:
         raise PlatformError(
-            f"checkpoints in stores need Hadoop {'.'.join(map(str, _OLDEST))}, which PySpark 4.2 has, and Spark's "
-            f"Hadoop is {'.'.join(map(str, version))}: install PySpark 4.2, or use a local checkpoint"
+            f"checkpoints in stores need Hadoop {'.'.join(map(str, _OLDEST))} or newer, but this Spark has Hadoop "
+            f"{'.'.join(map(str, version))}: install PySpark 4.2, or use a local checkpoint"
         )
     if checkpoint.is_object_store:
         _add_s3a(session, version)

@@ -2,8 +2,8 @@
 """The names and forms of the files of a RocksDB state store in checkpoint format 2, besides its changelogs.
 
 Based on ``RocksDBFileManager.scala``, ``RocksDBCheckpointMetadata``, ``CommitLog.scala`` and ``StateStoreConf.scala`` of
-Spark 4.2.0. The state after micro-batch N is version N + 1 of each partition's store. ``commits/N`` names the task of
-each partition whose version counts: its files in ``state/0/<partition>`` are ``<version>_<id>.changelog`` and, if
+Spark 4.2.0. The state after micro-batch N is version N + 1 of each partition's store. For each partition,
+``commits/N`` names the task whose version is valid. The task's files in ``state/0/<partition>`` are ``<version>_<id>.changelog`` and, if
 that version has a snapshot, ``<version>_<id>.zip``. The archive has the small files of a RocksDB database, and a file
 ``metadata`` that names the database's tables in the folder ``SSTs``, which snapshots share.
 """

@@ -32,11 +32,11 @@ _given: dict[str, set[str]] = {}
 
 
 def keep_checkpoint_in_store(session: SparkSession, run: str) -> None:
-    """Make the queries of ``session`` write checkpoints in a store through the class of this package.
+    """Make the queries of ``session`` write their checkpoints to a store through the Java class of this package.
 
     Args:
         session: the session; Hadoop's file system for the store must be on its class path.
-        run: the id of the run, which is added to commits; empty to add none.
+        run: the id of the run, which each entry of the commit log names; empty to name none.
     """
     if not has_class(CLASS):
         folder = Path(tempfile.mkdtemp(prefix="statefun-classes-"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes stored values for people and for columns: with a program's types, or with the primitive types."""
+"""Decodes stored values, to show them or to fill columns of tables: with a program's types, or with the primitive types."""
 
 from __future__ import annotations
 

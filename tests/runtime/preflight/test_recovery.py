@@ -55,10 +55,10 @@ def test_logs_are_consistent_after_a_crash_at_any_point(
 @pytest.mark.parametrize(
     ("committed", "planned", "reason"),
     [
-        (-1, 7, "commits is none, but the newest batch in its folder offsets is 7"),
-        (5, 7, "commits is 5, but the newest batch in its folder offsets is 7"),
-        (7, 6, "commits is 7, but the newest batch in its folder offsets is 6"),
-        (7, -1, "commits is 7, but the newest batch in its folder offsets is none"),
+        (-1, 7, "'commits' is none, but the newest batch in its folder 'offsets' is 7"),
+        (5, 7, "'commits' is 5, but the newest batch in its folder 'offsets' is 7"),
+        (7, 6, "'commits' is 7, but the newest batch in its folder 'offsets' is 6"),
+        (7, -1, "'commits' is 7, but the newest batch in its folder 'offsets' is none"),
     ],
 )
 def test_logs_that_lack_batches_are_refused(
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_has_lost_its_commits_is_left_as_it_is(
     shutil.move(checkpoint / "commits", checkpoint.parent / "lost")
 
     with pytest.raises(
-        CheckpointError, match="has lost files: the newest batch in its folder commits is"
+        CheckpointError, match="has lost files: the newest batch in its folder 'commits' is"
     ):
         run(module, functions, checkpoint)
     shutil.move(checkpoint.parent / "lost", checkpoint / "commits")
