@@ -31,7 +31,7 @@ def check_logs(checkpoint: Folder) -> None:
     elif staged > committed and outbox.is_published(staged):
         reason = f"batch {staged} in its outbox is marked as published"
     elif committed < 0 and TimerLog(checkpoint).exists():
-        reason = "its folder timers is not empty"
+        reason = "its folder 'timers' is not empty"
     elif planned >= 0 and not log.query_id():
         reason = "its file metadata is missing"
     else:

@@ -95,7 +95,7 @@ def test_timers_without_commits_are_refused(checkpoint: Path) -> None:
     TimerLog(folder).add(0, {1}, PendingBuckets())
 
     with pytest.raises(
-        CheckpointError, match="folder commits is none, but its folder timers is not"
+        CheckpointError, match="folder 'commits' is none, but its folder 'timers' is not"
     ):
         check_logs(folder)
 
