@@ -89,7 +89,7 @@ def _check_json(text: str) -> None:
 
 
 def _depth(text: str) -> int:
-    """Return how many objects and lists of a JSON text are inside of each other at most."""
+    """Return how deeply the objects and lists of a JSON text are nested."""
     depth = deepest = 0
     for token in _TOKENS.finditer(text):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token[0], 0)

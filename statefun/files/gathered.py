@@ -41,11 +41,11 @@ class GatheredRecords:
 
     @property
     def is_full(self) -> bool:
-        """Whether the newest records, which are in the marker file, have the size at which they become a piece."""
+        """Whether the newest records, which are in the marker file, are large enough to be moved into a piece."""
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
     def with_piece(self) -> GatheredRecords:
-        """Return what is gathered if the records that are now in the marker file are in a further piece instead."""
+        """Return these gathered records with the newest ones moved from the marker file into a further piece."""
         return attrs.evolve(self, pieces=self.pieces + 1, rest=())
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and joins: records of several topics with one key meet at one address.
 
-The public names are here; the package stands on state, messages and timers in event time alone.
+The public names are here. The package is built only on state, messages, and timers in event time.
 """
 
 from __future__ import annotations

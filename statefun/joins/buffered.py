@@ -42,7 +42,7 @@ class Buffered(NamedTuple):
 
 
 class _List(NamedTuple):
-    """All records of an address that wait."""
+    """The list of the records that wait at an address."""
 
     next_number: int
     """The number of the next record."""
@@ -64,11 +64,11 @@ _TYPE: SimpleType[_List] = SimpleType.simple_immutable_type_from(
     "io.statefun.python/buffered", _encoded, _decoded
 )
 BUFFERED = ValueSpec("buffered", _TYPE)
-"""The value of an address that lists its records, sorted by time."""
+"""The value of an address that lists its waiting records, sorted by time."""
 
 
 class Buffer:
-    """The records of an address that wait for others.
+    """The records that wait at an address for their partners.
 
     Args:
         values: the values of the address.
@@ -91,7 +91,7 @@ class Buffer:
         return [each for each in self._all() if each.due <= now]
 
     def is_waking_up(self, time: int, due: int) -> bool:
-        """Return whether a timer of a record next to an event time is due at ``due``."""
+        """Return whether the record just before or just after an event time has a timer that is due at ``due``."""
         position = self._position(time)
         count = len(self._content) // _SIZE
         near = range(max(position - 1, 0), min(position + 1, count))
@@ -115,7 +115,7 @@ class Buffer:
         self._write(b"".join((self._content[:at], _ENTRY.pack(*record), self._content[at:])))
 
     def match(self, record: Buffered) -> None:
-        """Take note that a record has had a partner."""
+        """Store that a record has had a partner."""
         if record.is_matched:
             return
         former, matched = _ENTRY.pack(*record), _ENTRY.pack(*record._replace(is_matched=True))

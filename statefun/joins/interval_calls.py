@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins two streams: finds the partners of a record among those that came before, and lets it wait for later ones.
+"""Joins two streams: finds the partners of a record that came before it, and lets the record wait for later ones.
 
-A record waits until no partner that is not late can come: so which pairs there are does not depend on the order in which
-the records come.
+A record waits until every further partner would be late: so the pairs do not depend on the order in which the records
+come.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Interval(NamedTuple):
     after: int
     """How much later they are, at most."""
     grace: int
-    """How far the watermark passes the time of a record before it is late."""
+    """How far the watermark passes the time of a record before the record is late."""
 
 
 class IntervalCalls:
@@ -60,10 +60,10 @@ class IntervalCalls:
         self._decoder = Handlers(tuple(Handler(fun, each, None, False) for each in (left, right)))
         self._before, self._after, self._grace = interval
         self.unmatched: dict[bool, Callable[[Any, Any], Any]] = {}
-        """Called with the context and a value that has had no partner; by whether the value is a left one."""
+        """The handlers of values that have had no partner, by whether they are for left values."""
 
     def add(self, context: Context, value: Any, *, is_left: bool) -> None:
-        """Join a record with those that came before, and let it wait for others."""
+        """Join a record with the partners that came before it, and let the record wait for later ones."""
         time = self._time_of(context)
         buffer = Buffer(context_values(context))
         is_matched = self.joins_at_once and self._join(

@@ -56,8 +56,8 @@ def joined(  # noqa: PLR0913 - each is a property of a function
     """Register the decorated function, which is called with pairs of records of two streams with one key.
 
     The annotations say which two classes of values are joined. A pair is a record of the first class, and one of the
-    second class that is at most ``before`` earlier and at most ``after`` later in event time. The function is called once
-    for each pair, as soon as both have come, in whatever order.
+    second class that is at most ``before`` earlier and at most ``after`` later in event time. The function is called
+    once for each pair, as soon as both records have come, in whatever order.
 
     Args:
         typename: ``namespace/name``, as for :func:`~statefun.function`.
@@ -108,10 +108,10 @@ def joined_as_of(  # noqa: PLR0913 - each is a property of a function
 ) -> Callable[[Callable[[Context, L, R], None]], JoinedFunction[L, R]]:
     """Register the decorated function, which is called with records of a stream, and what was valid at their times.
 
-    The annotations say which two classes of values are joined. A record of the first class has as its partner the newest
-    record of the second class that is not later in event time, and at most ``within`` earlier. The function is
-    called when the watermark has passed the time of the first record and ``grace``: so the partner does not
-    depend on the order in which the records come. ``on_unmatched`` is for values of the first class.
+    The annotations say which two classes of values are joined. The partner of a record of the first class is the newest
+    record of the second class that is not later in event time, and at most ``within`` earlier. The function is called
+    when the watermark has passed the time of the first record and ``grace``: so the partner does not depend on the
+    order in which the records come. ``on_unmatched`` is for values of the first class.
 
     Args:
         typename: ``namespace/name``, as for :func:`~statefun.function`.
@@ -180,7 +180,7 @@ def _decorator(  # noqa: PLR0913, PLR0917 - what the arguments of both decorator
 
 
 def _sides(fun: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    """Return the values of both streams, as annotations."""
+    """Return the annotations of the left values and of the right values that a function joins."""
     left, right = taken_by(fun, "left value", "right value")
     if inspect.iscoroutinefunction(fun):
         raise DefinitionError("a function that joins streams must not be a coroutine function")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parameters of handlers of joins say, and registering such handlers."""
+"""Reads the annotations of handlers of tables and joins, and reports errors in the definitions of these handlers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from statefun.sdk.handlers import checked_annotations
 
 
 def taken_by(fun: Any, *names: str) -> list[tuple[Any, ...]]:
-    """Return the values that the parameters of a handler after its context take, as annotations.
+    """Return the annotations of a handler's parameters after the context; a union is split into its members.
 
     Args:
         fun: the handler.
-        names: what the parameters are for, in errors.
+        names: what the parameters after the context are for, such as ``row``; error texts name them so.
 
     Raises:
         DefinitionError: if the handler does not take a context and these parameters.
@@ -52,19 +52,19 @@ def taken_by(fun: Any, *names: str) -> list[tuple[Any, ...]]:
 def named_after(
     fun: Callable[..., Any], handler: Callable[..., Any], annotation: Any = Any
 ) -> Callable[..., Any]:
-    """Give a handler that calls ``fun`` its name in errors, and an annotation of its second parameter."""
+    """Give ``handler``, which calls ``fun``, the name of ``fun`` for error texts, and annotate its value."""
     functools.update_wrapper(handler, fun)
     handler.__annotations__ = {"value": annotation}
     return handler
 
 
 def report(fun: Any, error: DefinitionError, handler: Any = None) -> None:
-    """Collect the error of a user's function, with the place of the function, or raise it.
+    """Report an error in the definition of a user's function, with its place: collect it with others, or raise it.
 
     Args:
         fun: the user's function.
         error: the error.
-        handler: the handler that calls the function, whose place the error may have.
+        handler: the handler that calls the function; if the error text begins with its place, that is replaced.
     """
     text = error.message.removeprefix(f"{place_of_definition(handler)}: ")
     placed = DefinitionError(f"{place_of_definition(fun)}: {text}")

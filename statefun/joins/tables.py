@@ -33,7 +33,7 @@ class Table(Generic[R]):
     """A function whose addresses keep the latest row of their key: a table that other records are joined with.
 
     A value of the row's class replaces the row, and a message without a value, such as a tombstone of a compacted
-    topic, deletes it. Values of other classes find the row, by the handlers of :meth:`join`.
+    topic, deletes it. Values of other classes are joined with the row: :meth:`join` adds a handler that gets both.
 
     >>> from dataclasses import dataclass
     >>> from statefun import Context, StatefulFunctions
@@ -71,14 +71,14 @@ class Table(Generic[R]):
         """Register the function of a table.
 
         Args:
-            typename: ``namespace/name``; a topic with rows has it as target, with ``tombstones: deliver`` if
-                its tombstones delete rows.
+            typename: ``namespace/name``. In module.yaml, the route with the rows has it as target, and sets
+                ``tombstones: deliver`` if tombstones delete rows.
             row: the class of the rows, or another annotation such as ``list[int]``.
-            materialize: the topic to which each new row is published, and a tombstone when a row is deleted; the key
-                is that of the row. A compacted topic then has the table as it is, exactly once if the egress says so.
-                Strings are written in UTF-8, bytes as they are, numbers in JSON, and other rows as their type encodes
-                them, such as a dataclass in JSON.
-            egress: the id of the Kafka egress for it, ``namespace/name``.
+            materialize: the topic to which each new row is published, and a tombstone for each deleted row, with the
+                key of the row. So a compacted topic holds the present table; an exactly-once egress publishes each
+                change once. Strings are written in UTF-8, bytes as they are, numbers in JSON, and other rows as their
+                type encodes them, such as a dataclass in JSON.
+            egress: the id of the Kafka egress that publishes to this topic, ``namespace/name``.
             on_failure: as for :func:`~statefun.function`.
             timeout: as for :func:`~statefun.function`.
             renamed_from: as for :func:`~statefun.function`.
@@ -117,13 +117,13 @@ class Table(Generic[R]):
             functions.replace(attrs.evolve(registered, publishes_to=TypeName.parse(egress)))
 
     def address(self, key: str) -> Address:
-        """Return the address of a key, where its row is: values that are joined with the row are sent there."""
+        """Return the address that keeps the row of a key; send values there to join them with the row."""
         return Address(self.typename, key)
 
     def join(
         self, fun: Callable[[Context, V, R | None], T], /
     ) -> Callable[[Context, V, R | None], T]:
-        """Add the decorated function, which is called with each value of its class, and the row of the value's key.
+        """Add a function that is called with each value of the class that it takes, and the row of the address.
 
         The row is the latest one that has come; None if there is none. The function may be a coroutine function.
 
@@ -206,11 +206,11 @@ def _publisher(
 
 
 def _published_type(row: Any, stored: Type[Any]) -> Type[Any] | None:
-    """Return the type with which rows are published; None for strings and bytes, which need none.
+    """Return the type that encodes rows when they are published; None for strings and bytes, which need none.
 
     Args:
         row: the annotation of the rows.
-        stored: the type with which the state has the rows.
+        stored: the type that encodes rows in the state.
     """
     if row is str or row is bytes:
         return None
@@ -220,7 +220,7 @@ def _published_type(row: Any, stored: Type[Any]) -> Type[Any] | None:
 
 
 class _Changes:
-    """Calls the handlers of changes of a table."""
+    """Calls the functions that :meth:`Table.on_change` has added."""
 
     def __init__(self) -> None:
         self._handlers: dict[tuple[str | None, str], Callable[[Context, Any], None]] = {}

@@ -123,7 +123,7 @@ class ShardReader:
         return f"shard {self.shard.id} of stream {self.shard.stream}"
 
     def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
-        """Return where a micro-batch ends that begins at ``start`` and reads about ``limit`` records, or all that are there.
+        """Return where a micro-batch from ``start`` on ends: after about ``limit`` records, or all fetched ones.
 
         The reader drops its records before ``start``, because the micro-batch that has read them is committed.
         """
@@ -259,7 +259,7 @@ class ShardReader:
         return parameters | {"ShardIteratorType": "TRIM_HORIZON"}
 
     def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
-        """Add the records of an answer, up to the position at which a bounded run ends; return whether all of them were added.
+        """Add the records of an answer, up to the bound of a bounded run; return whether all of them were added.
 
         Args:
             records: the records of the answer.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows: records of one key are collected by event time, and a window closes when all of its records have come.
 
-The public names are here; the package stands on state and timers in event time alone.
+The public names are here. The package is built only on state and on timers in event time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of a number of records: an address has one at a time."""
+"""Windows that close after a fixed number of records: an address has one open window at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CountedWindow(NamedTuple):
     start: int
     """The time of the earliest record."""
     end: int
-    """The end of the time of the latest record."""
+    """The end of the window: a millisecond after the time of the latest record."""
     due: int
     """The event time at which the window closes at the latest."""
     records: int
@@ -50,11 +50,11 @@ _TYPE: SimpleType[CountedWindow] = SimpleType.simple_immutable_type_from(
     "io.statefun.python/counted-window", _encoded, _decoded
 )
 COUNTED_WINDOW = ValueSpec("counted_window", _TYPE)
-"""The value of an address that has its open window."""
+"""The value of an address that stores its open window."""
 
 
 class CountedWindows(WindowCalls):
-    """The callable of a function with windows of a number of records.
+    """The object that is registered for a function whose windows have a fixed number of records.
 
     Args:
         handler: the user's function for messages.

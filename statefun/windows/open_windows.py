@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of an address's open windows, which is one of its values.
+"""The list of an address's open windows, which is stored as a value of the address.
 
 The list is sorted by the windows' starts and has entries of one size, so that a window is found among thousands
 without decoding the others.
@@ -22,7 +22,7 @@ _SIZE = _ENTRY.size
 _LEAST_START = -(1 << 62)
 """Less than the start of any window, in milliseconds since the epoch."""
 NO_UPDATE = 1 << 62
-"""Stands for a window without changes that a result has not shown; later than all times."""
+"""The ``update`` of a window that has not changed since its last early result; later than all times."""
 
 
 class OpenWindow(NamedTuple):
@@ -37,7 +37,7 @@ class OpenWindow(NamedTuple):
     due: int
     """The event time at which a timer wakes the address up to look at the window."""
     update: int = NO_UPDATE
-    """The event time at which a timer wakes the address up for a result that may still change."""
+    """The event time at which a timer wakes the address up for an early result of the window."""
     is_pane: bool = False
     """Whether it is a part of windows that overlap, and not a window itself."""
 
@@ -58,7 +58,7 @@ OPEN_WINDOWS = ValueSpec("windows", _TYPE)
 
 
 class OpenWindows:
-    """Reads and writes the list of the open windows of addresses; remembers what was found in the list read last."""
+    """Reads and writes addresses' lists of open windows; remembers what it found in the list that it read last."""
 
     def __init__(self) -> None:
         self._value: TypedValue | None = UNSET
@@ -85,7 +85,10 @@ class OpenWindows:
         return window
 
     def overlapping(self, values: Values, start: int, end: int) -> list[OpenWindow]:
-        """Return the windows that have a part of a stretch of time, by their starts; no two windows overlap each other."""
+        """Return the windows that overlap a stretch of time, by their starts.
+
+        The windows of the list must not overlap each other.
+        """
         content = self._read(values)
         found: list[OpenWindow] = []
         position = self._position(content, end)
@@ -99,12 +102,12 @@ class OpenWindows:
         return found
 
     def due(self, values: Values, now: int) -> list[OpenWindow]:
-        """Return the windows that may close, as their timers were due until ``now``."""
+        """Return the windows whose timers are due at ``now`` or before, so that they may close."""
         entries = _ENTRY.iter_unpack(self._read(values))
         return [OpenWindow._make(each) for each in entries if each[3] <= now]
 
     def changed(self, values: Values, now: int) -> list[OpenWindow]:
-        """Return all windows with changes that were not shown, if it was time to show one of them until ``now``."""
+        """Return the windows that have changed since their last early result, if a result is due by ``now``."""
         entries = _ENTRY.iter_unpack(self._read(values))
         changed = [OpenWindow._make(each) for each in entries if each[4] != NO_UPDATE]
         return changed if any(each.update <= now for each in changed) else []
@@ -126,7 +129,7 @@ class OpenWindows:
         self._found[window.start, window.end] = window
 
     def replace(self, values: Values, window: OpenWindow, **changes: Any) -> OpenWindow:
-        """Change the due times of a window; return it as it is then."""
+        """Change the due times of a window; return the changed window."""
         changed = window._replace(**changes)
         self.remove(values, [window])
         self.add(values, changed)

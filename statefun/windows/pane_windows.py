@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that overlap, and share their records: sliding windows, and hopping windows whose class can merge.
+"""Windows that overlap, and share their records: sliding windows, and hopping windows whose class has ``merge``.
 
-A record changes the pane of its time alone. A window is merged from its panes when it closes, and a pane is forgotten
+A record changes only the pane of its time. A window is merged from its panes when it closes, and a pane is deleted
 when no further window needs it: so the size of the state does not depend on how many windows a record belongs to.
 """
 
@@ -21,9 +21,9 @@ from statefun.windows.window_kinds import Hopping, Sliding
 
 
 class PaneWindows(SeparateWindows):
-    """The callable of a function with windows that share panes.
+    """The object that is registered for a function whose windows share panes.
 
-    Windows that were opened before they shared panes close as they are.
+    Windows that were opened before their class had ``merge`` have no panes: they close with their own values.
 
     Args:
         handler: the user's function for messages.
@@ -50,9 +50,10 @@ class PaneWindows(SeparateWindows):
             self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
 
     def _close_passed(self, call: WindowContext, values: Values) -> None:
-        """Close the windows that the watermark has passed, whose wake-up comes later in this micro-batch.
+        """Close the windows that the watermark has passed, before their wake-up comes in this micro-batch.
 
-        Otherwise they would have the record that is late for them, as it is not late for others with its pane.
+        The current record is late for these windows, but not for others that share its pane: so these windows must
+        close before the pane gets the record.
         """
         watermark, time = call._watermark, call._event_time  # noqa: SLF001 - a datetime takes long to make
         if watermark is not None:
@@ -88,14 +89,14 @@ class PaneWindows(SeparateWindows):
         return end + self._grace
 
     def _next_due(self, start: int, now: int | None) -> int:
-        """Return when the next window of a pane closes, or the pane is forgotten."""
+        """Return when the next window of a pane closes; after the last one, when the pane is deleted."""
         for _, end in self._windows(start):
             if now is None or end + self._grace > now:
                 return end + self._grace
         return self._last_end(start) + self._grace
 
     def _merged(self, call: WindowContext, values: Values, start: int, end: int) -> State:
-        """Merge the panes of a window, and return the result; the call of the handler is about this window then."""
+        """Return the state of a window, merged from its panes; move the context of the call to this window."""
         panes = [
             each
             for each in self._open.overlapping(values, start, end)
@@ -140,7 +141,7 @@ class PaneWindows(SeparateWindows):
     def _move_on(
         self, call: WindowContext, values: Values, panes: list[OpenWindow], now: int
     ) -> None:
-        """Forget the panes that no window needs any longer, and wait for the next windows of the others."""
+        """Delete the panes that no window needs any longer; plan a wake-up for the next window of each other pane."""
         over, asked = [], set()
         for pane in panes:
             due = self._next_due(pane.start, now)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that have their values each for itself: tumbling windows, sessions, and hopping windows without panes.
+"""Windows that share no values: tumbling windows, sessions, and hopping windows without panes.
 
-An address gets a wake-up, a message of ``send_at``, at the event time at which a window of it may close. A record is
-late for a window if the watermark has come to the end of the window and its grace, whether the wake-up has been
-delivered or not: so a window closes once, and replays give the same result.
+An address gets a wake-up at the event time at which one of its windows may close. A record is late for a window if the
+watermark has come to the end of the window and its grace, whether the wake-up has been delivered or not: so a window
+closes once, and replays give the same result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statefun.windows.window_kinds import Hopping, Session, Sliding, Tumbling
 
 
 class SeparateWindows(WindowCalls):
-    """The callable of a function with windows that have values of their own.
+    """The object that is registered for a function whose windows share no values.
 
     Args:
         handler: the user's function for messages.
@@ -65,7 +65,7 @@ class SeparateWindows(WindowCalls):
     def _opened(
         self, call: WindowContext, values: Values, start: int, end: int
     ) -> OpenWindow | None:
-        """Return the window for a message, opened if necessary; None if it is closed."""
+        """Return the window for a message, and open it if necessary; None if it is closed already."""
         if self._is_session:
             return self._session(call, values, start, end)
         if self._is_closed(call, end):
@@ -76,7 +76,7 @@ class SeparateWindows(WindowCalls):
     def _session(
         self, call: WindowContext, values: Values, start: int, end: int
     ) -> OpenWindow | None:
-        """Return the session for a message, joined from all sessions that the message belongs to; None if it is closed."""
+        """Return the session for a message, joined from all sessions that the message touches; None if it is closed."""
         own = self._open.overlapping(values, start, end)
         if own:
             start, end = min(start, own[0].start), max(end, own[-1].end)
@@ -94,7 +94,7 @@ class SeparateWindows(WindowCalls):
         return session
 
     def _new(self, call: WindowContext, values: Values, start: int, end: int) -> OpenWindow:
-        """Open a window, and let its address be woken up when it may close."""
+        """Open a window, and plan a wake-up of its address for the time at which the window may close."""
         due = end + self._grace
         window = OpenWindow(self._open.free_key(values, start), start, end, due)
         self._open.add(values, window)
@@ -127,7 +127,7 @@ class SeparateWindows(WindowCalls):
         self._close_due(call, values, now, self._open.due(values, now))
 
     def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
-        """Call the handler of early results with each window that has changed since its last one."""
+        """Call the handler of early results with each window that has changed since its last early result."""
         for window in self._open.changed(values, now):
             closes = window.end + self._grace
             if self.update is not None and closes > now:
@@ -140,7 +140,7 @@ class SeparateWindows(WindowCalls):
     def _close_due(
         self, call: WindowContext, values: Values, now: int, due: Iterable[OpenWindow]
     ) -> None:
-        """Close windows whose timers were due, in the order of their ends."""
+        """Close windows whose timers are due, in the order of their ends; a session that has grown stays open."""
         closed = []
         for window in sorted(due, key=lambda each: (each.end, each.start)):
             closes = window.end + self._grace

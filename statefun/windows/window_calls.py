@@ -27,7 +27,7 @@ _ROUNDING = 250
 
 
 class WindowCalls(ABC):
-    """The callable of a function with windows.
+    """The object that is registered for a function with windows; it calls the user's handlers.
 
     Args:
         handler: the user's function for messages; its state is the class of the windows.
@@ -57,7 +57,7 @@ class WindowCalls(ABC):
         self.close: Callable[[Any, Any], Any] | None = None
         """Called with the context and the window when a window closes."""
         self.update: Callable[[Any, Any], Any] | None = None
-        """Called with the context and the window after each message, or at times that ``every`` divides."""
+        """Called with the context and the window after each message, or at multiples of ``every``."""
         self.every = 0
         """The event time between two calls of ``update``, in milliseconds; 0 for a call after each message."""
         self.late: Callable[[Any, Any], Any] | None = None
@@ -111,7 +111,10 @@ class WindowCalls(ABC):
     def _is_late(
         self, call: WindowContext, closed: Sequence[tuple[int, int]], value: Any, *, is_lost: bool
     ) -> None:
-        """Call the handler for late messages, or raise an error for a message that no window has counted."""
+        """Call the handler for late messages once for each closed window of a message.
+
+        If there is no such handler, and all windows of the message are closed, raise an error.
+        """
         for start, end in closed:
             move_to(call, start, end, end + self._grace)
             if self.late is not None:
@@ -126,8 +129,8 @@ class WindowCalls(ABC):
     def _wake_up_at(self, call: WindowContext, due: int) -> None:
         """Wake the address up when the watermark reaches ``due``.
 
-        If the windows of each address end at times of their own, as sessions do, ``due`` is rounded up, so that addresses
-        wake up together.
+        If the windows of each address end at times of their own, as sessions do, ``due`` is rounded up, so that
+        addresses wake up together.
         """
         if self._has_own_ends:
             due = -(-due // self._step) * self._step
@@ -138,14 +141,14 @@ class WindowCalls(ABC):
         send_to_itself(call, WakeUp(update, _WAKE_UP, self.every))
 
     def _next_update(self, call: WindowContext, time: int) -> int:
-        """Return when the windows of a message are shown next, as they are then."""
+        """Return the event time of the next early result of a message's windows: the next multiple of ``every``."""
         watermark = call._watermark  # noqa: SLF001 - as above
         newest = time if watermark is None else max(time, watermark)
         return (newest // self.every + 1) * self.every
 
     @staticmethod
     def _is_lost(call: WindowContext, due: int) -> bool:
-        """Return whether a wake-up was delivered without effect, as a handler has failed."""
+        """Return whether a wake-up for ``due`` must have come already, and had no effect because a handler failed."""
         watermark = call._watermark  # noqa: SLF001 - as above
         return watermark is not None and watermark > due + _ROUNDING
 

@@ -73,7 +73,10 @@ class WindowedFunction(Protocol[V, W]):
     def on_late(
         self, fun: Callable[[WindowContext, V], None], /
     ) -> Callable[[WindowContext, V], None]:
-        """Add the function for late messages, in place of the argument ``late``; ``ctx`` has window and lateness."""
+        """Add a function that is called for each closed window of a late message, in place of the policy ``late``.
+
+        ``ctx.window`` is the closed window, and ``ctx.lateness`` says by how much the message is late.
+        """
 
 
 def windowed(  # noqa: PLR0913 - each is a property of a function
@@ -93,8 +96,8 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
         typename: ``namespace/name``, as for :func:`~statefun.function`.
         kind: which windows there are: :class:`Tumbling`, :class:`Hopping`, :class:`Sliding`, :class:`Session` or
             :class:`Counted`.
-        time: returns the time of a value, by which it belongs to windows; if not given, it is the event time
-            of the message.
+        time: returns the event time of a value, which decides to which windows the value belongs; by default, it is
+            the event time of the message.
         late: the policy for a message whose window is closed: ``"skip"`` (default) drops and counts it,
             ``"dead-letter"`` writes it to the dead-letter topic, and ``"fail"`` stops the application.
         on_failure: as for :func:`~statefun.function`.
@@ -145,7 +148,7 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
 
 
 def _report(fun: Any, error: DefinitionError) -> None:
-    """Collect the error of a function, with the place of the function, or raise it."""
+    """Report an error in the definition of a function, with its place: collect it with others, or raise it."""
     placed = DefinitionError(f"{place_of_definition(fun)}: {error.message}")
     if not collect(fun, placed):
         raise placed from None
@@ -209,7 +212,7 @@ class _Adds:
     """Adds a handler to a function with windows.
 
     Args:
-        calls: the callable of the function; None if the function was refused.
+        calls: the object that is registered for the function; None if the function was refused.
         name: what the handler is for: ``close``, ``update`` or ``late``.
         every: the event time between two calls of the handler; None for a call after each message.
     """

@@ -77,7 +77,7 @@ class Hopping:
     """Windows of one size that start regularly and overlap, such as the last hour, every five minutes.
 
     A record belongs to ``size / every`` windows. If the class of the windows has a method ``merge``, they share panes:
-    a record changes the pane of its time alone, and windows are merged from panes when they close.
+    a record changes only the pane of its time, and windows are merged from panes when they close.
 
     >>> hopping = Hopping(timedelta(hours=1), every=timedelta(minutes=5))
     >>> len(hopping.assigner()(0))
@@ -118,7 +118,7 @@ class Hopping:
         return windows
 
     def panes(self) -> Panes:
-        """Return how windows are divided into panes; each pane is either wholly inside a window or wholly outside it."""
+        """Return how windows are divided into panes; a pane is either wholly inside a window or wholly outside it."""
         size, every = in_milliseconds(self.size), in_milliseconds(self.every)
         offset, length = in_milliseconds(self.offset), math.gcd(size, every)
 
@@ -159,8 +159,8 @@ class Sliding:
     """For each record, the window that ends with it: the records of the last minutes, as they were at that moment.
 
     A window has the records of its address from less than ``size`` before the time of a record until this time.
-    Records of one time have one window. Windows share what they have in common, so that the class needs a method
-    ``merge``: a record is stored once.
+    Records of one time have one window. A record is stored once, for all windows that it belongs to; so the class of
+    the windows needs a method ``merge``.
 
     >>> Sliding(timedelta(minutes=5)).assigner()(300_000)
     ((1, 300001),)
@@ -188,7 +188,7 @@ class Sliding:
 
 @attrs.frozen
 class Counted:
-    """Windows of a number of records, in the order in which they come: a window closes with its last one.
+    """Windows of a fixed number of records, in the order in which they come: a window closes with its last record.
 
     No record is late. The window's time is that of its records, from the earliest to the latest.
 
@@ -204,7 +204,7 @@ class Counted:
     timeout: timedelta | None = attrs.field(
         default=None, validator=attrs.validators.optional(_positive), kw_only=True
     )
-    """How far the watermark passes the time of the first record before a window closes with fewer records; None: it waits."""
+    """How far the watermark passes the time of the first record before an incomplete window closes; None: never."""
 
     @size.validator
     def _check_size(self, _attribute: attrs.Attribute[int], value: object) -> None:
@@ -218,7 +218,7 @@ WindowKind = Tumbling | Hopping | Sliding | Session | Counted
 
 
 def step_of(kind: WindowKind) -> int:
-    """Return by how much the times differ at which addresses look at their windows, in milliseconds.
+    """Return the step between the event times at which addresses may be woken up, in milliseconds.
 
     >>> step_of(Tumbling(timedelta(minutes=5))), step_of(Session(timedelta(minutes=30)))
     (300000, 18000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class of which users' windows are subclasses."""
+"""The base class of users' windows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from statefun.sdk.state import State
 
 
 class Window(State):
-    """The state of a window: its annotations declare the values, as those of a :class:`~statefun.State` do.
+    """The state of a window: the annotations of a subclass declare the values, as in a :class:`~statefun.State`.
 
-    Each address has one for each window in which it has had a record, until the window closes. For windows of the
-    kind :class:`~statefun.windows.Session`, the class has a method ``merge``, which adds a later session:
+    An address has one such state for each window in which it has had a record, until the window closes. For windows of
+    the kinds :class:`~statefun.windows.Session` and :class:`~statefun.windows.Sliding`, the class needs a method
+    ``merge``, which adds the values of a later window:
 
     >>> class Visit(Window):
     ...     pages: int = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values of windows, which are stored with their address.
 
-Each value of a window is a value of the address; its name is that of the value and the window's key, such as
+Each value of a window is stored as a value of the address; its stored name ends with the window's key, such as
 ``count@1767225600000``.
 """
 
@@ -16,7 +16,7 @@ from statefun.sdk.value_spec import IN_WINDOW, present_names
 from statefun.sdk.values import Values
 
 _MOST_NAMES: Final = 1000
-"""Of how many windows the names of values are kept in memory."""
+"""The largest number of windows for which the names of stored values are kept in memory."""
 
 
 class WindowValues:
@@ -31,7 +31,7 @@ class WindowValues:
         self._specs = {spec.name: spec for spec in state_specs(class_)}
         self._renamed = present_names(self._specs)
         self._names: dict[int, dict[str, str]] = {}
-        """By key of some windows: the names under which their values are stored, by the names of the values."""
+        """For some windows, by key: the name under which each value is stored, by the name of the value."""
 
     def __reduce__(self) -> tuple[type[WindowValues], tuple[type[State]]]:
         return WindowValues, (self._class,)

@@ -85,7 +85,7 @@ class KafkaLaneFactory:
         return progress, progress.create(lanes, self.kafka_timeout)
 
     def end_transactions(self, query_id: str, turn: LaneTurn) -> None:
-        """End the transactions that a lost application has left open, whose query had another id.
+        """End the transactions that a lost application has left open; its query had the id ``query_id``.
 
         Raises:
             KafkaError: if no broker answers.

@@ -53,8 +53,8 @@ class Marker(NamedTuple):
             outbox: the effects of micro-batches.
 
         Returns:
-            True if one of the runs has; False if a run with a copy of the checkpoint has published the very
-            batch that this checkpoint has, too.
+            True if one of these runs has, or nothing is published; False if a run with a copy of this checkpoint
+            has published the marker's batch, and the same batch is in this checkpoint.
 
         Raises:
             CheckpointError: if another checkpoint's records are published, so that this one must not go on.

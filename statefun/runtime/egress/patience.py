@@ -29,7 +29,7 @@ class Patience:
         self._is_logged = False
 
     def wait(self, reason: str = "") -> None:
-        """Record that records wait at present; log a warning if they have waited for some time."""
+        """Remember since when records wait; log a warning if they have waited for some time."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -45,7 +45,7 @@ class Patience:
             )
 
     def end(self) -> None:
-        """Record that no records wait any more; if a warning was logged before, log that the wait is over."""
+        """End the wait, because the egress accepts records again; log this if a warning was logged before."""
         if self._is_logged:
             logger.info(
                 "egress %s: %s accepts records again", self._egress.id, self._egress.address
@@ -98,7 +98,7 @@ class RecordCounter:
             self._log(f"{reason} (topic {topic})")
 
     def log_remaining(self) -> None:
-        """Log how many records there were so far, if more came since this was last logged; called when the connection is closed."""
+        """Log the total when the connection is closed, if it has grown since it was last logged."""
         if self.count > self._logged:
             self._log("the connection is closed")
 

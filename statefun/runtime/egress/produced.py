@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the records that a producer could not write, by the messages with which the client reports them.
+"""Finds out which records a producer could not write, from the topic, key and value in the client's reports.
 
 A callback for each record can carry the record's number. But these callbacks, which almost never have a failure to
 report, and the garbage collector that examines them, take more time than all other steps of producing. So plain

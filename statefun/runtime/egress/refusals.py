@@ -90,7 +90,7 @@ class OutboxPlace(NamedTuple):
 
 
 def numbered(records: Sequence[EgressRecord], marker: Marker) -> dict[int, EgressRecord]:
-    """Return records by their numbers in the lane and batch; the last number is ``marker.records - 1``."""
+    """Return records by their numbers among the lane's records in a batch; the last is ``marker.records - 1``."""
     return dict(enumerate(records, marker.records - len(records)))
 
 

@@ -113,7 +113,7 @@ class TaskLanes:
         """Run one Spark job, with a task for each unfinished lane; return the progress of these lanes.
 
         Raises:
-            UndeliveredError: if the job was ended since the lanes' time is over.
+            UndeliveredError: if the job was ended because publishing must end.
             LostWorkerError: if a Python worker has ended during the job; the records are still in the outbox.
             StatefunError: if a lane cannot be published.
         """

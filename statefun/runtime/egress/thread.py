@@ -83,9 +83,9 @@ class EgressThread:
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
-        """Publish the batches that are added from now on through ``lanes``.
+        """Use ``lanes`` to publish the batches that are added from now on.
 
-        Batches wait already if the egress is paused. They are published through the present lanes before.
+        Batches that wait already, as those of a paused egress do, are published through the present lanes first.
         """
         with self._changed:
             self._successor, self._remaining = lanes, len(self._queue)
@@ -156,7 +156,7 @@ class EgressThread:
         return bool(self._queue) and self._may_publish()
 
     def _succeed(self) -> None:
-        """Replace the lanes by their successor, if there is one, once its predecessor's batches are published."""
+        """Replace the lanes by their successor, if there is one, once they have published their batches."""
         if self._successor is not None and self._remaining <= 0:
             self._lanes.close()
             self._lanes, self._successor = self._successor, None

@@ -45,12 +45,12 @@ _LOOKING = {
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.UNKNOWN_LEADER_EPOCH,
 }
-"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has just changed it."""
+"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has changed it."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
 def reason_of(error: KafkaException) -> ClientError:
-    """Return the error in an exception of confluent-kafka, which has a code and a text."""
+    """Return the error that an exception of confluent-kafka holds; the error has a code and a text."""
     reason: ClientError = error.args[0]
     return reason
 

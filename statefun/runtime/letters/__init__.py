@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters in their topic: read, shown, replayed and dropped."""
+"""Reads, shows, replays and drops the dead letters in their topic."""

@@ -60,7 +60,7 @@ class DeadLetters:
         """Return the letters that pass a filter and are neither replayed nor dropped yet, oldest first.
 
         Raises:
-            ConfigurationError: if there is no such letter with an id that the filter names.
+            ConfigurationError: if the filter names an id, and no such letter has it.
             KafkaError: if the topic cannot be read.
         """
         letters = sorted(self.stream(filter_), key=lambda letter: letter.age_order)

@@ -38,7 +38,7 @@ class LetterFilter:
         return cls(frozenset(ids))
 
     def first_offsets(self) -> dict[int, int]:
-        """Return the smallest offset that an id names, by partition.
+        """Return, for each partition, the smallest offset among the ids of the filter.
 
         >>> LetterFilter.of(["0/17", "0/4", "2/5", "seventeen"]).first_offsets()
         {0: 4, 2: 5}
@@ -68,7 +68,7 @@ class LetterFilter:
 
 
 def past_moment(text: str) -> datetime:
-    """Return the time that a text means now; see :func:`parse_moment`.
+    """Return the time that a text means; a duration counts back from the present. See :func:`parse_moment`.
 
     >>> past_moment("2h") < datetime.now(timezone.utc)
     True

@@ -93,7 +93,10 @@ def in_full(letter: DeadLetter) -> Iterator[str]:
 
 
 def as_json(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as a dict for JSON: its key, value and headers, and where, when and why it failed; times are in ISO 8601."""
+    """Return a letter as a dict for JSON: its key, value and headers, and where, when and why it failed.
+
+    Times are in ISO 8601. A value that must not be shown is None.
+    """
     facts: dict[str, Any] = {
         name.replace("-", "_"): _fact(letter, name, text) for name, text in letter.facts.items()
     }
