@@ -46,7 +46,10 @@ def typename_of(key: bytes) -> str:
 
 @cache
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
-    """Decode a typename to its namespace, its name and its text; cached, as many addresses share it."""
+    """Return the namespace and the name in an encoded typename, and the whole typename as text.
+
+    The result is cached, as many addresses share a typename.
+    """
     text = typename.decode()
     namespace, _, name = text.rpartition("/")
     return namespace, name, text

@@ -231,7 +231,7 @@ class AddressValues:
         self.changed = True
 
     def remember(self, trouble: Trouble) -> None:
-        """Keep the failed attempts to call the address in its state, for its next call."""
+        """Store the failed attempts to call the address, so that its next call knows of them."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.changed = True

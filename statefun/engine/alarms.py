@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the timer for functions' timeouts once for all calls of a task.
 
-This module is not compiled: Python ends the ``with`` block of a generator that was given up only if the generator is
-Python code.
+mypyc must not compile this module: if the caller of a compiled generator stops before the end of the generator, the
+generator's ``with`` block is not left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Item = TypeVar("_Item")
 def on_standby(items: Iterator[_Item]) -> Iterator[_Item]:
     """Yield the items of an iterator that makes calls, with the timer installed until the end.
 
-    The former timer and signal handler are restored when the items end or are given up.
+    The former timer and signal handler are restored after the last item, or when the caller stops before it.
     """
     with standby():
         yield from items

@@ -59,9 +59,9 @@ _CHUNK_BYTES = 64 * 1024
 """The size at which a chunk is complete, in bytes: further messages go to the next chunk."""
 
 _WAKE_UP_BYTES = 100
-"""The bytes of a delayed message without content, about; a wake-up takes less."""
+"""About how many bytes a delayed message without content takes; a wake-up takes fewer."""
 TOGETHER = -(-_CHUNK_BYTES // _WAKE_UP_BYTES)
-"""How many wake-ups at most a message to a bucket has."""
+"""The largest number of wake-ups in one message to a bucket."""
 
 
 def send(row: Row, effects: Effects) -> None:
@@ -106,7 +106,7 @@ def run_bucket(group: Group, effects: Effects) -> None:
 
 
 def _arrivals(group: Group) -> tuple[list[bytes], int | None]:
-    """Return the delayed messages in a bucket's rows, and the time in its tick; None if there is no tick."""
+    """Return the delayed messages in a bucket's rows, and the time that its tick holds; None if there is no tick."""
     arrivals: list[bytes] = []
     now = None
     columns = group.columns
@@ -142,12 +142,12 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
 
 
 def targets_of(wake_ups: WakeUps) -> Iterator[tuple[bytes, str]]:
-    """Yield the key of each address that the message wakes up, with trace-context headers, which may be empty."""
+    """Yield each target of some wake-ups: its key, and its trace-context headers, which may be empty."""
     return zip(wake_ups.targets, wake_ups.traces or repeat(""))  # noqa: B905 - the latter has no end
 
 
 def add_targets(wake_ups: WakeUps, targets: Sequence[tuple[bytes, str]]) -> None:
-    """Add targets in the form that :func:`targets_of` returns; the wake-ups must not have any yet."""
+    """Add targets, as :func:`targets_of` yields them, to ``wake_ups``, which must not have any targets yet."""
     wake_ups.targets.extend([target for target, _ in targets])
     traces = [trace for _, trace in targets]
     if any(traces):
@@ -155,7 +155,7 @@ def add_targets(wake_ups: WakeUps, targets: Sequence[tuple[bytes, str]]) -> None
 
 
 def _release_wake_ups(wake_ups: WakeUps, effects: Effects) -> None:
-    """Send wake-ups to their targets: nobody sees in which order, so they need no wrapper with their place in it."""
+    """Send wake-ups to their targets, without the wrapper of other released messages: their order does not matter."""
     due, typename = wake_ups.due, wake_ups.typename
     for target, trace in targets_of(wake_ups):
         send(Row(target, target, typename, b"", trace or None, due), effects)
@@ -182,7 +182,10 @@ def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> 
 
 
 def _weight(piece: bytes) -> int:
-    """Return the bytes that messages would have without wake-ups: as many messages of both kinds are delivered together."""
+    """Return the size of a part of a bucket's state in bytes, where a wake-up counts as much as a delayed message.
+
+    So a chunk, whose messages are delivered together, holds no more wake-ups than it could hold delayed messages.
+    """
     if len(piece) <= _WAKE_UP_BYTES:
         return len(piece)
     wake_ups = sum(len(each.targets) for each in Bucket.FromString(piece).wake_ups)

@@ -46,7 +46,8 @@ _BREAK = timedelta(milliseconds=10)
 _LONGEST = 2 * MOST_ALONE + timedelta(seconds=5)
 """How long a process has the turn to run a call alone, even if its event loop is blocked and cannot end the turn.
 
-Otherwise the turn ends earlier: a call waits up to ``MOST_ALONE`` for the end of others, and is alone as long."""
+Otherwise the turn ends earlier: a call waits at most ``MOST_ALONE`` until others have ended, and then runs alone for at
+most as long."""
 _SENT = timedelta(seconds=5)
 """How long calls wait until a report to the driver is sent."""
 _LOOK = timedelta(milliseconds=50)
@@ -57,10 +58,10 @@ _LOOK = timedelta(milliseconds=50)
 def shared_turn() -> int:
     """Return the descriptor of a file whose lock is held by the process that may run a call alone.
 
-    A process that makes the file before it forks shares it with its children. So of the workers of one container,
-    one at a time runs a call alone: if the container ends as a whole, only this call can be the reason. The file
-    has no name, and the lock ends with its process. On Linux the file is in memory, as a worker may have no temporary
-    folder that it can write.
+    A process that makes the file before it forks shares it with its children. So only one worker in a container at a
+    time runs a call alone: if the whole container ends, only this call can be the reason. The file has no name, and a
+    lock ends with its process. On Linux the file is in memory, as a worker may have no temporary folder in which it
+    can write.
     """
     if sys.platform == "linux":
         return os.memfd_create("statefun turn")
@@ -70,7 +71,7 @@ def shared_turn() -> int:
 
 
 async def wait_until_sent(report: Future[None]) -> None:
-    """Wait until a report to the driver is sent, up to ``_SENT``."""
+    """Wait until a report to the driver is sent, but no longer than ``_SENT``."""
     if not report.done():
         await asyncio.wait([asyncio.wrap_future(report)], timeout=_SENT.total_seconds())
 
@@ -79,7 +80,7 @@ class CallLimits:
     """The limits of one worker process: how many calls run at a time, and how fast calls begin.
 
     Args:
-        company: limits which calls run at the same time; one object for all CallLimits of a process. None for a new one.
+        company: limits which calls run at the same time; all CallLimits of a process share it. None for a new one.
     """
 
     def __init__(self, company: Company | None = None) -> None:
@@ -96,8 +97,9 @@ class CallLimits:
 
         Args:
             function: the function to call.
-            is_alone: whether the call begins at once, since its endpoint is called for no other address and its micro-batch
-                waits for it: it needs no place among the calls that run at a time, and later calls wait for the rate instead.
+            is_alone: whether the call begins at once, since its micro-batch waits for it, and its endpoint is called
+                for no other address. It needs no place among the calls that run at a time. It counts for the limit of
+                the rate, so that later calls wait.
         """
         # A call of a function behind an endpoint runs no code of users in this process.
         company = None if function.transport is not None else self._company
@@ -118,11 +120,11 @@ class CallLimits:
         Args:
             function: the function to call.
             losses: how many times in a row the call was lost; see ``GROUP_SIZES``.
-            accompanied: a callback for a call that has run alone for ``MOST_ALONE``; other calls begin when the future is
-                done that it returns. It runs in another thread if the call blocks the event loop.
+            accompanied: is called when the call has run alone for ``MOST_ALONE``, and in another thread if the call
+                blocks the event loop. Other calls begin when the returned future is done.
 
         Yields:
-            Whether the call is suspected of having ended the process, should the process end now.
+            Whether the call counts as the reason if the process ends now.
         """
         name = str(function.typename)
         async with self._in_flight(name, function.max_in_flight):
@@ -201,7 +203,7 @@ class _Turn:
         self._lock = asyncio.Lock()
         self._changing = threading.Lock()
         self._timer: threading.Timer | None = None
-        """Ends the present turn if the event loop is blocked; None if nobody has the turn, or it has ended in this way."""
+        """Ends the present turn if the event loop is blocked; None if that has happened, or the process has no turn."""
 
     @property
     def is_held(self) -> bool:
@@ -212,8 +214,8 @@ class _Turn:
         """Wait for the turn.
 
         Args:
-            accompanied: is called, in another thread, if the turn ends because it has lasted for ``_LONGEST``: when the
-                future that it returns is done.
+            accompanied: is called, in another thread, if the turn has lasted for ``_LONGEST``. The turn ends when the
+                returned future is done.
         """
         await self._lock.acquire()
         try:
@@ -281,9 +283,9 @@ class Company(AbstractAsyncContextManager[None]):
 
     @contextmanager
     def plain_calls(self) -> Iterator[None]:
-        """Let a thread run plain functions during the block, after the end of a call that runs alone.
+        """Wait until no call runs alone; then let this thread run plain functions during the ``with`` block.
 
-        If a plain function ended the process during such a call, the driver would take the call for the reason.
+        If a plain function ended the process while a call ran alone, the driver would blame that call.
         """
         with self._plain:
             while self._holds_plain and self._turn.is_held:

@@ -48,10 +48,10 @@ class CallReporter(Protocol):
         """Send the result of a call; for the arguments see :meth:`CallRunner.report`."""
 
     def left(self, attempt: str) -> Future[bool]:
-        """Return a future that is done when the driver knows whether a micro-batch that the call has left is staged.
+        """Return a future that is done when the driver knows whether the micro-batch that the call has left is staged.
 
-        Its result is False if no such micro-batch is staged, or the driver cannot be asked: then the result of the
-        call does not count.
+        The future's result is False if the micro-batch is not staged with this call, or if the driver cannot be asked:
+        then the result of the call does not count.
         """
 
     def begun(self, attempt: str) -> Future[None]:
@@ -97,7 +97,7 @@ class LeavingCalls:
         return run_to_end(lambda loop: _Batch(self, loop, calls, limit).ended())
 
     def most(self, name: str) -> int | None:
-        """Return how many messages one call of a function should get; None until a call of it has ended."""
+        """Return how many messages one call of a function should get; None until one of its calls has ended."""
         pace = self._paces.of(name)
         return pace.most if pace.is_known else None
 

@@ -200,7 +200,7 @@ def _ingress_record(
 
 
 def visible_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
-    """Return the batch of a call in which transforms have renamed the topics of records, for its function."""
+    """Return the batch that the function of a call gets: its records have the topics that transforms give them."""
     if not routes.change_topics:
         return call.batch
     return call.batch._replace(record=partial(_visible_record, routes, call))

@@ -89,7 +89,7 @@ def ask(values: AddressValues, key: bytes, effects: Effects) -> None:
 
 
 def arrive(group: Group, rows: Iterable[int]) -> list[int]:
-    """Add the messages that chunks have returned to the waiting messages; return the other rows.
+    """Take the messages that chunks have returned, and add them to the waiting ones; return the other rows.
 
     Raises:
         CheckpointError: if a chunk is missing.
@@ -139,9 +139,10 @@ def run_chunk(group: Group, effects: Effects) -> None:
 
 
 def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield each waiting message in a value, a serialized ``Retry``, after the typename of the function that it waits for.
+    """Yield the waiting messages in a value: the typename of the function for which each waits, and the message.
 
-    The value is one in the state of a chunk, or that of a message between an address and its chunk.
+    A message is a serialized ``Retry``. The value is in the state of a chunk, or in a message between an address and
+    its chunk.
 
     Args:
         target: the key of the chunk with the state, or of the address that gets the message.

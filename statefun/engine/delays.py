@@ -72,13 +72,13 @@ class Due:
     def at_event_time(
         cls, when: int, watermark: int | None, cause: int | None, sequence: int
     ) -> Due:
-        """Return when a message is due that is sent for an event time.
+        """Return when a message is due if a function sends it for an event time.
 
         Args:
             when: the event time.
             watermark: the watermark; None if there is none.
-            cause: the event time of the message in whose invocation it is sent; None if it has none.
-            sequence: as the field.
+            cause: the event time of the message whose invocation sends the delayed one; None if it has none.
+            sequence: a number that is larger than those of the sender's earlier delayed messages.
         """
         time = event_due(when)
         now = next((each for each in (watermark, cause) if each is not None), time)
@@ -155,7 +155,7 @@ def without_cancelled(
 
 
 def send_wake_ups(effects: Effects) -> None:
-    """Send the collected wake-ups in event time to their buckets; one message holds many that have the same due time."""
+    """Send the collected wake-ups in event time to their buckets; one message holds many with the same due time."""
     for (bucket, (due, typename, step, _)), keys in effects.wake_ups.items():
         effects.buckets.add(bucket)
         key = bucket_key(bucket)
@@ -170,7 +170,7 @@ def send_wake_ups(effects: Effects) -> None:
 
 
 def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
-    """Send the next wake-up that the group's address needs to a bucket, unless one is on its way."""
+    """Send a bucket the next wake-up for the group's address, unless the address needs none or one is on its way."""
     due = group.values.next_wake_up(now)
     if due is not None:
         send_wake_up(group.key, due, effects)
@@ -266,7 +266,7 @@ def token_of(typename: str, value: bytes) -> str:
 
 
 def names_tokens(content: bytes) -> bool:
-    """Return whether the serialized state of a bucket may name addresses of tokens, which :func:`released_tokens` yields."""
+    """Return whether :func:`released_tokens` may yield any keys for the serialized state of a bucket."""
     return _RELEASE.encode() in content
 
 

@@ -85,12 +85,15 @@ def _value(call: Call, index: int, routes: RecordRoutes) -> TypedValue | None:
 
 
 def _content(argument: Any) -> bytes | None:
-    """Return the value of a record; None if it has none, although the type says that all values are bytes."""
+    """Return the value of a record; None for a tombstone, although the value is declared as bytes."""
     return argument.value  # type: ignore[no-any-return] # see above
 
 
 def _of_content(call: Call, index: int, routes: RecordRoutes) -> Deserializer | None:
-    """Return the deserializer of a message that may have all it needs in the message's value; None if it has not."""
+    """Return the deserializer of the route that a record's row names; None if there is none.
+
+    It is also None for a retried or replayed record, whose route is in the record's origin.
+    """
     if index in call.retried:
         return None
     row, columns = call.rows[index], call.group.columns

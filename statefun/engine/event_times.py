@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event times of one task: those of its rows, and the facts from which the driver computes the watermark.
 
-In an application whose ingresses declare no event time, a group of rows costs only the check for that.
+If no ingress of the application declares event time, each group of rows costs no more than one check.
 """
 
 from __future__ import annotations
@@ -79,11 +79,12 @@ class TaskTimes:
     def _find(
         self, columns: Columns, times: list[int | None], row: int, place: tuple[Any, Any, Any]
     ) -> None:
-        """Find the event time of the record in a row; count the record as the newest one if it is.
+        """Find the event time of the record in a row; keep this time if the record is the newest of its partition.
 
         Args:
             columns: the rows.
-            times: the event times of all rows; that of the row is the record's timestamp, or what a dead letter says.
+            times: the event times of all rows, in which that of the record is set. Until then, its item is the
+                record's timestamp, or for a replayed record the event time in the dead letter, if any.
             row: the number of the row.
             place: the route, topic and partition of the record.
         """
@@ -126,15 +127,15 @@ class TaskTimes:
             self._hold(values, self._hold_of(group, values))
 
     def release(self, group: Group) -> None:
-        """Let the messages of a handled group hold the watermark no longer if none wait any more.
+        """If no messages of a handled group wait any more, let the address hold the watermark no longer.
 
-        A run whose ingresses declare no event time does only this: a later run may declare it again.
+        A run whose ingresses declare no event time does only this for the watermark: a later run may declare it again.
         """
         if not group.values.waits:
             self._hold(group.values, None)
 
     def _hold(self, values: AddressValues, held: int | None) -> None:
-        """Set when an address holds the watermark, and count that for the driver."""
+        """Set the event time at which an address holds the watermark, and count the change for the driver."""
         if held != values.held:
             if values.held is not None:
                 self._waiting[values.held] -= 1

@@ -41,7 +41,7 @@ class Columns:
         trace: the trace-context headers, or None.
         flags: the facts about each row, as bits; see ``row_flags``.
         cell: returns the cell of a further column, given the name of the column and the row.
-        column: returns all cells of a further column, given its name; None if nobody asks for event times.
+        column: returns all cells of a further column, given its name; None if no event times are needed.
     """
 
     def __init__(  # noqa: PLR0913 - a row has so many
@@ -77,8 +77,8 @@ class Columns:
     def invocation(self, row: int) -> Invocation:
         """Return the message in a row as an invocation.
 
-        It is made when it is called for, and not with those of the whole batch: Python's garbage collector would
-        examine the tuples of all rows again and again.
+        The invocation is made only now, and not for all rows at once: Python's garbage collector would examine the
+        tuples of all rows again and again.
         """
         key = self.caller[row]
         argument = _make_value((self.typename[row], self.value[row]))

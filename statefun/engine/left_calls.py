@@ -232,9 +232,9 @@ class LeftCalls:
     ) -> None:
         """Make a lost long call again; if it was lost too often, fail its first message instead.
 
-        Only an end of the process or of the call counts, not that of the run or of a connection. The first one
-        always does; a later one only if the call was already running again: a call that still waits for other
-        calls cannot end its process.
+        A loss counts only if the process or the call itself has ended, and not if only the run or a connection has.
+        The first such loss always counts; a later one counts only if the call was already running again: a call
+        that still waits for other calls cannot end its process.
         """
         values = group.values
         if loss.ended and (loss.begun or not values.lost):
@@ -267,8 +267,8 @@ def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> by
     Args:
         attempt: the name of the call.
         has_begun: whether a call that was lost before is known to have run again before this loss.
-        has_ended: whether the process of the call has ended, or the call itself has without a result; False if
-            only its run or its connection is known to have ended, for which no call is the reason.
+        has_ended: True if the process of the call has ended, or the call itself without a result. False if only
+            the run or the connection is known to have ended: no call is the reason for that.
     """
     return CallLoss(attempt=attempt, begun=has_begun, ended=has_ended).SerializeToString()
 

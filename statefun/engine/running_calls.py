@@ -200,9 +200,10 @@ class CallRunner(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that waits until one more call of a function may run.
 
-        A call of an endpoint that is called for no other address does not wait for places of long calls, since its
-        micro-batch waits for it. A call that was lost before also waits until few other calls run, and until it has left its micro-batch and
-        the micro-batch is staged: if the call ends the process after that, the micro-batch does not fail.
+        A call does not wait for the places of long calls if its endpoint is called for no other address, since its
+        micro-batch waits for it. A call that was lost before also waits until it has left its micro-batch, the
+        micro-batch is staged, and few other calls run: if the call then ends the process, the micro-batch does not
+        fail.
 
         Args:
             function: the function.

@@ -15,7 +15,7 @@ from typing import Any, Final
 Attach = Callable[[str], object]
 """Makes a trace, given as its headers, the present one of the thread or task; returns a token."""
 Detach = Callable[[Any], None]
-"""Makes the trace the present one that was so before a token was returned."""
+"""Given the token of an ``Attach``, makes the trace present again that was present before."""
 NO_ENTRY: Final = -1
 """The number of the entry of a message that is not noted."""
 
@@ -34,7 +34,7 @@ class SpanDetails:
         self.traces: list[str] = []
         """The ids of the traces."""
         self.starts: list[int] = []
-        """When the invocations began, in nanoseconds since the epoch; 0 for those that have not begun, and other entries."""
+        """When the invocations began, in nanoseconds since the epoch; 0 if not yet, and for entries of other kinds."""
         self.ends: list[int] = []
         """When the invocations ended; 0 for those that have not."""
 
@@ -53,7 +53,7 @@ class CallWatch:
     """Notes when the invocations of one call begin and end, and makes their traces the present ones.
 
     Args:
-        details: get the times.
+        details: the details of the task's entries, in which the times are set.
         traces: the headers of each message's trace; None for a message without one.
         entries: the number of each message's entry; -1 if it has none.
     """

@@ -57,13 +57,15 @@ _make_batch: Final = partial(tuple.__new__, InvocationBatch)
 
 
 class TraceJournal:
-    """Gives the invocations of one task their ids, and collects the entries; the lists have an item for each entry.
+    """Gives the invocations of one task their ids, and collects entries about invocations, records and failures.
+
+    Each of the lists has an item for each entry.
 
     Args:
         share: the share of the ingress records without a trace that begin one, from 0 to 1.
-        most: how many entries are collected at most.
-        most_bytes: how large their keys and texts are at most, in bytes and characters.
-        details: get what spans need besides the entries; None if no spans are made of them.
+        most: the largest number of entries.
+        most_bytes: the largest size of all keys and texts of the entries together, in bytes and characters.
+        details: collects what spans need besides the entries; None if no spans are made.
     """
 
     def __init__(
@@ -96,9 +98,9 @@ class TraceJournal:
     def begin(self, call: Call) -> None:
         """Give the invocations of a call their ids: what they send from now on has them.
 
-        Messages stay as they are if they belong to a trace that is not sampled, or to none; ingress records begin one. All
-        messages of a call behind an endpoint have the same id, as a reply does not say which of them has caused which
-        effect.
+        An ingress record without a trace may begin one. Other messages without a trace, and messages of a trace that is
+        not sampled, stay as they are. All messages of a call behind an endpoint get the same id, as a reply does not
+        say which of them has caused which effect.
         """
         invocations = cast("list[Invocation]", call.batch.invocations)
         common = self._new_id() if call.function.transport is not None else ""
@@ -134,7 +136,11 @@ class TraceJournal:
     def _watch(
         self, details: SpanDetails, call: Call, entries: list[int], *, is_joint: bool
     ) -> None:
-        """Let the call note when its invocations begin and end; those of a joint one do so with the first noted one."""
+        """Let the call note when its invocations begin and end.
+
+        The invocations of a joint call (behind an endpoint) begin and end together: only the first one that has an
+        entry is noted.
+        """
         traces = [each[2] for each in call.batch.invocations]
         if is_joint:
             first = next((n for n, each in enumerate(entries) if each != NO_ENTRY), 0)
@@ -160,9 +166,9 @@ class TraceJournal:
                 self._add(FAILURE, NOBODY, own[_PARENT], call.key, text, own[_TRACE])
 
     def _begins(self, place: str) -> bool:
-        """Return whether an ingress record begins a trace: the same each time it is handled.
+        """Return whether the message from an ingress begins a trace; the result is the same in each attempt.
 
-        Messages from elsewhere, which have no place, always do, unless no record does.
+        A message that is not from a record of a topic has no place: it always begins a trace, unless ``share`` is 0.
         """
         return zlib.crc32(place.encode()) < self._share * _CHECKSUMS
 
@@ -210,20 +216,20 @@ def _continued(trace: str, parent: re.Match[str], span: str) -> str:
 
 
 def _with_header(header: str, trace: str | None) -> str:
-    """Return a header ``traceparent``, and those headers of a trace that have other names."""
+    """Return the headers of a trace, with ``header`` in place of each ``traceparent``."""
     lines = trace.split("\n") if trace else []
     others = [line for line in lines if not line.startswith(_HEADER)]
     return "\n".join([f"{_HEADER}{header}", *others])
 
 
 def _new_ids() -> str:
-    """Return ids that follow each other, so that they are compressed well, from a random one on."""
+    """Return many ids: a random number and those that follow it, since consecutive numbers compress well."""
     first = int.from_bytes(os.urandom(8), "big")
     return b"".join(((first + n) & _MASK).to_bytes(8, "big") for n in range(_BLOCK)).hex()
 
 
 def _place(call: Call, index: int) -> str:
-    """Return where the ingress record of a message is; empty if the message is none."""
+    """Return topic, partition and offset of the record that has become a message; empty if no record has."""
     again = call.retried.get(index)
     if again is not None:
         if not again.HasField("record"):

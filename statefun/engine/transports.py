@@ -68,6 +68,7 @@ class TransportCalls:
         turn: the suspect that has its turn, so that its server is called for no other address in this
             micro-batch; None if no suspect has its turn.
         immediate: the immediate messages of the task.
+        names: the present names of functions.
     """
 
     def __init__(

@@ -36,11 +36,11 @@ class Holder(NamedTuple):
     """What keeps the watermark from rising."""
 
     kind: str
-    """``partition``, ``message``, ``waiting``, ``timer``, ``unread`` (a partition without any record yet) or ``idle``."""
+    """``partition``, ``message``, ``waiting``, ``timer``, ``unread`` (a partition without a record yet) or ``idle``."""
     name: str
     """The partition, or the address that gets the message; empty for waiting messages and if all are idle."""
     since: int
-    """When it began to hold the watermark at its present value; time in which no micro-batch was planned does not count."""
+    """When it began to hold the present watermark; time in which no micro-batch was planned does not count."""
     seen: int = 0
     """When a micro-batch was planned last."""
 
@@ -227,7 +227,7 @@ def _holds(
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the event times at which messages hold the watermark, each with the kind and name of the holder.
 
-    If two messages hold the watermark at the same time, the caller uses the first one: waiting messages come first.
+    If two of these event times are equal, the caller uses the first one: that of waiting messages comes first.
     """
     if waiting:
         yield min(waiting), "waiting", ""
@@ -253,10 +253,11 @@ def _of_partitions(
     settings: Mapping[str, EventTime],
     situation: Situation,
 ) -> tuple[int | None, str, str]:
-    """Return up to which time the partitions let the watermark rise, and which kind of holder stops it there.
+    """Return the time up to which the partitions let the watermark rise, and the kind and name of what stops it there.
 
-    The time is None if a partition has no time yet, or if all partitions are idle and the watermark does not
-    follow the clock.
+    The time is None if a partition for which the watermark waits has no record yet, or if all are idle and none
+    has one. If all are idle, it is the newest time of all partitions; if the watermark follows the clock, it is
+    later by the time for which they all have had no new record.
     """
     active = sorted(set(situation.partitions) - set(idle))
     unread = [each for each in active if each not in values]

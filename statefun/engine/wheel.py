@@ -59,10 +59,10 @@ def bucket_for(due: int, target: bytes) -> int:
 
 
 def event_bucket(due: int, now: int, target: bytes, step: int = _TICK) -> int:
-    """Return the number of the bucket in which a message waits that is due in event time.
+    """Return the number of the bucket for a message that is due in event time.
 
-    The watermark stops at the ticks of coarse buckets, too. Messages whose due times differ by a long step, such as those
-    of windows, need no coarse buckets: they are in few buckets anyway.
+    The watermark stops at the ticks of coarse buckets, too. Messages whose due times differ by a long step, such as
+    those of windows, need no coarse buckets: they are in few buckets anyway.
 
     >>> bucket = event_bucket(1000, 1000, b"Ada")
     >>> time_of(due_tick(bucket)), is_of_event_time(due_tick(bucket))
@@ -81,7 +81,7 @@ def event_bucket(due: int, now: int, target: bytes, step: int = _TICK) -> int:
 
 
 def event_due(when: int) -> int:
-    """Return the event time of the tick at which a message is due, for the time that the function has given.
+    """Return when a message for the event time ``when`` is due: the time of the first tick that is not earlier.
 
     >>> event_due(1001), event_due(1250)
     (1250, 1250)
@@ -277,7 +277,7 @@ class PendingBuckets:
     def due(self, tick: int) -> list[int]:
         """Return the numbers of the buckets that are due by ``tick``, and of all their chunks, in order.
 
-        Here and in :meth:`drop`, a tick of the clock is for buckets of the clock only, and one of event time for its own.
+        Here and in :meth:`drop`, only buckets in the domain of the tick count: the clock, or event time.
         """
         return sorted(
             whole + chunk * _CHUNK

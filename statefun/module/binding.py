@@ -118,7 +118,7 @@ def _problem_of_target(
 
 
 def _problems_of_event_time(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find functions that need event time whose records have none."""
+    """Find functions that need event time, but get records from ingresses that declare none."""
     timed = [each for each in functions if each.needs_event_time]
     if timed and not module.event_times:
         yield (
@@ -212,7 +212,7 @@ def _loop_problems(module: Module) -> Iterator[Finding]:
 
 
 def _bootstrap_problems(module: Module) -> Iterator[Finding]:
-    """Find ingresses that begin after something that is no ingress of Kafka, or that wait for themselves."""
+    """Find ingresses whose ``bootstrapFrom`` names no Kafka ingress, or leads back to the ingress itself."""
     followed = {each.id: each.bootstrap_from for each in module.ingresses}
     for ingress in module.ingresses:
         places = dict(zip(ingress.bootstrap_from, ingress.bootstrap_locations, strict=False))

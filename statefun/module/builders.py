@@ -170,7 +170,7 @@ class KafkaIngressBuilder(ComponentBuilder):
         max_hold: timedelta | None = None,
         when_all_idle: str | None = None,
     ) -> KafkaIngressBuilder:
-        """Give the records event times, which move the watermark; the arguments mean the same as ``eventTime`` in a module file.
+        """Give the records event times, which move the watermark, as the key ``eventTime`` of a module file does.
 
         Args:
             field: the field of the value that has the event time; if not given, the record's timestamp.
@@ -178,7 +178,8 @@ class KafkaIngressBuilder(ComponentBuilder):
             idle: for how long a partition must have no unread record before the watermark stops waiting for it.
             max_future: how far a record may be ahead of the clock and still move the watermark.
             max_hold: how long messages between functions can keep the watermark from rising.
-            when_all_idle: ``hold`` keeps the watermark while all partitions are idle; ``follow`` lets it follow the clock.
+            when_all_idle: while all partitions are idle, ``hold`` keeps the watermark; ``follow`` lets it follow the
+                clock.
         """
         durations = {
             "outOfOrder": out_of_order,

@@ -82,6 +82,6 @@ class ConnectorEgress:
 
 
 def owner_of(component: ConnectorIngress | ConnectorEgress) -> str:
-    """Return the name of a connector for error texts: component, kind, location and reader or writer."""
+    """Return the text that names a connector in errors: component, kind, location, and reader or writer."""
     code = component.reader if isinstance(component, ConnectorIngress) else component.writer
     return f"{component.label} ({component.kind}, {component.location}): {code}"

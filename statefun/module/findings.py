@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Problems of an application that are found before it runs, and those with which it runs: warnings."""
+"""Problems of an application that are found before it runs: errors, and warnings, with which it can run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 
 def warnings_of(module: Module) -> Iterator[Finding]:
-    """Yield what module files have that is valid, and has no effect."""
+    """Yield a warning for each component of the module that is valid, but has no effect."""
     for component in module.unsupported:
         yield Finding.at(component.location, not_run(component), is_error=False)
 
@@ -48,10 +48,10 @@ def warnings_of(module: Module) -> Iterator[Finding]:
 def warnings_of_use(
     module: Module, functions: StatefulFunctions, sources: str
 ) -> Iterator[Finding]:
-    """Yield what a program seems not to use as its module files declare it.
+    """Yield a warning for each type and egress that module files declare, but that the program seems not to know.
 
     Args:
-        module: what they declare.
+        module: the content of the module files.
         functions: the functions of the program.
         sources: the source code of the program.
     """

@@ -86,7 +86,7 @@ def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
 
 
 def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
-    """Return the error for a record if transforms of its key fail, since a service does not answer.
+    """Return the error for a record whose key cannot be transformed, since a service does not answer.
 
     The error stops the application: without the key, the address of the record is unknown, and no failure
     policy may drop the record.

@@ -123,7 +123,7 @@ class Caller:
     async def replies(self, url: str, empty: bytes, *, is_alone: bool) -> bool:
         """Send a request without messages; return whether the answer is a reply of a function.
 
-        Many calls may ask at the same time, so that the request needs a permit unless ``is_alone``.
+        Many calls may ask at the same time, so the request needs a permit unless ``is_alone``.
         """
         try:
             async with self._client.permit(is_alone=is_alone):

@@ -170,11 +170,11 @@ class HttpClient:
 
         Without it, requests would wait for a connection inside of aiohttp, where the time limit of a
         waiting request runs already, and where a thousand waiting requests need 20 percent more CPU time.
+        A probe takes no permit: while it waited for one, the server would seem to be down.
 
         Args:
             is_alone: whether the request needs no permit, since its micro-batch waits for it, and the server is called
-                for no other address. The question whether a server can be reached needs none, either: no answer would
-                mean that the server is down.
+                for no other address.
         """
         if is_alone:
             return nullcontext()

@@ -241,6 +241,6 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
 
 
 def _locations(spec: Node, name: str) -> tuple[Location, ...]:
-    """Return where the items of the list with a key are; nothing if there is no list."""
+    """Return the locations of the items in the list of a key; no locations if the key has no list."""
     node = spec.get(name) if isinstance(spec, MapNode) else None
     return tuple(item.location for item in node.items) if isinstance(node, ListNode) else ()

@@ -69,8 +69,7 @@ _STATE = Shape(
 class LegacyKind:
     """A kind whose components are checked, but cannot run.
 
-    Of all components whose kinds have the same ``group``, no two may have the same value of ``id_key``; a group of
-    None allows that.
+    Components whose kinds have the same ``group`` must have different values of ``id_key``, unless the group is None.
     """
 
     group: str | None

@@ -63,7 +63,7 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
 
 
 def _shown(word: str, node: Node) -> str:
-    """Return a word for error texts, or a substitute if the word, from a variable, may be a secret."""
+    """Return a word for error texts; a substitute if the word comes from a variable, as it may be a secret."""
     scalars = node.items if isinstance(node, ListNode) else [node]
     is_in_file = any(isinstance(each, ScalarNode) and word in each.source for each in scalars)
     return word if is_in_file else "the value of a variable"
