@@ -177,7 +177,8 @@ def written_avro(
         properties: as for :func:`make_schema_registry_type`.
 
     Raises:
-        ValueError: if the value has no valid header, or its schema is not in Avro.
+        struct.error: if the value is shorter than the header.
+        ValueError: if the header is not valid, or the registry has no Avro schema with this id.
         FunctionError: if the registry gives no valid answer.
     """
     registered = _Registered.of(url, None, None, properties)

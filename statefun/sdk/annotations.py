@@ -67,9 +67,9 @@ def plain(annotation: Any) -> Any:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of another annotation, return a tuple of the annotation alone.
+    """Return the members of a union as a tuple; any other annotation becomes a tuple with one item.
 
-    Each item of the result is as :func:`plain` returns it.
+    The items are without ``Annotated`` and ``NewType``; see :func:`plain`.
 
     >>> alternatives(Annotated[int | None, "how many"])
     (<class 'int'>, <class 'NoneType'>)
@@ -113,7 +113,7 @@ def automatic_type(annotation: Any) -> Type[Any]:
 
 
 def is_unnamed(annotation: Any) -> bool:
-    """Return whether an annotation is a class with fields for which no type is registered.
+    """Return whether an annotation is a class with fields that has no registered type.
 
     The type that statefun makes for such a class has the name of the class.
     """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes the failures of calls.
 
-The module is not compiled: exceptions of users can have anything in their attributes.
+The module is not compiled: compiled code expects each attribute to have its declared class, but the attributes of
+users' exceptions can have any class.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def failed_invocation(
         function: the function.
         target: the address.
         index: the index of the invocation in its batch.
-        error: the exception that the function has raised, whatever that is.
+        error: the exception that the function has raised, of any class.
     """
     # The first frames are those of this module and of the dispatch to handlers.
     text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))

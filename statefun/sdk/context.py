@@ -144,8 +144,8 @@ class Context:
             value_type: the type that encodes the value. If not given, the value's class decides:
                 ``StringType`` for a string, ``LongType`` or ``DoubleType`` for a number. A value of
                 another class is encoded by the type that :func:`~statefun.make_json_type` or a
-                similar function has registered for the class, or else as JSON under the name of
-                the class.
+                similar function has registered for the class. Without such a type, a Protobuf
+                message is encoded as Protobuf, and any other value as JSON.
 
         Raises:
             DefinitionError: if ``message`` is not a message, a record or an address (a builder is none
@@ -268,9 +268,9 @@ class Context:
         cancellation_token: Any = "",
         value_type: Any = None,
     ) -> None:
-        """Send a message to a function, to be delivered when the watermark has come to ``when``.
+        """Send a message to a function, to be delivered when the watermark has reached ``when``.
 
-        So all records and messages with an earlier event time have been handled before, as far as the settings of
+        Before that, all records and messages with an earlier event time are handled, as far as the settings of
         ``eventTime`` can tell. Messages are delivered in the order of their times. ``when`` is rounded up to a quarter
         of a second, and becomes the event time of the message: until the message is delivered, the watermark does
         not rise above it. If the watermark has passed ``when`` already, the message is delivered at once.
@@ -280,7 +280,7 @@ class Context:
             message: as in :meth:`send_after`.
             value: as in :meth:`send_after`.
             cancellation_token: as in :meth:`send_after`; the message can be cancelled until the watermark has
-                come to ``when``.
+                reached ``when``.
             value_type: the type that encodes the value; see :meth:`send`.
 
         Raises:
@@ -314,7 +314,7 @@ class Context:
         cancellation_token: Any,
         value_type: Any,
     ) -> tuple[Any, str]:
-        """Return the message that a method sends later, ready to be sent, and its token."""
+        """Check a message that ``method`` is to send later; return the message, ready to be sent, and its token."""
         if isinstance(message, Address):
             message = message_to(message, value, value_type)
         elif value is not None:  # a message comes with its value, so the token is next
@@ -379,7 +379,7 @@ def begin_message(
     trace: str | None,
     event_time: int | None,
 ) -> None:
-    """Put the next message of the function, its caller, trace headers and event time into the context."""
+    """Prepare a context for the next message: set the message, its caller, trace headers and event time."""
     context.caller = caller
     context._event_time = event_time  # noqa: SLF001 - no part of the API
     context._message = message  # noqa: SLF001 - no part of the API

@@ -137,7 +137,7 @@ class Alarm:
         self._beginning = _monotonic()
 
     def resume(self) -> None:
-        """Start to measure the time for which a coroutine runs until it waits again."""
+        """Start to measure how long a coroutine runs before it waits again."""
         self._beginning = time.monotonic()
 
     def end(self) -> None:
@@ -223,7 +223,7 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
-    """Call the former hook with an exception that Python ignores, except for a CallTimeoutError."""
+    """Pass an exception that Python ignores to the former hook, unless it is a CallTimeoutError."""
     if not isinstance(ignored.exc_value, CallTimeoutError):
         (_hooks[-1] if _hooks else sys.__unraisablehook__)(ignored)
 

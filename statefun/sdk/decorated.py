@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attribute ``on`` of a registered function, and the type that it has for type checkers."""
+"""The attribute ``on`` of registered functions, and the type of these functions for type checkers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class On:
     """The attribute ``on`` of a registered function: makes decorators that add handlers to the function.
 
     Args:
-        register: adds a handler, given the types that it takes; None where no registry has the function.
+        register: adds a handler, given the types that it takes and its function; None in a worker, which has no
+            registry with the function.
         other: the attribute ``on`` that the function has from a registration under another typename.
     """
 

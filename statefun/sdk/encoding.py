@@ -30,7 +30,7 @@ def typed(value: Any, type_: object) -> TypedValue:
 
 
 def encoded(value: Any, type_: Type[Any]) -> TypedValue:
-    """Encode ``value`` with ``type_``, which is not checked to be a type.
+    """Encode ``value`` with ``type_``, without a check that ``type_`` is a :class:`~statefun.Type`.
 
     Raises:
         DefinitionError: if the type cannot encode the value.

@@ -237,9 +237,9 @@ E = TypeVar("E", bound=StatefunError)
 
 
 def caused(error: E, cause: BaseException | None) -> E:
-    """Return ``error`` with its cause, which compiled code leaves out of ``raise ... from``.
+    """Give an error its cause, and return it: in compiled code, ``raise ... from`` does not set the cause.
 
-    Without a cause, no traceback shows the exception during whose handling the error is raised.
+    Without the cause, a traceback would not show the exception that has led to the error.
     """
     error.__cause__ = cause
     return error

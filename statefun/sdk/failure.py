@@ -84,7 +84,7 @@ def late_policy(value: object) -> OnFailure:
     """Return a policy for late messages that a user has given.
 
     Raises:
-        DefinitionError: if the value is neither an :class:`OnFailure` nor one of its words.
+        DefinitionError: if the value is neither an :class:`OnFailure` nor the word for one.
     """
     try:
         return OnFailure(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines annotations: do classes have fields, are values immutable, can values be encoded?"""
+"""Examines annotations: whether they are classes with fields, and whether values are immutable or can be encoded."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _own_hints(class_: type) -> dict[str, Any]:
 
 
 def settle(annotation: Any) -> None:
-    """Evaluate the annotations of each class with fields in an annotation; store the results in the class.
+    """In each class that an annotation contains, replace the annotations of fields by the evaluated ones.
 
     A class of the main program is pickled by value for workers, where the names in the annotations
     of its fields do not exist.
@@ -279,7 +279,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _field_names(class_: Any) -> list[str] | None:
-    """Return the names of the fields of a class that are encoded; None if the class has no fields."""
+    """Return the names of the encoded fields of a Pydantic, attrs or data class; None for any other class."""
     if is_pydantic(class_):
         return [name for name, field in class_.model_fields.items() if not field.exclude]
     if attrs.has(class_):
@@ -306,10 +306,10 @@ def allows_anything(annotation: Any) -> bool:
 
 
 def forget_decoders(annotation: Any) -> None:
-    """Remove msgspec's cache from each class of an annotation for which msgspec has made a decoder.
+    """Remove msgspec's cache from each class that an annotation contains.
 
-    The cache cannot be pickled, and so the class could not be sent to workers. Decoders do not need
-    the cache any more.
+    msgspec stores the cache in a class when it makes a decoder for the class. The cache cannot be
+    pickled, and so the class could not be sent to workers. The decoder does not need the cache any more.
     """
     import msgspec  # noqa: PLC0415 - as above
 

@@ -16,7 +16,7 @@ LOGGED_CALL = "statefun_call"
 
 _TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-")
 _FRAMES_TO_CALLER = 3
-"""The frames between the code that logs and Python's ``Logger.log``, that one included."""
+"""The number of frames from Python's ``Logger.log`` up to the code that logs, whose own frame counts."""
 
 
 @attrs.frozen

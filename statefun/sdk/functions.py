@@ -29,7 +29,7 @@ from statefun.sdk.value_spec import ValueSpec, check_former_names, former_names,
 
 
 class StatefulFunctions:
-    """A set of functions by typename.
+    """A registry of functions, by typename.
 
     >>> functions = StatefulFunctions()
     >>> @functions.bind("com.example.fns/greeter")
@@ -209,7 +209,7 @@ class StatefulFunctions:
         return decorate
 
     def add(self, function: StatefulFunction) -> None:
-        """Add a complete function, such as one behind an endpoint.
+        """Add a :class:`StatefulFunction`, such as one behind an endpoint.
 
         Raises:
             DefinitionError: if its typename is already taken.
@@ -219,7 +219,7 @@ class StatefulFunctions:
         self.replace(function)
 
     def replace(self, function: StatefulFunction) -> None:
-        """Add a complete function, in place of the function with its typename, if there is one."""
+        """Add a :class:`StatefulFunction`; it replaces a registered function with the same typename."""
         self._functions[str(function.typename)] = function
         self._find_renamed()
 
@@ -227,7 +227,7 @@ class StatefulFunctions:
         self._renamed = {former: each for each in self for former in each.renamed_from}
 
     def find(self, typename: str) -> StatefulFunction | None:
-        """Return the function that has, or had, a typename, or None.
+        """Return the function whose present or former typename is ``typename``; None if there is none.
 
         A present name has priority over a former one, and an exact name over ``namespace/*``.
         """
@@ -245,7 +245,7 @@ class StatefulFunctions:
         """Return the function of a typename.
 
         Raises:
-            UnknownFunctionError: if no such function is registered; the text has the nearest name.
+            UnknownFunctionError: if no such function is registered; the text ends with a :meth:`hint`.
         """
         present = self.find(typename)
         if present is None:
@@ -378,7 +378,7 @@ def _former_typenames(name: TypeName, renamed_from: str | Iterable[str] | None) 
 
 
 def _names(handler: Handler) -> set[str]:
-    """Return the names of the types that a handler takes; a class that is defined again keeps its name."""
+    """Return the names of the types that a handler takes; unlike classes, they stay equal if a module runs again."""
     return set(map(text_of_annotation, handler.takes))
 
 

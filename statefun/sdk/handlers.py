@@ -125,7 +125,7 @@ def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
 
 
 def _second_annotations(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
-    """Return the annotation of the second parameter, in a tuple; of a union, return the members."""
+    """Return the annotation of the second parameter, or the members of that annotation if it is a union."""
     if len(parameters) < _WITHOUT_STATE:  # *args
         return (Message,)
     parameter = parameters[1]
@@ -312,7 +312,7 @@ class Handlers:
         return ", ".join(text_of_taken(each) for handler in self.handlers for each in handler.takes)
 
     def cure(self, typename: str) -> str:
-        """Return what to do so that the handlers take values of a type; an empty typename is that of no value."""
+        """Return what to do so that the handlers take values of a type or, if ``typename`` is empty, no value."""
         return cure(typename, [each for handler in self.handlers for each in handler.takes])
 
 

@@ -55,9 +55,8 @@ def invoke(
         batch: the messages, and the state of their address.
         prepare: checks and converts each message and record before it is sent; None to send all as they are.
         served: whether a server calls the function on behalf of a remote runtime. Then the function's
-            first exception ends the batch, and is raised, unless the function's failure policy is to skip
-            such messages. Exceptions that end the process are raised in any case. Coroutines run in the
-            task that awaits :func:`invoke_async`.
+            first exception ends the batch, and is raised. If the function's failure policy is to skip
+            messages, only an exception that is no ``Exception``, such as SystemExit, does so.
     """
     run = _Run(function, batch, prepare, served=served)
     call, context, watch = function.call, run.context, batch.watch
@@ -93,7 +92,8 @@ async def invoke_async(
 ) -> InvocationResult:
     """Call a coroutine function with the messages of a batch, as :func:`invoke` calls a plain one.
 
-    A function behind an endpoint is called by its transport.
+    A function behind an endpoint is called by its transport. A coroutine runs in a task of its own or, if
+    ``served`` is set, in the task that awaits this function.
     """
     watch = batch.watch
     if function.transport is not None:
@@ -132,7 +132,7 @@ async def invoke_async(
 async def _invoke_elsewhere(
     transport: Transport, batch: InvocationBatch, prepare: PrepareMessage | None
 ) -> InvocationResult:
-    """Call a function behind an endpoint; all messages of the batch begin and end together."""
+    """Call a function behind an endpoint; the batch's watch sees the whole batch as one message."""
     watch = batch.watch
     if watch is None:
         return await transport.invoke(batch, prepare)

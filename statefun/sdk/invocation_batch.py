@@ -57,10 +57,10 @@ IsOver = Callable[[], bool]
 
 
 class InvocationWatch(Protocol):
-    """Watches a call, in the thread or task that handles its messages."""
+    """Watches a call: is told which message the call handles, in the thread or task that handles it."""
 
     def begin(self, index: int) -> None:
-        """Note that the message with this index is handled next, and that the one before it has been."""
+        """Note that the call has handled the message before this index, and begins with the one at this index."""
 
     def end(self) -> None:
         """Note that the last message has been handled."""
@@ -90,7 +90,7 @@ class InvocationBatch(NamedTuple):
     has_company: bool = False
     """Whether calls that have left earlier micro-batches may go on at the server, although ``is_alone``."""
     watch: InvocationWatch | None = None
-    """Is told which message is handled; None if nobody wants to know."""
+    """Is told which message the call handles; None if nothing watches the call."""
 
 
 @attrs.frozen

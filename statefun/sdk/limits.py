@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of how often functions are called; they protect the services that the functions call."""
+"""Limits how often functions are called, to protect the services that the functions call."""
 
 from __future__ import annotations
 

@@ -10,15 +10,15 @@ from datetime import timedelta
 
 
 class LogLimit:
-    """Lets a number of log lines of each kind pass in an interval.
+    """Lets a limited number of log lines of each kind pass in an interval, and counts the others.
 
-    An interval of a kind begins with a line that passes. The first line after the interval has the count of those
-    left out. Signal handlers may use a limit, too, as its lock admits the same thread again.
+    An interval of a kind begins with a line that passes. :meth:`passed` returns the count of an interval for the
+    first line after it. Signal handlers may use a limit, too: a thread that holds its lock can take the lock again.
 
     Args:
         interval: the length of an interval.
         lines: how many lines of one kind pass in an interval.
-        clock: gives the time in seconds, monotonic.
+        clock: returns the time in seconds, which never goes back.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LogLimit:
             return None
 
     def take_left_out(self) -> list[tuple[str, int]]:
-        """Return the kinds whose interval has ended with lines left out, and their counts, which begin anew."""
+        """Return each kind whose interval is over, with its number of lines left out; forget these numbers."""
         with self._lock:
             now = self._clock()
             kinds = [kind for kind in self._left_out if now >= self._ends[kind]]

@@ -87,7 +87,7 @@ class JsonLines(logging.Formatter):
 class FunctionLogLimit(logging.Filter):
     """Leaves out lines of ``ctx.logger`` if one place in the code logs more than 100 in 10 seconds.
 
-    The next line from the place has the number of lines that were left out.
+    The next line from the place shows how many lines were left out.
     """
 
     def __init__(self, limit: LogLimit | None = None) -> None:
@@ -104,7 +104,7 @@ class FunctionLogLimit(logging.Filter):
         return left_out is not None
 
     def take_left_out(self) -> list[tuple[str, int]]:
-        """Return the places that have stopped to log while lines were left out, with the number of these lines."""
+        """Return each place that has stopped logging after lines were left out, with the number of these lines."""
         return self._limit.take_left_out()
 
 
@@ -128,7 +128,7 @@ def _value_as_text(value: object) -> str:
 
 
 def _fields_for_json(fields: Mapping[str, object]) -> object:
-    """Return fields as JSON can hold them; where it cannot, the values are replaced by their ``repr``."""
+    """Return fields that JSON can hold: other objects become their ``repr`` or, if that fails, all values do."""
     try:
         return json.loads(json.dumps(fields, default=repr, allow_nan=False))
     except (ValueError, TypeError, RecursionError):

@@ -215,7 +215,7 @@ def does_not_decode(
     Args:
         message: the message.
         type_: the type; None for the registered type that has the value's typename.
-        error: the exception of the type.
+        error: the exception that the type has raised.
     """
     typename = message.typed_value.typename
     declared = default_types.find(typename)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Wrapped(Generic[T]):
-    """Encodes values of a primitive type as the Protobuf ``wrapper`` with one field ``value``."""
+    """Encodes a value of a primitive type as a Protobuf message: a ``wrapper`` with the value in its only field."""
 
     def __init__(self, typename: str, wrapper: Any, python_type: type[T]) -> None:
         self._typename = typename

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error texts about values of secret types, which do not quote the values."""
+"""Makes error texts that do not quote values of secret types."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class DelayedMessage(NamedTuple):
     cancellation_token: str
     """The token that cancels the message; empty if nobody can cancel it."""
     due: int | None = None
-    """The event time at which the message is due, in milliseconds since the epoch; None if the delay counts."""
+    """The event time at which the message is due, in milliseconds since the epoch; None if it waits for ``delay``."""
 
 
 class Cancellation(NamedTuple):
@@ -64,7 +64,7 @@ def token_in_use(sender: Address, token: str) -> FunctionError:
 
 
 def no_event_time(sender: Address) -> FunctionError:
-    """Return the error for a message that is sent for an event time in an application without event time."""
+    """Return the error for a message that is due at an event time, in an application without event time."""
     return FunctionError(
         f"function {sender.typename} at address {sender}: send_at needs event time, which no ingress declares: add "
         "eventTime to an ingress, or use send_after (functions behind endpoints have no event time)"
@@ -87,7 +87,7 @@ class Sent:
         """Records for egresses."""
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how much of each kind was sent, for :meth:`take_back`."""
+        """Return how many messages of each kind were sent so far, for :meth:`take_back`."""
         return (
             len(self.messages),
             len(self.delayed),

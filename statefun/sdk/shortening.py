@@ -16,7 +16,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` characters as it is, and of others the beginning and end with a note between.
+    """Return a text; in a text longer than ``limit``, replace the middle by a note that counts its characters.
 
     >>> without_middle("Augusta Ada King, Countess of Lovelace", 14)
     'Augusta ... (24 characters left out) ... ovelace'

@@ -153,7 +153,7 @@ def plain_state_specs(class_: type[State]) -> list[ValueSpec]:
     """Return the specs of the values that a state class declares, for a function without windows.
 
     Raises:
-        DefinitionError: if it is a class of windows.
+        DefinitionError: if the class is a ``Window``, which only functions with windows can have.
     """
     if class_.__statefun_is_window__:
         raise DefinitionError(

@@ -86,9 +86,9 @@ def state_value(  # noqa: PLR0913 - each is a property of a value
 
 
 class Watched(NamedTuple):
-    """A decoded value, with its encoded form from when the state last read or wrote it.
+    """A decoded value, and the encoded form that it had when the state last read or wrote it.
 
-    A comparison of the two shows whether the function has changed the value in place.
+    If the value's encoded form is another one now, the function has changed the value in place.
     """
 
     current: TypedValue | None
@@ -231,12 +231,12 @@ class StateField:
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
-    """Return one type that encodes the values of all ``members`` except None; a JSON type for several."""
+    """Return the type that encodes the values of a union with these ``members``, except None."""
     return _types_of(members)[0]
 
 
 def _types_of(members: tuple[Any, ...]) -> tuple[Type[Any], ...]:
-    """Return the types that decode values of all ``members`` except None; the first one encodes them."""
+    """Return the types that decode values of a union with these ``members``, except None; the first one encodes."""
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
         return types_of(present[0])

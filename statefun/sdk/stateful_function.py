@@ -35,7 +35,7 @@ class StorageSpec(NamedTuple):
 
     @classmethod
     def of(cls, specs: Mapping[str, ValueSpec]) -> StorageSpec:
-        """Return the storage spec with declarations that are given by name."""
+        """Make a storage spec from the declarations of values, which ``specs`` has by name."""
         return cls(frozenset(specs), list(specs.values()))
 
 
@@ -68,11 +68,11 @@ class StatefulFunction:
     renamed_from: tuple[str, ...] = ()
     """The typenames that the function had before; messages to them are messages to the function."""
     stored_as: str = ""
-    """The former typename with which a checkpoint stores state and messages of the function, if it is one."""
+    """The former typename with which a checkpoint stores state and messages; empty if it is the present one."""
     needs_event_time: bool = False
     """Whether the function has windows or joins streams, so that its messages need event times."""
     publishes_to: TypeName | None = None
-    """The Kafka egress to which the function publishes its rows, if it is a table that does."""
+    """The Kafka egress to which the function publishes its rows, if it is a table that publishes rows."""
     on_late: OnFailure | None = None
     """The policy for messages that are late."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
@@ -113,7 +113,7 @@ class StatefulFunction:
         return self.stored_as or str(self.typename)
 
     def address(self, id_: str) -> Address:
-        """Return an address of the function, which must not be one of a whole namespace."""
+        """Return the address with an id; the function must not stand for a whole namespace."""
         return Address(str(self.typename), id_)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of structured values: JSON and MessagePack of classes, and Protobuf messages.
+"""Types of structured values: objects of classes, as JSON or MessagePack, and Protobuf messages.
 
 msgspec encodes and decodes dataclasses, attrs classes and other annotations, such as ``list[int]``. It
 ignores fields that a class does not have, so that a program can still decode values after a
@@ -112,15 +112,15 @@ _HINT = (
 class _Serializer(TypeSerializer[T]):
     """Encodes values, and checks that decoding returns the same value.
 
-    Without the check, a value that the annotation of a field does not allow would cause an error when
-    the field is read, maybe months later, and not when it is written.
+    Without the check, a value that the annotation of a field does not allow would cause an error only
+    when it is read, maybe months after it was written.
 
     Args:
         python_type: the class of all values; None if values have several classes.
         encode: converts a value to bytes.
         decode: converts bytes to a value.
-        is_exact: whether decoding must return all parts of a value with the same classes, since
-            no annotation gives their classes.
+        is_exact: whether the decoded value must have the same classes in all its parts: necessary if the
+            annotation allows any class somewhere.
     """
 
     def __init__(

@@ -43,15 +43,15 @@ def in_milliseconds(duration: timedelta) -> int:
 
 
 def check_duration(what: str, value: object, *, may_be_zero: bool = False) -> None:
-    """Check that a duration that a user has given is positive, or not negative, and whole milliseconds.
+    """Check that a user's value is a positive timedelta in whole milliseconds, or zero if ``may_be_zero`` is set.
 
     Args:
         what: the name of the duration in errors.
-        value: the duration.
-        may_be_zero: whether it may be zero.
+        value: the user's value.
+        may_be_zero: whether the duration may be zero.
 
     Raises:
-        DefinitionError: if it is not as it must be.
+        DefinitionError: if the value is no such timedelta.
     """
     least = timedelta(0) if may_be_zero else _MILLISECOND
     if not (isinstance(value, timedelta) and value >= least):

@@ -22,10 +22,10 @@ def traced(message: M, trace: str, source: Message | None = None) -> M:
     Args:
         message: the message to send.
         trace: headers as ``name=value``, one per line.
-        source: the message whose function sends ``message``; None if there is none.
+        source: the message that the function handles while it sends ``message``; None if there is none.
 
-    If a record has a header of the same name, that header stays as it is, unless the function has only passed it on from
-    the ingress record of its message.
+    A trace header that a record already has stays as it is, unless the function has only copied it from the
+    ingress record of ``source``.
 
     >>> record = KafkaEgressMessage("com.example/greets", topic="greetings", value="Hello")
     >>> traced(record, "traceparent=00-1-2-01\nbaggage=a=b").headers
@@ -53,7 +53,7 @@ def traced(message: M, trace: str, source: Message | None = None) -> M:
 def _without_forwarded(
     headers: tuple[tuple[str, bytes | None], ...], source: Message
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Return headers without those of a trace that the ingress record of a message has, too."""
+    """Return headers without the trace headers that are the same in the ingress record of ``source``."""
     record = source.record
     came = () if record is None else record.headers
     return tuple(each for each in headers if each[0] not in TRACE_HEADERS or each not in came)
@@ -70,7 +70,7 @@ def _headers(trace: str) -> tuple[tuple[str, bytes | None], ...]:
 def with_trace(
     headers: Sequence[tuple[str, bytes | None]], trace: str
 ) -> list[tuple[str, bytes | None]]:
-    r"""Return the headers of a dead letter with those of a trace, which replace others of the same names.
+    r"""Return the headers of a dead letter and those of a trace, which replace headers with the same names.
 
     >>> with_trace([("a", b"1"), ("traceparent", b"00-1-2-01")], "traceparent=00-1-3-01")
     [('a', b'1'), ('traceparent', b'00-1-3-01')]

@@ -130,7 +130,7 @@ class Type(ABC, Generic[T]):
     def decode(self, typename: str, value: bytes) -> T:
         """Decode a value of an older type, if ``typename`` names one, or else of this type.
 
-        Any exception means that the bytes do not decode.
+        Any exception means that the bytes cannot be decoded.
         """
         if typename in self._older:
             return self._older[typename](value)

@@ -25,7 +25,7 @@ def cure(typename: str, takes: Iterable[Any]) -> str:
 
     Args:
         typename: the typename of the values; empty for messages without a value.
-        takes: what the function's handlers take; a class among them may have had another name before.
+        takes: what the function's handlers take; the result may suggest a class among these, in case it was renamed.
     """
     if not typename:
         return "add one with .on(None)"

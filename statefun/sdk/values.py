@@ -91,7 +91,8 @@ class Values:
         A value that is stored under its present name as well takes precedence over one under a former name.
 
         Args:
-            present_names: the present names of values by their former names, the newest of a value's first.
+            present_names: the present names of values by their former names; of several former names of a
+                value, the newest comes first.
         """
         for former, name in present_names.items():
             value = self.stored.get(former)

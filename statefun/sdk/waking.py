@@ -11,10 +11,11 @@ _QUARTER = 250
 
 
 def unit_of(wait: int) -> int:
-    """Return the unit to which the times of wake-ups are rounded up: a hundredth of their wait, in quarters of a second.
+    """Return the unit, in milliseconds, to which the due times of wake-ups are rounded up.
 
-    The watermark stops at each time at which a message is due. If each address of a busy application had times of its
-    own, the watermark would rise by a quarter of a second in two micro-batches, which may take longer than that.
+    The unit is about a hundredth of ``wait``, and a multiple of a quarter of a second. The watermark stops at each time
+    at which a message is due. If each address of a busy application had due times of its own, the watermark would rise
+    by only a quarter of a second in two micro-batches, and fall behind if these take longer than that.
 
     >>> unit_of(30 * 60_000), unit_of(1000)
     (18000, 250)

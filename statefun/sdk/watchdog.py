@@ -74,9 +74,9 @@ async def finished(
 
 
 class Stretch:
-    """Lets consecutive calls that do not wait for anything share an alarm and its timer.
+    """Lets consecutive calls share an alarm and its timer, as long as they do not wait for anything.
 
-    The stretch has to be ended after the last call.
+    :meth:`end` has to be called after the last call.
     """
 
     __slots__ = ("_is_on", "_timer", "alarm")
@@ -105,7 +105,8 @@ async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None
     """Await a coroutine as :func:`finished` does, but in the present task and event loop.
 
     The loop gets neither a watchdog nor a task factory, and cancelling the task cancels the call.
-    A call that goes on although it was cancelled cannot be abandoned.
+    A call that goes on although it was cancelled cannot be abandoned. On Python 3.10, a call with a
+    timeout runs in a task of its own.
 
     Raises:
         CallTimeoutError: if the coroutine takes too long.
@@ -274,7 +275,7 @@ class _Watchdog:
             self._next = None
 
     def _count_part(self) -> None:
-        """Add the elapsed part of the interval to each call's elapsed time, as the interval ends early."""
+        """Add the part of an interval that ends early, as far as it has passed, to each call's elapsed time."""
         part = min(asyncio.get_running_loop().time() - self._last_look, self._interval)
         for call in self._calls:
             call.elapsed += part

@@ -296,7 +296,7 @@ def encodable(schema: Schema, value: Any) -> Any:
 
     Raises:
         TransformError: as for :func:`number_of` and :func:`bytes_of`.
-        OverflowError: if a decimal number has too many digits.
+        ArithmeticError: as for :func:`bytes_of`.
     """
     if value is None or not _has_logical(schema):
         return value

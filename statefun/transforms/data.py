@@ -254,8 +254,8 @@ def basics(schema: Schema, kind: SchemaKind | None = None) -> Schema:
 
     Args:
         schema: the schema.
-        kind: the kind of the new schema; None: the kind of ``schema``; then the schemas of items and keys
-            are copied too.
+        kind: the kind of the new schema; None to keep the kind of ``schema``, and to copy the schemas of
+            items and keys, too. A parameter with an Avro schema is only copied if the kind stays.
     """
     return Schema(
         kind or schema.kind,

@@ -36,7 +36,7 @@ class HoistField(PartTransform):
 
     @property
     def traits(self) -> Traits:
-        """The traits: the transform reads and changes the key or value, and makes objects also from null."""
+        """The traits: the transform reads and changes the key or value, and also wraps null in an object."""
         return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
