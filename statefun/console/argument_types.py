@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a type for argparse that calls ``parse``; a usage error has the text of the ``ValueError`` of ``parse``.
+    """Return a type for argparse that calls ``parse``; if ``parse`` raises a ValueError, its text is the usage error.
 
     >>> argument(int)("8")
     8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions that a report of a problem needs."""
+"""Finds the installed versions that a person adds to a problem report."""
 
 from __future__ import annotations
 

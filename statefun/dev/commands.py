@@ -131,7 +131,7 @@ class _WithoutValue(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=False, **options)
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, *_given: object) -> None:
-        """Note that the option is given."""
+        """Record that the option is given, and that the value is not required."""
         setattr(namespace, self.dest, True)
         self._value.required = False
 

@@ -103,8 +103,8 @@ def send_record(address: str, topic: str, key: str, value: str | None) -> None:
 def read_records(address: str, topic: str) -> list[DevRecord]:
     """Return the committed records that a topic has now, sorted by partition and offset.
 
-    A cluster confirms a commit a little before it shows the records, so up to two seconds are waited while
-    transactions are open: after ``run()``, all that an exactly-once egress has published is there.
+    A cluster confirms a commit a little before it shows the records, so the function waits up to two seconds
+    while transactions are open: after ``run()``, the result has all that an exactly-once egress has published.
 
     Args:
         address: host and port of a broker.
@@ -175,9 +175,9 @@ def _starts(address: str, topic: str) -> list[TopicPartition]:
 
 
 def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
-    """Return where partitions begin, once readers see all their records, or after the time of a commit.
+    """Wait up to two seconds until readers see all records of a topic; return where its partitions begin.
 
-    Offsets, because librdkafka takes half a second to find out for itself where a partition begins.
+    The result has the offsets, because librdkafka takes half a second to find the beginning of a partition itself.
     """
     partitions = [(topic, number) for number in topic_partitions(address, topic)]
     admin = admin_for(OWNER, address, {})

@@ -147,7 +147,7 @@ class _Application:
             self._spark.end_session()
 
     def _create_topics(self) -> None:
-        """Give the feed the topics of ingresses; create missing topics of ingresses and of dead letters."""
+        """Tell the feed which topics the ingresses read; create missing topics of ingresses and of dead letters."""
         paths = [path for path in self._modules if path.exists()]
         if not paths:
             return
@@ -163,7 +163,7 @@ class _Application:
 
 
 class _Page:
-    """The live page of the application, which is opened once in the browser, when the application serves it."""
+    """The live page of the application: it is opened in the browser once, as soon as the application serves it."""
 
     def __init__(self, place: ListenAddress) -> None:
         self._place = place
@@ -215,7 +215,7 @@ def _follow(application: _Application, page: _Page | None) -> None:
 
 @contextmanager
 def _broker(options: argparse.Namespace) -> Iterator[str]:
-    """Give the address of a broker: ``KAFKA_ADDRESS``, the one at the port, or a new one until the block ends."""
+    """Yield the address of a broker: ``KAFKA_ADDRESS``, one at ``--port``, or a new one that ends with the block."""
     given = os.environ.get(_ADDRESS)
     address = given or f"localhost:{options.port}"
     if given or _is_listening("localhost", options.port):

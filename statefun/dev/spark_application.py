@@ -75,8 +75,9 @@ class FileClock:
 class SparkApplication(TestedApplication):
     """An application under test; each :meth:`drain` runs it on Spark until all messages are processed.
 
-    All of its ingresses and egresses use the embedded broker, also if its module files declare other
-    clusters. Ingresses read only records that were written after this object was created.
+    All of its ingresses, and its egresses to Kafka, use the embedded broker, also if its module files declare
+    other clusters; egresses of connectors stay as declared. Ingresses read only records that were written after
+    this object was created.
     """
 
     def __init__(self, program: LoadedProgram, kafka: EmbeddedKafka, folder: Path) -> None:
@@ -220,7 +221,7 @@ class SparkApplication(TestedApplication):
 
     @property
     def next_timer(self) -> datetime | None:
-        """The due time of the next delayed message after the last ``drain``; None if no message waits."""
+        """About when the next timer of the clock is due, as of the last ``drain``; None if no such timer waits."""
         return self._next_timer
 
     @property
@@ -268,7 +269,7 @@ class SparkApplication(TestedApplication):
         }
 
     def _module(self) -> Module:
-        """Return the declared module, with all ingresses and egresses changed to use the embedded broker."""
+        """Return the declared module, with its ingresses and Kafka egresses changed to use the embedded broker."""
         address = self._kafka.bootstrap_servers
         ingresses = [
             attrs.evolve(
@@ -313,7 +314,7 @@ class SparkApplication(TestedApplication):
         )
 
     def _own_ingress(self, id_: TypeName, routes: Iterable[TopicRoute]) -> KafkaIngress:
-        """Return an ingress of the embedded broker with ``routes``, whose topics only the test writes to."""
+        """Return an ingress that reads ``routes`` from the embedded broker; only the test writes to their topics."""
         return KafkaIngress(
             id_,
             self._kafka.bootstrap_servers,

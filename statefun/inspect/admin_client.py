@@ -28,8 +28,8 @@ class AdminClient:
         """Request a path of the API; return the content of the answer, decoded from JSON.
 
         Raises:
-            ConfigurationError: if the API needs a token, or refuses the given one.
-            PlatformError: if it does not answer, or answers with an error.
+            ConfigurationError: if the API needs a token, or refuses the given token.
+            PlatformError: if the API does not answer, or its answer is an error.
         """
         headers = {"Accept": "application/json"}
         if self._token:

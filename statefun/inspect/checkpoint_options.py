@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared code of the commands that work on a checkpoint: their arguments, the lock, and errors of its files."""
+"""Shared code of the commands that work on a checkpoint: arguments, the checkpoint's lock, and file errors."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ def add_no_lock(command: Any) -> None:
 
 
 def positive_number(text: str) -> int:
-    """Return an argument that must be a whole number, at least 1.
+    """Return the number in an argument, which must be a whole number of at least 1.
 
     Raises:
-        ArgumentTypeError: if it is none.
+        ArgumentTypeError: if the argument is not such a number.
     """
     return _number(text, 1)
 
 
 def micro_batch_number(text: str) -> int:
-    """Return an argument that must be the number of a micro-batch.
+    """Return the number in an argument, which must be the number of a micro-batch.
 
     Raises:
-        ArgumentTypeError: if it is none.
+        ArgumentTypeError: if the argument is not such a number.
     """
     return _number(text, 0)
 
@@ -103,15 +103,15 @@ def usable(checkpoint: Folder) -> Iterator[None]:
 
 
 def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
-    """Check that a lock shows whether an application runs with a checkpoint, unless the user has given --no-lock.
+    """Check that a checkpoint's lock shows whether an application runs, unless the user has given --no-lock.
 
     Args:
         checkpoint: the checkpoint.
         no_lock: whether the user has given ``--no-lock``, and so makes sure that no application runs.
-        further: the end of the error text: what else the user has to do.
+        further: the end of the error text about a checkpoint without a lock: what else the user has to do.
 
     Raises:
-        ConfigurationError: if no lock shows it, and ``no_lock`` is False.
+        ConfigurationError: if the lock does not show whether an application runs, and ``no_lock`` is False.
     """
     if no_lock:
         return
@@ -128,7 +128,7 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
 
 
 def is_in_use(checkpoint: Folder) -> bool:
-    """Return whether an application runs with a checkpoint, or may do so without a lock that shows it."""
+    """Return True if an application runs with a checkpoint, or if the lock cannot show whether one runs."""
     if not shows_runs(checkpoint):
         return True
     if checkpoint.is_store:

@@ -23,8 +23,8 @@ def endpoint_findings(
 
     Args:
         module: the module that declares the endpoints and the ingresses.
-        registered: the functions that the program registers; the endpoint of their namespace need not
-            have them.
+        registered: the functions that the program registers; an endpoint that serves their namespace need
+            not have them.
     """
     remote = with_endpoints(StatefulFunctions(), module)
     local = registered or StatefulFunctions()

@@ -66,7 +66,7 @@ class IngressPosition:
 
 
 def ingress_positions(checkpoint: Folder) -> list[IngressPosition]:
-    """Return the positions of all ingresses of a checkpoint, also of those that were removed.
+    """Return the positions of all ingresses in a checkpoint, including ingresses that were removed from module files.
 
     Raises:
         CheckpointError: if the checkpoint was not made by statefun, or is damaged.
@@ -90,7 +90,7 @@ def ingress_positions(checkpoint: Folder) -> list[IngressPosition]:
 
 
 def rename_ingress(checkpoint: Folder, former: str, name: str, *, has_lock: bool = True) -> None:
-    """Give the position of an ingress another name, so that the ingress with that id goes on there.
+    """Give the position of an ingress another name: the ingress with the new name continues from the position.
 
     Args:
         checkpoint: the checkpoint of an application that does not run.
@@ -175,7 +175,7 @@ def _position(checkpoint: Folder, name: str) -> IngressPosition:
 
 @contextmanager
 def _prepared(checkpoint: Folder, *, has_lock: bool) -> Iterator[Folder]:
-    """Lock the checkpoint during the block; first finish changes of offsets that the last run has left unfinished."""
+    """Lock the checkpoint during the block; first complete changes of its offsets that a run or command has begun."""
     with locked(checkpoint, has_lock=has_lock) as guarded:
         finish_change(guarded)
         rewrite_read_offsets(guarded)

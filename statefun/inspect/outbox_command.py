@@ -159,7 +159,7 @@ def _record_documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
 
 
 def _documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
-    """Yield a document for each part of the outbox with unpublished records: of a micro-batch, egress and lane."""
+    """Yield a document about the unpublished records that each task of a micro-batch has sent to each egress."""
     for part in unpublished_records(checkpoint):
         records = part.read()
         yield {
@@ -184,7 +184,7 @@ def _lane(part: UnpublishedRecords) -> tuple[int, str, int]:
 
 
 def _origin(part: UnpublishedRecords) -> tuple[str, ...]:
-    """Return four cells about records: their micro-batch, whether it is committed, their egress and lane."""
+    """Return the cells with the micro-batch of records, whether it is committed, their egress and their lane."""
     state = "committed" if part.is_committed else "not committed"
     return str(part.batch), state, part.egress, str(part.share.lane)
 

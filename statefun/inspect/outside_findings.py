@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All findings about clusters, other servers and a checkpoint, from outside of an application."""
+"""Collects the findings about what an application uses: clusters, other servers and a checkpoint."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def run_command(options: Namespace) -> None:
         options: the parsed options of the command line.
 
     Raises:
-        ConfigurationError: if the checkpoint is not in a folder of this machine, or the duration is shorter than a second.
+        ConfigurationError: if the checkpoint is not in a folder of this machine, or the duration is below a second.
         CheckpointError: if no application runs with the checkpoint on this machine.
         PlatformError: if py-spy is missing or fails.
     """
@@ -158,7 +158,7 @@ def _is_daemon(pid: int) -> bool:
 
 
 def _record(sampler: str, daemon: int, options: Namespace) -> None:
-    """Write a flame graph of a process and of those that it has forked.
+    """Write a flame graph of a process and of the processes that it has forked.
 
     Raises:
         PlatformError: if the sampler fails, for example because it may not read other processes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, before a start, whether another checkpoint's records are published, as after a copy or a restore."""
+"""Checks, before a start, whether a run with another copy of the checkpoint has published to its egresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from statefun.sdk.errors import CheckpointError, KafkaError
 
 
 def marker_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Yield an error for each exactly-once egress to which a start with the checkpoint must not publish.
+    """Yield an error for each exactly-once egress that has published records which the checkpoint does not have.
+
+    A run with another copy of the checkpoint has published them, so a run with this one must not publish to the
+    egress. If a cluster does not show what is published, the finding is a warning.
 
     Args:
         checkpoint: the checkpoint of the application.

@@ -119,7 +119,7 @@ def run_action(checkpoint: Folder, known: KnownValues, options: argparse.Namespa
 
 
 def _requests(options: argparse.Namespace) -> list[Request]:
-    """Return the changes that the options, or the file in the options, request."""
+    """Return the changes that the options request, or the changes in the file that the options name."""
     match options.action:
         case "set":
             value = WrittenText(options.value)
@@ -139,7 +139,7 @@ def _requests(options: argparse.Namespace) -> list[Request]:
 def _repair(
     checkpoint: Folder, known: KnownValues, requests: Sequence[Request]
 ) -> tuple[int, Sequence[Change]]:
-    """Make changes in one micro-batch, and return its number; first apply repairs that were interrupted."""
+    """Make changes in one micro-batch, and return its number and the changes; first apply interrupted repairs."""
     changes, repairs = None, RepairLog(checkpoint)
     waiting = _waiting(checkpoint, repairs)
     if not waiting:  # most mistakes are found before Spark starts
@@ -264,7 +264,7 @@ def _change_json(change: Change, known: KnownValues) -> dict[str, Any]:
 
 
 def _stored(value: AddressState.Value, change: Change, known: KnownValues) -> StoredValue:
-    """Return the old or new value of a change; it is decoded unless it is secret, or was when it was changed."""
+    """Return the old or new value of a change, decoded unless it is secret now or was secret at the change."""
     stored = stored_value(value, address_of(change.target), known)
     return attrs.evolve(stored, size=None, decoded=SECRET_VALUE) if change.is_secret else stored
 

@@ -103,7 +103,7 @@ def _request(item: Any, place: str) -> Request:
 
 
 def _raw(value: Any) -> Any:
-    """Return bytes for a mapping such as ``{base64: AAEC}``, which is the form of bytes in ``statefun state --json``."""
+    """Return bytes for a mapping such as ``{base64: AAEC}``, the form of bytes in ``statefun state --json``."""
     if isinstance(value, bytes):  # YAML's !!binary
         return RawValue(value)
     if isinstance(value, dict) and len(value) == 1:
@@ -203,7 +203,7 @@ class _Target:
         return any(secrets.hides(name, value.typename) for value in values if value is not None)
 
     def _former_names(self, name: str, present: Mapping[str, AddressState.Value]) -> list[str]:
-        """Return the former names of a value under which it is stored, since it was renamed and not written yet."""
+        """Return the former names under which a renamed value is still stored, as no function has written it since."""
         renamed = self.known.present_values(self.address.typename)
         return [former for former, new in renamed.items() if new == name and former in present]
 

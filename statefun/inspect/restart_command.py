@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun restart``: begins a new run of a running application in its process, from the last committed micro-batch."""
+"""``statefun restart``: lets an application begin a new run in its process, from the last committed micro-batch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies checkpoints: to a snapshot, also while the application runs, and from a snapshot to a new checkpoint.
 
-A snapshot has everything that a start needs to go on after one committed micro-batch. Of the files that the
-application replaces or deletes with each micro-batch, a copy is complete only if no micro-batch was committed
-while it was made; otherwise it is made again. Spark never changes the files of states, and keeps those of a
-micro-batch for a hundred further ones, so they can be copied afterwards, and only new ones are copied again.
+A snapshot has everything that a start needs to go on after one committed micro-batch. The application replaces or
+deletes some files with each micro-batch: these files are copied again until no micro-batch is committed during the
+copy. Spark never changes the files of states, and keeps the files of a micro-batch for a hundred further
+micro-batches: they are copied afterwards, and a later snapshot in the same folder copies only new ones.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def restore_snapshot(
 
 
 def _copy_changing(checkpoint: Folder, target: Folder) -> tuple[int, set[str]]:
-    """Copy all files but those of the state stores while the application may change them.
+    """Copy the files that the application may change meanwhile: all but those of the state stores and of traces.
 
     Returns:
         The number of the committed micro-batch whose files were copied, and the paths of the files.
@@ -219,7 +219,7 @@ def _copy_all(checkpoint: Folder, target: Folder, all_paths: Iterable[str]) -> s
 
 
 def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
-    """Yield the paths that belong to micro-batches up to ``batch``, without files of states."""
+    """Yield the paths to copy: no files of states or traces, no locks, nothing of micro-batches after ``batch``."""
     for path in paths:
         head, _, rest = path.partition("/")
         name = PurePosixPath(path).name
@@ -261,7 +261,7 @@ def _copy_states(
 
 
 def _version(path: str) -> int:
-    """Return the version of a state store that a file holds; 0 for a file that several versions use, such as an SST file.
+    """Return the version of a state store that a file belongs to; 0 for an SST file, which several versions use.
 
     >>> _version("0/1/8_3f1b.changelog"), _version("0/1/SSTs/000011-3f1b.sst")
     (8, 0)
@@ -287,7 +287,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def is_noted(snapshot: Folder, checkpoint: Folder) -> bool:
-    """Return whether a snapshot knows that a checkpoint, whose records may repeat, was restored from it."""
+    """Return whether a snapshot has the id of a checkpoint's query, which a restore with ``may_repeat`` notes there."""
     return CommitLog(checkpoint).query_id() in former_queries(snapshot)
 
 

@@ -225,10 +225,10 @@ def _print_counts(
 
 
 def _check_type(typename: str | None, known: KnownValues) -> None:
-    """Check that a function without state is known.
+    """Check that a typename for which no state was found is the name of a function; None needs no check.
 
     Raises:
-        ConfigurationError: if the function is unknown.
+        ConfigurationError: if there is no such function.
     """
     if typename is not None and known.present_name(typename) not in known.typenames:
         raise ConfigurationError(f"there is no function {typename}{known.hint(typename)}")

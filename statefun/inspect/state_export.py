@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of all addresses as a Parquet file, and a new checkpoint from such a file.
+"""Exports the state of all addresses to a Parquet file, and makes a new checkpoint from such a file.
 
 A row is an address: its typename and id, and the bytes of its key and its state. The addresses of statefun itself,
 which hold timers and waiting messages, are rows as well. The file's metadata say where the application goes on.
@@ -58,10 +58,10 @@ _BUCKETS = f"{TIMERS_NAMESPACE}/{BUCKET}"
 
 @attrs.frozen
 class Exported:
-    """The facts about a checkpoint in the file with its states."""
+    """Facts about a file with exported states."""
 
     batch: int
-    """The number of the micro-batch after which the states are those of the file."""
+    """The number of the micro-batch after which the addresses had these states."""
     addresses: int
     """The number of addresses in the file, including statefun's own."""
     reason: str
@@ -95,10 +95,10 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
     Args:
         file: a file that :func:`export_state` has written.
         checkpoint: an empty folder, or one that does not exist.
-        state_partitions: into how many parts the state is divided; as many as there are cores for None.
+        state_partitions: into how many partitions the state is divided; None: as many as there are cores.
 
     Raises:
-        ConfigurationError: if the file is not whole, or the folder has files.
+        ConfigurationError: if no checkpoint can be made from the file, or the folder has files.
         CheckpointError: if the checkpoint cannot be written.
     """
     facts = _facts(file)
@@ -193,7 +193,7 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
 
 
 def _on_their_way(checkpoint: Folder) -> str:
-    """Return why the state of a stopped application lacks a part of its checkpoint; empty if it lacks nothing."""
+    """Return why a stopped application could not go on from its states alone; empty if it could."""
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     newest = log.newest()
     delivered = feedback_offset(log, newest).batch
@@ -220,7 +220,7 @@ def _facts(file: Path) -> dict[str, Any]:
     """Return the facts in the metadata of a file.
 
     Raises:
-        ConfigurationError: if the file is not one of :func:`export_state`.
+        ConfigurationError: if there is no such file, or :func:`export_state` has not written it in this format.
     """
     try:
         facts = json.loads((pq.read_schema(file).metadata or {})[_FACTS])

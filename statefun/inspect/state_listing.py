@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and lists the addresses that have state in a checkpoint, and finds the one most similar to a mistyped address."""
+"""Counts and lists the addresses with state in a checkpoint; finds the one most similar to a mistyped address."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def parsed_address(text: str, known: KnownValues) -> Address:
 
 
 def unknown_address(state: CommittedState, address: Address, known: KnownValues) -> str:
-    """Return the error text about an address of which a checkpoint knows nothing, with the most similar one."""
+    """Return the error text for an address that a checkpoint does not have; it suggests a similar id or function."""
     shown = known.present(address)
     nothing = (
         f"checkpoint {state.checkpoint.shown} has nothing about {shown} in batch {state.batch}"

@@ -37,7 +37,8 @@ class Rescaled:
 def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Rescaled:
     """Divide the state of a checkpoint into another number of partitions; a crash leaves the old or the new state.
 
-    In a store, a rescaling that was interrupted is finished: only then, another number can be chosen.
+    In a store, a rescaling that was interrupted must be repeated with the same number before another number can
+    be chosen.
 
     Effects that are not published yet stay in the outbox: the next start publishes them before its first micro-batch,
     through the lanes that their manifests name. So records of one sender keep their order, though the sender may
@@ -49,11 +50,11 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
         has_lock: whether to lock the checkpoint, so that no application can run with it meanwhile.
 
     Returns:
-        What has changed; the numbers are equal if the state is divided into so many partitions already.
+        What has changed; the numbers are equal if the state had this number of partitions already.
 
     Raises:
         ConfigurationError: if there is no checkpoint.
-        PlatformError: if the installed Spark cannot do it.
+        PlatformError: if the installed Spark cannot change the number of partitions.
         CheckpointError: if an application runs with the checkpoint, no micro-batch is committed yet, the
             checkpoint is damaged, or a rescaling to another number was interrupted in a store.
     """
@@ -88,7 +89,7 @@ def rescale(checkpoint: Folder, partitions: int, *, has_lock: bool = True) -> Re
 
 
 def _present(checkpoint: Folder) -> tuple[int, int]:
-    """Return the number of the newest committed micro-batch, and that of the partitions of its state."""
+    """Return the number of the newest committed micro-batch, and the number of partitions of the state."""
     newest = readable_batch(checkpoint, None)
     check_logs(checkpoint)
     partitions = CommitLog(checkpoint).state_partitions(newest)

@@ -80,7 +80,7 @@ def run_query(
 
 
 def _plain(cell: object) -> object:
-    """Return a cell with structs as dicts."""
+    """Return the value of a cell, with Spark's structs converted to dicts."""
     if hasattr(cell, "asDict"):
         return cell.asDict(recursive=True)
     if isinstance(cell, list):

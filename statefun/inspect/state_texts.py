@@ -105,7 +105,7 @@ def _messages(
 
 
 def _head(message: PendingMessage, outside: str = "an ingress") -> tuple[str, str, str]:
-    """Return the cells for the sender, the type and the size of a message; ``outside`` is a sender that is no address."""
+    """Return the cells with the sender, type and size of a message; ``outside`` stands for a missing caller."""
     caller = outside if message.caller is None else printable(str(message.caller))
     return caller, printable(message.typename), _size(message.size)
 

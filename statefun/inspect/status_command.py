@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun status``: prints whether an application runs, how far its micro-batches are, and which parts are paused."""
+"""``statefun status``: prints whether an application runs, the progress of its micro-batches, and paused parts."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class _Look:
         """Return the answers, with the rates of functions and egresses since an earlier look.
 
         Args:
-            before: the earlier look; a counter that a restart has set to zero counts from zero.
+            before: the earlier look; a counter that a restart has set back since then has the rate 0.
         """
         seconds = self.at - before.at
         return {
@@ -112,7 +112,7 @@ class _Look:
 
 
 def _with_rates(parts: _Parts, before: _Parts, count: str, seconds: float) -> _Parts:
-    """Add to each part how much its count has grown in a second."""
+    """Return the functions or egresses, each with the growth of its count per second since an earlier look."""
     counts = {each["name"]: each[count] for each in before}
     return [
         {

@@ -92,7 +92,7 @@ def _branch(trace: Trace, root: bytes, asked: set[bytes], shown: set[bytes]) -> 
 
 
 def _leaves(each: TracedInvocation) -> list[str]:
-    """Return what an invocation has done besides messages: its failures and its records, as far as there are not too many."""
+    """Return a text for each failure and record of an invocation; if they are too many, a last text counts the rest."""
     leaves = [f"failed: {text}" for text in each.failures]
     leaves += [
         f"record to {topic}" + (f", key {key}" if key else "") for topic, key in each.records

@@ -97,7 +97,7 @@ def program_and_modules(files: Sequence[Path]) -> tuple[Path | None, list[Path]]
 
 
 def _load_program(app: Path, validation: Validation) -> UserProgram | None:
-    """Load a program, and add all of its errors to the findings of a validation; None if it fails."""
+    """Load a program, and add its errors to the findings of a validation; return None if it cannot be loaded."""
     problem, program = None, None
     with collecting_flaws() as flaws:
         try:

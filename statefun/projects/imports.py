@@ -26,9 +26,9 @@ class Imports(NamedTuple):
     """What a program imports, besides Python itself, Spark and statefun."""
 
     distributions: frozenset[str]
-    """The names of the distributions that its modules are from."""
+    """The names of the distributions that have imported modules."""
     own: Mapping[Path, Path]
-    """The folders and files with modules of its own, with the folders that they are imported from."""
+    """The folders and files with the program's own modules, each with the folder from which it is imported."""
 
 
 def imports_of(program: Path) -> Imports:
@@ -36,7 +36,7 @@ def imports_of(program: Path) -> Imports:
 
     Raises:
         StatefunError: if the program cannot be loaded.
-        ConfigurationError: if a module is neither below the program's folder nor of a distribution.
+        ConfigurationError: if a module is neither below the program's folder nor part of a distribution.
     """
     before = set(sys.modules)
     load_program(program)
@@ -62,7 +62,7 @@ def imports_of(program: Path) -> Imports:
 
 
 def _owners() -> Mapping[str, str]:
-    """Return the names of the installed distributions, by their files: of a file, the first one in Python's path."""
+    """Return, for the path of each installed file, the name of the first distribution that lists the file."""
     owners: dict[str, str] = {}
     for distribution in distributions():
         folder = Path(str(distribution.locate_file(""))).resolve()
@@ -74,7 +74,7 @@ def _owners() -> Mapping[str, str]:
 
 
 def _places(names: set[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the names of modules with their files, and of packages without a file with their folders."""
+    """Yield the name of each module with its file, and the name of each namespace package with each of its folders."""
     for name in sorted(names):
         top = name.partition(".")[0]
         if not top.startswith("__") and top not in OF_SPARK | _PACKED_ANYHOW:
@@ -83,7 +83,7 @@ def _places(names: set[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _paths(name: str) -> list[Path]:
-    """Return the file of a module, or the folders of a package that has none, without loading lazy modules."""
+    """Return the file of a module, or the folders of a namespace package, without loading lazy modules."""
     try:
         facts = object.__getattribute__(sys.modules[name], "__dict__")
     except AttributeError:  # an object in place of a module
@@ -96,7 +96,10 @@ def _paths(name: str) -> list[Path]:
 
 
 def _forms(path: Path) -> tuple[Path, Path]:
-    """Return a path as it is written, and with its links to folders resolved; a file that is a link to a cache stays one."""
+    """Return a path in two forms: as it is written, and with its links to folders resolved.
+
+    A file that is itself a link, as some installers make to their caches, is not resolved.
+    """
     return Path(os.path.normpath(path)), path.parent.resolve() / path.name
 
 
@@ -113,7 +116,7 @@ def _is_of_python(forms: tuple[Path, Path]) -> bool:
 def _root(name: str, path: Path, home: Path) -> Path:
     """Return the folder in Python's path from which a module is imported by its full name.
 
-    It is the program's folder if the program loads the module in another way.
+    If the program loads the module in another way, the result is the program's folder.
     """
     entries = [Path(entry).absolute() for entry in sys.path]
     roots = [home, *(root for entry in entries for root in (entry, entry.resolve()))]

@@ -82,7 +82,7 @@ def run_command(options: argparse.Namespace) -> None:
 
 
 def commands(program: Path, archive: Path) -> Mapping[str, Sequence[str]]:
-    """Return the command that runs a packed program, by the kind of cluster; words in capitals are to be replaced.
+    """Return, for each kind of cluster, the command that runs a packed program; the user replaces words in capitals.
 
     Args:
         program: the file of the program.

@@ -36,7 +36,7 @@ def pack(program: Path, archive: Path, further: Iterable[str] = ()) -> Package:
 
     Args:
         program: the file of the program, which is loaded without being run.
-        archive: the ``.tar.gz`` to write; if that fails, a former one remains.
+        archive: the ``.tar.gz`` to write; if it cannot be written, an earlier archive of this name stays.
         further: the names of further distributions, which may have extras.
 
     Raises:
@@ -57,7 +57,7 @@ def pack(program: Path, archive: Path, further: Iterable[str] = ()) -> Package:
 
 
 def _write(archive: Path, files: Iterable[tuple[Path, str]]) -> None:
-    """Write files with their paths in an archive, which takes the place of a former one when it is complete."""
+    """Write files into an archive, at the given paths; a complete archive replaces an earlier one of its name."""
     temporary = archive.with_name(f".{archive.name}.part")
     try:
         with tarfile.open(temporary, "w:gz", compresslevel=_COMPRESSION, dereference=True) as tar:
@@ -69,14 +69,14 @@ def _write(archive: Path, files: Iterable[tuple[Path, str]]) -> None:
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Remove from a member of an archive who owns the file here."""
+    """Remove from an archive's entry for a file the owner that the file has on this machine."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
 
 
 def _with_requirements(names: Iterable[str]) -> dict[str, Distribution]:
-    """Return distributions and all that they require, without Spark's, by their normalised names.
+    """Return distributions and all that they require, by their normalised names; Spark's own are left out.
 
     Raises:
         ConfigurationError: if one of ``names`` is not the name of an installed distribution.
@@ -115,7 +115,7 @@ def _asked(name: str) -> Requirement:
 
 
 def _requirements(distribution: Distribution, extra: str) -> Iterator[Requirement]:
-    """Yield what a distribution requires on this system, with an extra if its name is not empty."""
+    """Yield what a distribution requires on this system, with one of its extras, or with none if ``extra`` is empty."""
     for text in distribution.requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
@@ -126,7 +126,7 @@ def _files(distribution: Distribution) -> Iterator[tuple[Path, str]]:
     """Yield the files of an installed distribution with their paths in the archive.
 
     Raises:
-        ConfigurationError: if its files are not known, or it only refers to the folder of its source.
+        ConfigurationError: if its files are not known, or it is installed in its editable form.
     """
     is_link = _refers_to_source(distribution)
     if is_link and distribution.name != STATEFUN:
@@ -159,7 +159,7 @@ def _package_of_statefun() -> Path:
 
 
 def _below(path: Path) -> list[Path]:
-    """Return a file, or all files of a folder, without compiled ones, and without hidden ones: these may be secret."""
+    """Return a file, or the files of a folder without compiled files and without hidden files, which may be secret."""
     if not path.is_dir():
         return [path]
     return [

@@ -74,15 +74,15 @@ def submission(
 
 
 def environment() -> Mapping[str, str]:
-    """Return the variables for ``spark-submit``: driver and workers use this Python unless others are set."""
+    """Return the variables for ``spark-submit``: driver and workers use this Python unless a variable names another."""
     return {"SPARK_HOME": str(_spark_home()), "PYSPARK_PYTHON": sys.executable, **os.environ}
 
 
 def _spark_home() -> Path:
-    """Return the folder of Spark: ``SPARK_HOME``, or that of PySpark's package.
+    """Return the folder of Spark: ``SPARK_HOME``, or the folder of the package ``pyspark``.
 
     Raises:
-        PlatformError: if it has no ``spark-submit``.
+        PlatformError: if there is no such folder, or it has no ``spark-submit``.
     """
     package = find_spec("pyspark")
     home = os.environ.get("SPARK_HOME") or (package and str(Path(package.origin or "").parent))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module names of the published package, apache-flink-statefun, for programs that use them.
+"""Modules with the same names as in the published package, apache-flink-statefun, for programs that import them.
 
 Python finds them as ``statefun.core`` and so on, since this folder is on the path of ``statefun``.
 No module of this project imports them. Each module warns its importer, and says where the names are now.
@@ -15,7 +15,7 @@ _IMPORTERS = ("statefun", "importlib", "_frozen_importlib", "_pytest.")
 
 
 def warn_of_move(module: str, now: str = "statefun") -> None:
-    """Warn whoever imports ``module``, which was a module upstream, that its names are in the module ``now`` here."""
+    """Warn the importer of ``module``, a module of apache-flink-statefun, to import its names from ``now`` instead."""
     text = f"{module} is a module of apache-flink-statefun; import its names from {now}"
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_IMPORTERS):

@@ -50,7 +50,8 @@ def run_command(options: argparse.Namespace) -> None:
     """Serve functions until Ctrl-C or SIGTERM; running requests are answered before the end.
 
     Raises:
-        StatefunError: if the program cannot be loaded, has no functions or some that need event time, or uvicorn is missing.
+        StatefunError: if the program cannot be loaded, does not have exactly one registry of functions, or has
+            functions that need event time; or if uvicorn is missing, or the port cannot be used.
     """
     sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
     registries = load_program(options.app).registries
@@ -95,7 +96,7 @@ def run_command(options: argparse.Namespace) -> None:
 
 
 class _TextLines(TextLines):
-    """Formats the server's own records without their level and logger."""
+    """Formats log records as text; the server's own log records are shown without level and logger."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a log record."""

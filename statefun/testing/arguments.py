@@ -94,7 +94,7 @@ def _checked_partition(partition: object) -> int | None:
 
 
 def checked_time(what: str, time: object) -> datetime | None:
-    """Return a time that a test gives, if it is None or a date with a time zone.
+    """Check that a time that a test gives is None or a datetime with a time zone, and return it.
 
     Args:
         what: the name of the time in the error.
@@ -112,10 +112,10 @@ def checked_time(what: str, time: object) -> datetime | None:
 
 
 def checked_duration(duration: object, parts: Mapping[str, Any]) -> timedelta:
-    """Return the time that passes by ``advance``, given its arguments.
+    """Return the duration that the arguments of ``advance`` give.
 
     Raises:
-        DefinitionError: if they are not one duration, or if the duration is negative.
+        DefinitionError: if the arguments do not give one duration, or the duration is negative.
     """
     advice = "give advance a timedelta, or parts of one, such as advance(hours=3)"
     if (duration is None) is not bool(parts):
@@ -134,7 +134,7 @@ def checked_duration(duration: object, parts: Mapping[str, Any]) -> timedelta:
 
 
 def checked_address(what: str, address: object) -> Address:
-    """Return what a test gives as an address, if it is one.
+    """Check that an argument of a test is an Address, and return it.
 
     Args:
         what: the name of the argument in the error.
@@ -151,7 +151,7 @@ def checked_address(what: str, address: object) -> Address:
 
 
 def _example(given: object) -> str:
-    """Return the Python expression of an address, with the namespace, name and id that the test has given as a string."""
+    """Return Python code that makes an Address, with the parts of the string that the test has given if possible."""
     if not isinstance(given, str) or given.count("/") not in {1, 2}:
         return 'Address("com.example.shop/cart", "Ada")'
     namespace, name, *ids = given.split("/")
@@ -159,7 +159,7 @@ def _example(given: object) -> str:
 
 
 def checked_function(typename: object) -> str:
-    """Return what a test gives as the typename of a function to ``send``, if it is a string.
+    """Check that the typename that a test gives to ``send`` is a string, and return it.
 
     Raises:
         DefinitionError: if it is something else.

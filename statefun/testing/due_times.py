@@ -65,9 +65,9 @@ class DueTimes:
                 heapq.heappush(self._messages, message.due)
 
     def update(self, key: bytes, state: bytes | None) -> None:
-        """Update the due times of messages with a token from the new state of an address.
+        """Read the due times of messages with a token from the new state of the token's address.
 
-        If the address is not the address of a token, its state contains no due times, and is ignored.
+        The state of an address that is not a token's has no due times, and is ignored.
 
         Args:
             key: the encoded address.
@@ -95,7 +95,7 @@ class DueTimes:
 
     @property
     def first_bucket(self) -> int | None:
-        """The due time of the first message in a bucket, also of one that was cancelled; None if there is none."""
+        """The earliest due time of the messages in buckets, including cancelled messages; None if there are none."""
         return self._buckets[0][0] if self._buckets else None
 
     def take(self, now: int) -> list[bytes]:

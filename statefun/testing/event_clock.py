@@ -78,7 +78,7 @@ class EventClock:
         return self.progress.watermark
 
     def ticks(self, watermark: int | None) -> list[MessageRow]:
-        """Return the ticks for the buckets with messages of ``send_at`` that are due at a watermark.
+        """Return the ticks for the buckets whose messages, sent with ``send_at``, are due at a watermark.
 
         Until a bucket has released its messages, its tick holds the watermark.
         """

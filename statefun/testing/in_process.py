@@ -176,7 +176,7 @@ class InProcessApplication(TestedApplication):
 
     @property
     def module(self) -> Module:
-        """The content of the application's module files."""
+        """The components of the application, from its module files and from Python."""
         return self._module
 
     def send(
@@ -278,7 +278,7 @@ class InProcessApplication(TestedApplication):
 
     @property
     def next_timer(self) -> datetime | None:
-        """The time at which the next delayed message is due; None if no delayed message waits."""
+        """The time at which the next delayed message is due by the clock; None if no message waits for the clock."""
         if self._reserved:  # a failure policy has stopped the application while messages were due
             return self._now
         due = self._due_times.next()

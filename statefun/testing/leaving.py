@@ -34,7 +34,7 @@ class ChoosingRunner:
 
     Args:
         leaves: decides whether a call leaves its micro-batch.
-        most: returns how many messages the next call handles at most; None if nobody knows yet.
+        most: returns how many messages the next call handles at most; None if no call was measured yet.
         is_short: decides whether a call reaches its time limit after its first message.
     """
 
@@ -70,7 +70,7 @@ class ChoosingRunner:
         return outcomes
 
     def most(self, name: str) -> int | None:  # noqa: ARG002 - it is chosen for each call
-        """Return how many messages the next call handles at most; None if nobody knows yet."""
+        """Return how many messages the next call handles at most; None if no call was measured yet."""
         return self._most()
 
     def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:  # noqa: ARG002 - no time passes
@@ -102,7 +102,7 @@ class ChoosingRunner:
         return self._limits.plain_calls()
 
     def begin_again(self, running: RunningCall) -> None:
-        """Ignore that a lost call runs again: tests count every loss of a call anyway."""
+        """Do nothing when a lost call runs again: in these tests, every lost call counts as begun anyway."""
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
         """Keep the result of a call that has left its micro-batch until :meth:`take` returns it."""

@@ -47,7 +47,7 @@ class StoppedClock:
         return self.time
 
     def monotonic(self) -> int:
-        """Return always the same number, as no time passes."""
+        """Always return the same number, as no time passes."""
         return 0
 
 
@@ -64,7 +64,7 @@ class BatchEffects:
     waiting: list[tuple[bytes, bytes]] = attrs.field(factory=list)
     """Delayed messages that buckets get: the key of the bucket, and the encoded messages."""
     records: list[tuple[str, EgressRecord]] = attrs.field(factory=list)
-    """The records for egresses, each after the typename of its egress."""
+    """The records for egresses, as pairs of an egress's typename and a record."""
     skipped: list[str] = attrs.field(factory=list)
     """The error texts of messages that a failure policy has skipped."""
     reports: list[Report] = attrs.field(factory=list)
@@ -73,7 +73,7 @@ class BatchEffects:
     """What the micro-batch has found about event time."""
 
     def take(self, effects: Effects) -> None:
-        """Move the effects that the engine has collected to this object."""
+        """Add the effects that the engine has collected in ``effects``, and empty ``effects``."""
         released = []
         for row in (row for piece in effects.messages.take() for row in zip(*piece, strict=True)):
             message = MessageRow(*row)

@@ -117,7 +117,7 @@ class TestContext:
         return self._spec(name).type.decode(*value) if known else content(value)
 
     def _spec(self, name: str) -> ValueSpec:
-        """Return the spec of a value, given a present or former name of it."""
+        """Return the spec of the value with a name, which may be a former name."""
         return self._function.specs[self._function.renamed_values.get(name, name)]
 
     def egress_of(self, typename: str) -> list[PublishedRecord]:

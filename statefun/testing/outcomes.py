@@ -65,7 +65,7 @@ class SentMessage:
 
     @classmethod
     def of(cls, message: Message) -> SentMessage:
-        """Convert a message that a function has sent to one with a decoded value, which tests can compare."""
+        """Convert a message that a function has sent: the result has a decoded value, which tests can compare."""
         target = Address(message.target_typename, message.target_id)
         value, type_ = message.typed_value, type_of(message)
         if type_ is None:
@@ -90,7 +90,7 @@ class DelayedMessage:
 
     @classmethod
     def of(cls, sent: Delayed) -> DelayedMessage:
-        """Convert a delayed message that a function has sent to one with a decoded value, which tests can compare."""
+        """Convert a delayed message of a function: the result has a decoded value, which tests can compare."""
         message = SentMessage.of(sent.message)
         when = None if sent.due is None else from_epoch_millis(sent.due)
         return cls(sent.delay, message.target, message.value, sent.cancellation_token, when)
@@ -119,7 +119,7 @@ class PublishedRecord:
 
     @classmethod
     def of(cls, record: KafkaEgressMessage | EgressRecord) -> PublishedRecord:
-        """Convert a record that a function has sent, or the engine, to one that tests can compare."""
+        """Convert a record that comes from a function or the engine to one that tests can compare."""
         key = record.key
         text = key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
         return cls(record.value, text, dict(record.headers or ()))

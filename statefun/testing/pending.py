@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds delayed messages whose token another delayed message still uses, in the test of one function."""
+"""Finds, in the test of one function, delayed messages with a token that a pending message already uses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from statefun.testing.outcomes import DelayedMessage
 class PendingMessages:
     """Remembers which delayed messages of a function under test are cancelled.
 
-    All others are pending as long as the test has them in its list: no time passes in such a test. A message
-    without a delay is not pending, as it is due at once.
+    All other delayed messages are pending as long as the test keeps them in the list ``delayed``, since no time
+    passes in such a test. A message without a delay is not pending, as it is due at once.
 
     Args:
         sender: the address of the function.
@@ -32,7 +32,7 @@ class PendingMessages:
         sent: Sequence[DelayedMessage | Cancellation],
         watermark: datetime | None,
     ) -> None:
-        """Follow what a call has sent.
+        """Check the delayed messages of a call, and remember which messages it has cancelled.
 
         Args:
             listed: the delayed messages of earlier calls that the test has not removed.
@@ -40,7 +40,7 @@ class PendingMessages:
             watermark: the watermark that the call saw.
 
         Raises:
-            FunctionError: if the call uses a token of a pending message; nothing is remembered then.
+            FunctionError: if a message has the token of a pending message; then no cancellation is remembered.
         """
         identities = {id(each) for each in listed}
         cancelled = [each for each in self._cancelled if id(each) in identities]

@@ -17,8 +17,8 @@ class Publishing:
 
     Args:
         module: the components of the application.
-        random: decides how many records a crash leaves.
-        crashes: decides whether the application crashes; the argument describes the egress.
+        random: decides how many records are published before a crash.
+        crashes: decides whether the application crashes while it publishes to an egress, given the egress's id.
     """
 
     def __init__(self, module: Module, random: Random, crashes: Callable[[str], bool]) -> None:

@@ -81,7 +81,7 @@ class TestedApplication(ABC):
                 the row or line.
             headers: the headers.
             timestamp: the time of the record, with a time zone; the present time of the application if not given.
-            partition: the partition of the topic; if not given, 0, or on Spark that which the key decides.
+            partition: the partition of the topic; if not given, 0, or on Spark the partition that the key decides.
 
         Raises:
             DefinitionError: if no ingress reads the topic, or a part is not as described above.
@@ -133,7 +133,7 @@ class TestedApplication(ABC):
     @property
     @abstractmethod
     def next_timer(self) -> datetime | None:
-        """The time at which the next delayed message is due; None if no delayed message waits."""
+        """The time at which the next delayed message is due by the clock; None if no message waits for the clock."""
 
     @abstractmethod
     def _set_time(self, now: datetime) -> None:
@@ -213,7 +213,7 @@ def _files(module: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def _default_files(program: str | Path | None, has_components: bool) -> list[Path]:  # noqa: FBT001
-    """Return the module files of an application for which the test gives none."""
+    """Return the module files of an application if the test gives no module files."""
     if program is None:
         # A module file of the current folder is no part of an application that is declared in Python.
         return [] if has_components else [Path("module.yaml")]

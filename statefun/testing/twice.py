@@ -31,7 +31,7 @@ def check_same(
     """Check that two calls of a function had the same effects.
 
     Raises:
-        NotDeterministicError: naming function, address and value, if the effects differ.
+        NotDeterministicError: if the effects differ; the error names the function, the address and the effect.
     """
     secrets = {f"value {name!r}" for name, spec in function.specs.items() if spec.type.is_secret}
     for what, one, other in _pairs(first, second):
