@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A durable log in a folder of the checkpoint: the entries that micro-batches have added, and snapshots of all remaining entries."""
+"""A durable log in a folder of the checkpoint: the entries of micro-batches, and snapshots that replace them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BatchLog:
         write_framed(self._checkpoint, self._path(str(batch)), content.SerializeToString())
 
     def replace(self, batch: int, content: Message) -> None:
-        """Write a snapshot, which has the additions of ``batch`` as well, and delete all other files."""
+        """Write a snapshot, which includes the entry of ``batch``, and delete all other files."""
         snapshot = f"{batch}{_SNAPSHOT}"
         old_names = self._folder.names()
         write_framed(self._checkpoint, self._path(snapshot), content.SerializeToString())

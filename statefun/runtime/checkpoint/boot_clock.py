@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that goes on while this machine sleeps: it measures durations during which other drivers may act."""
+"""A clock that also runs while this machine sleeps, since drivers on other machines may act meanwhile."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import time
 
 
 def now() -> float:
-    """Return the seconds of a clock that no one sets, and that goes on while this machine sleeps."""
+    """Return the seconds of a clock that nobody can set, and that also runs while this machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

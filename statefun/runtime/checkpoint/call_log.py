@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of the calls that have left their micro-batches: the folder ``calls`` of the checkpoint.
 
-An address does not notice by itself that its long call is lost with its run. The next run sends it a message: the
-log has the addresses of all calls under way. If a run fails because a call has ended its worker, the log also has the
-calls that were lost with that worker, so that the losses of a call count over runs.
+An address does not notice by itself that its long call was lost when the run ended. The next run sends it a message:
+the log has the addresses of all calls under way. If a run fails because a call has ended its worker, the log also has
+the calls that were lost with that worker, so that the next run counts their losses.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CallLog:
 
     @property
     def losses(self) -> Losses:
-        """The losses in the log, of calls that were lost with their worker when a run failed."""
+        """The losses in the log: these calls were lost with their worker when a run failed."""
         return self._losses
 
     def add(self, batch: int, calls: Addresses, under_way: Addresses) -> None:
@@ -78,7 +78,7 @@ class CallLog:
             self._replace(batch, under_way)
 
     def lose(self, losses: Losses, under_way: Addresses) -> None:
-        """Add losses to the log that no committed micro-batch has delivered to the addresses of the calls.
+        """Add losses to the log, since no committed micro-batch has told the addresses of them yet.
 
         Args:
             losses: the losses.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to the files of a file system, by path; each kind of file system has a module with its class.
+"""Access to files by path: the base classes, which a module for each kind of file system implements.
 
-Only the class that a checkpoint needs is imported, because the libraries for remote file systems take longer to import
-than a command that reads a local checkpoint takes altogether.
+Only the module that a checkpoint needs is imported: to import a library for a remote file system takes longer than a
+whole command that reads a local checkpoint.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CheckpointFiles(ABC):
 
     @abstractmethod
     def has(self, path: str) -> bool:
-        """Return whether a file or folder with this path exists; in an object store, a file."""
+        """Return whether a file or folder with this path exists; an object store finds only files."""
 
     @abstractmethod
     def has_folder(self, path: str) -> bool:
@@ -80,7 +80,7 @@ class CheckpointFiles(ABC):
         """Delete a file, if it exists."""
 
     def remove_several(self, paths: Sequence[str]) -> None:
-        """Delete files, as far as they exist."""
+        """Delete several files, if they exist."""
         for path in paths:
             self.remove(path)
 
@@ -89,7 +89,7 @@ class CheckpointFiles(ABC):
         """Delete a folder and everything in it, if it exists."""
 
     def finish_replacing(self, folder: str) -> None:  # noqa: B027 - most file systems have nothing to finish
-        """Finish replacements of files in a folder that a crash has interrupted, if that can happen."""
+        """Finish replacing files in a folder if a crash has interrupted it; do nothing if it cannot be interrupted."""
 
 
 class StoreFiles(CheckpointFiles):
@@ -99,7 +99,8 @@ class StoreFiles(CheckpointFiles):
     def create(self, path: str, content: bytes) -> bool:
         """Create a file only if there is none with this path; return whether the file has this content now.
 
-        If the answer to a request is lost, the present content decides: no two callers may create the same content.
+        If the answer to a request is lost, the content of the file shows whether this call has created it. So no two
+        callers may create the same content.
         """
 
 

@@ -46,7 +46,7 @@ class CommitLog:
         return None if kept is None else kept.own_commits
 
     def is_own(self, batch: int) -> bool:
-        """Return whether the present run is known to have committed ``batch``; only in stores."""
+        """Return whether the present run is known to have committed ``batch``; always False outside of stores."""
         own = self._own
         return own is not None and own.has(batch)
 
@@ -141,7 +141,7 @@ class CommitLog:
         """Return whether no batch was ever planned; if so, Spark reads from the starting offsets of the run.
 
         Args:
-            source: the number of a source in the query: return whether no batch was planned with this source.
+            source: the number of a source in the query, to ask whether no batch was planned with this source.
         """
         planned = self.planned()
         return planned < 0 or (source is not None and self.end_offsets(planned)[source] is None)
@@ -220,7 +220,7 @@ class CommitLog:
             raise damaged(self._checkpoint, f"{COMMITS}/{batch}", error) from error
 
     def unreadable_setting(self, batch: int) -> str | None:
-        """Return the setting of Spark, as ``key=value``, for which only Spark can read the state of ``batch``, or None.
+        """Return a setting of Spark, ``key=value``, due to which only Spark can read the state of ``batch``, or None.
 
         Raises:
             CheckpointError: if the file with the settings is missing or cannot be read.
@@ -228,7 +228,7 @@ class CommitLog:
         return unreadable_setting(self._read(batch).settings)
 
     def plan_again(self, batch: int) -> int:
-        """Plan a batch after a committed one, with its offsets; return the number of the new batch."""
+        """Plan a batch without input after the committed ``batch``; return the number of the new batch."""
         self._offsets.write(str(batch + 1), self._read(batch).encode())
         return batch + 1
 

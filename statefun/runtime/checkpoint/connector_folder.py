@@ -45,7 +45,7 @@ def clear_connector_folder(checkpoint: Folder, id_: TypeName) -> None:
 
 
 def _files_of_ingress(checkpoint: Folder, id_: TypeName) -> set[str]:
-    """Return the paths of the files in a folder that do not have the progress of an egress's lanes."""
+    """Return the paths of an ingress's files in its folder; an egress with this id has files there for its lanes."""
     sizes = connector_folder(checkpoint, id_).sizes()
     return {path for path in sizes if path != "lanes" and not path.startswith("lane.")}
 

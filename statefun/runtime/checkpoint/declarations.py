@@ -33,7 +33,7 @@ class Declaration:
 
     @classmethod
     def of(cls, spec: ValueSpec, since: int) -> Declaration:
-        """Return the declaration of a value by its spec."""
+        """Return the declaration of the value that a spec describes."""
         type_ = spec.type
         expiration = spec.expiration
         expires = ""
@@ -70,7 +70,7 @@ def newest_declaration(declarations: Iterable[Declaration]) -> Declaration | Non
 def with_present(
     declarations: Declarations, functions: StatefulFunctions, since: int
 ) -> Declarations:
-    """Return the declarations, plus the present ones of functions that differ from the newest in ``declarations``.
+    """Return ``declarations``, with each present declaration added that differs from the newest one of its value.
 
     Functions behind endpoints declare their values only when they are called, and are left out.
 
@@ -125,7 +125,7 @@ def secret_names(declarations: Mapping[str, Sequence[Declaration]]) -> frozenset
 
 
 def declarations_of(content: Mapping[str, Any]) -> Declarations:
-    """Return the declarations that :func:`declarations_json` has made."""
+    """Decode declarations that :func:`declarations_json` has encoded."""
     return {
         typename: {name: [_declaration(each) for each in own] for name, own in values.items()}
         for typename, values in content.items()

@@ -45,7 +45,8 @@ class Folder:
         """Return the folder at a local path (made absolute) or a URI.
 
         Raises:
-            ConfigurationError: if neither obstore, hdfs-native nor pyarrow knows such a file system, or the URI has a password.
+            ConfigurationError: if neither obstore, hdfs-native nor pyarrow knows such a file system, or the URI has a
+                password.
         """
         text = str(location)
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
@@ -108,10 +109,10 @@ class Folder:
         return Folder(f"{path}/{name}{mark}{query}", self._guard, self.kept)
 
     def guarded(self, guard: Callable[[], None]) -> Folder:
-        """Return the same folder of a store, as its owner uses it, which keeps permanent files.
+        """Return this folder of a store for the owner of the checkpoint: it keeps permanent files in memory.
 
         It calls ``guard`` before each change of a file in it or below it. ``guard`` raises an error if this process may
-        not change files any more. Other processes, to which the folder is sent, neither call it nor keep files.
+        not change files any more. If the folder is sent to another process, it does neither of these there.
         """
         return Folder(self.location, guard, KeptFiles())
 
@@ -171,7 +172,7 @@ class Folder:
         return files.has_folder(path)
 
     def has(self, name: str) -> bool:
-        """Return whether a file or folder with this name exists in the folder; in an object store, a file."""
+        """Return whether a file or folder with this name exists in the folder; an object store finds only files."""
         files, path = self._files
         if self.kept is not None and self.kept.has(f"{path}/{name}"):
             return True
@@ -204,8 +205,8 @@ class Folder:
     def create(self, name: str, content: bytes) -> bool:
         """Create a file in a store if no file has this name; return whether it has this content now.
 
-        If the answer to a request is lost, the present content decides about the success: no two callers may create
-        the same content.
+        If the answer to a request is lost, the content of the file shows whether this call has created it. So no two
+        callers may create the same content.
         """
         self._may_change()
         files, path = self._files
@@ -255,7 +256,7 @@ class Folder:
                 self.kept.keep(f"{path}/{name}", None)
 
     def remove_several(self, names: Sequence[str]) -> None:
-        """Delete files, as far as they exist; with fewer requests to an object store than one for each file."""
+        """Delete several files, if they exist; an object store needs only one request for many of them."""
         self._may_change()
         files, path = self._files
         try:

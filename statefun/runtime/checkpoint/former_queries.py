@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``former.json``: the ids that the query of a restored checkpoint had before.
 
-In a snapshot, it has the ids of the checkpoints that were restored from the snapshot.
+In a snapshot, the file has the ids of the queries whose checkpoints were restored from the snapshot.
 
-Names of Kafka transactions have the id of the query. The lost application may have ended in the midst of a transaction,
-which would hide all later records from readers of committed records until it times out. A start ends the transactions
-of the former queries, and then deletes the file.
+The names of Kafka transactions contain the id of the query. The application that was lost may have left a transaction
+open, which would hide all later records from readers of committed records until it times out. So a start ends the
+transactions of the former queries, and then deletes the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILE = "former.json"
 
 
 def former_queries(checkpoint: Folder) -> list[str]:
-    """Return the former ids of the query whose transactions no start has ended yet.
+    """Return the ids in the file; there are none if a start has ended the transactions of these queries.
 
     Raises:
         CheckpointError: if the file is damaged.

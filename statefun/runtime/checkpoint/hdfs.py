@@ -65,7 +65,7 @@ def _in_time(step: Callable[..., T]) -> Callable[..., T]:
 
 
 class _Deadline(threading.local):
-    """The time at which the step of this thread is given up, in seconds of a clock that runs while the process is stopped."""
+    """The time at which the step of this thread is given up, in seconds of the clock of :func:`now`."""
 
     end = float("inf")
 
@@ -148,7 +148,8 @@ class HdfsFiles(StoreFiles):
     def create(self, path: str, content: bytes) -> bool:
         """Create a file only if there is none with this path; return whether the file has this content now.
 
-        If the answer to a request is lost, the present content decides: no two callers may create the same content.
+        If the answer to a request is lost, the content of the file shows whether this call has created it. So no two
+        callers may create the same content.
         """
         written = self._written(path, content)
         try:
@@ -207,9 +208,9 @@ class HdfsFiles(StoreFiles):
         return written
 
     def _rename(self, path: str, target: str, *, overwrite: bool) -> None:
-        """Rename a file; raises FileExistsError if there is one of the new name, and it is not to be replaced.
+        """Rename a file; raises FileExistsError if ``target`` exists and ``overwrite`` is False.
 
-        If the answer to an attempt is lost, the next one does not find the file: then the first one has renamed it.
+        If the answer to an attempt is lost, the next one may not find the file: then the earlier one has renamed it.
         """
         attempts = 0
 
@@ -226,7 +227,7 @@ class HdfsFiles(StoreFiles):
 
 
 def _attempted(step: Callable[[], T]) -> T:
-    """Make a step, and make it again for some time if it fails for a reason that may pass."""
+    """Run a step; if it fails for a reason that may pass, run it again for some time."""
     end = now() + _RETRY_TIME.total_seconds()
     while True:
         if now() >= _deadline.end:
@@ -245,7 +246,7 @@ def _attempted(step: Callable[[], T]) -> T:
 
 
 class _Reader(io.RawIOBase):
-    """An open file of HDFS, for a buffer."""
+    """An open file of HDFS without a buffer, to which :class:`io.BufferedReader` adds one."""
 
     def __init__(self, file: FileReader, root: str) -> None:
         self._file = file

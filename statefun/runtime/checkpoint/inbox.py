@@ -2,8 +2,8 @@
 """Inboxes: numbered messages to functions that come from outside the query, not from an ingress.
 
 An inbox accepts messages and numbers them. The feedback source reads them by their numbers; its
-offset has one number for each inbox. So an inbox is no source of Spark's query, whose sources a checkpoint
-fixes: an application may have an inbox in one run and not in the next one.
+offset has one number for each inbox. So an inbox is no source of Spark's query. The sources of the query have to stay
+the same from run to run, but an application may have an inbox in one run and not in the next one.
 """
 
 from __future__ import annotations

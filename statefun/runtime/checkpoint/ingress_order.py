@@ -29,7 +29,7 @@ changelog says what to do with checkpoints of earlier formats. ``tests/stored_ch
 checkpoint of each format that a version reads."""
 
 INCOMPLETE = "incomplete"
-"""The file of a new checkpoint with a given state, until it is complete: then it has the file with the ingresses."""
+"""A new checkpoint with a given state has this file until the file with the ingresses makes it complete."""
 SourceOffset = dict[str, Any]
 """The offset of a source, as in Spark's log of offsets."""
 
@@ -38,8 +38,8 @@ def check_format(checkpoint: Folder) -> None:
     """Check that this version of statefun reads the format of a checkpoint; call it before other files are read.
 
     Raises:
-        CheckpointError: if the checkpoint has another format, the file with the format number is damaged, or the
-            checkpoint was to be made with a state, and is not complete.
+        CheckpointError: if the checkpoint has another format, if the file with the format number is damaged, or if
+            statefun was interrupted while it made the checkpoint from a given state.
     """
     try:
         content = json.loads(read_framed(checkpoint, INGRESSES))

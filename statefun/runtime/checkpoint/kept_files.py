@@ -50,7 +50,7 @@ class OwnCommits:
         return self.earlier < batch <= self.newest()
 
     def learn(self, batch: int) -> None:
-        """Take notice that the run has committed a batch: the store may show it before the JVM knows it."""
+        """Take note that the run has committed a batch: the store may show the commit before the JVM knows of it."""
         with self._lock:
             self._known = max(self._known, batch)
 
@@ -67,7 +67,7 @@ class KeptFiles:
     """The content of permanent files that this process has read or written; may be used in any thread.
 
     Args:
-        most: how many bytes are kept; the files that were used last remain.
+        most: the largest number of bytes to keep; beyond that, the files that were used last are kept.
     """
 
     def __init__(self, most: int = _MOST_BYTES) -> None:
@@ -85,8 +85,8 @@ class KeptFiles:
     def read(self, path: str, read: Callable[[str], bytes]) -> bytes:
         """Return the content of a file; ``read`` reads it if it is not kept.
 
-        While another thread reads the file, wait for what it gets. If it gets nothing, read the file all the same: it may
-        have been written since the other one asked.
+        If another thread is reading the file, wait for its result. If that thread finds no file, read it all the same:
+        the file may have been written meanwhile.
 
         Raises:
             FileNotFoundError: if there is no such file.

@@ -41,7 +41,7 @@ class KnownFunctions:
     names: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """The names of each function that was renamed, by its stored name: the one that it had last is the last."""
     secret_types: frozenset[str] = frozenset()
-    """The typenames of the secret types of any program until now, except those that were declared again without."""
+    """The typenames of the types that were secret in the last program that declared them."""
 
     @property
     def stored_names(self) -> set[str]:
@@ -60,7 +60,7 @@ class KnownFunctions:
         return self.names[stored][-1] if stored in self.names else stored
 
     def with_types(self, types: Iterable[Type[Any]]) -> KnownFunctions:
-        """Return a copy with the secret types of the present program; other types stay as secret as they were."""
+        """Return a copy that says which types of the present program are secret; other types stay as they were."""
         own = {type_.typename: type_.is_secret for type_ in types}
         secret = {name for name in own if own[name]}
         former = {name for name in self.secret_types if name not in own}

@@ -204,7 +204,7 @@ def take(
 
     Raises:
         ConfigurationError: if the store does not refuse to create an object that exists.
-        CheckpointError: if another driver still renews the lease after ``patience``, or is quicker.
+        CheckpointError: if another driver still renews the lease after ``patience``, or takes it first.
         StoreError: if the store cannot be reached.
     """
     folder = checkpoint.child("lease")

@@ -166,7 +166,7 @@ def unlocked(checkpoint: Folder) -> Iterator[Folder]:
 
 
 def locked_at(checkpoint: Folder) -> int:
-    """Return when the present or last run has locked a checkpoint, in nanoseconds since the epoch; 0 if that is not known."""
+    """Return when the newest run has locked a checkpoint, in nanoseconds since the epoch; 0 if that is not known."""
     if checkpoint.is_store:
         return epoch_began(checkpoint)
     facts = checkpoint.facts(_NAME) if checkpoint.is_local else None

@@ -156,8 +156,8 @@ class ObjectStoreFiles(StoreFiles):
     def create(self, path: str, content: bytes) -> bool:
         """Create a file only if there is none with this path; return whether the file has this content now.
 
-        If the answer to a first request is lost, the second one is refused because of the first one. So the present
-        content decides: no two callers may create the same content.
+        If the answer to a first request is lost, the second one is refused because of the first one. Then the content
+        of the file shows whether this call has created it. So no two callers may create the same content.
         """
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
         from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - as above
@@ -182,7 +182,7 @@ class ObjectStoreFiles(StoreFiles):
 
     @_translated
     def move(self, path: str, target: str) -> None:
-        """Copy a file to another path, and delete it; raises FileNotFoundError."""
+        """Copy a file to another path, and delete the original; raises FileNotFoundError."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         obstore.rename(self.store, path, target)
@@ -197,7 +197,7 @@ class ObjectStoreFiles(StoreFiles):
 
     @_translated
     def remove_several(self, paths: Sequence[str]) -> None:
-        """Delete files with one request for many of them, as far as they exist."""
+        """Delete several files, if they exist, with one request for many of them."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         if paths:
@@ -236,7 +236,7 @@ def _again_if_cut(listed: Callable[[], T]) -> T:
 
 
 def _again_if_silent(change: Callable[[], T]) -> T:
-    """Make a change once more if it got no answer; obstore tries again by itself unless a change is conditional or a POST."""
+    """Make a change once more if it got no answer; obstore itself does not repeat conditional changes and POSTs."""
     from obstore.exceptions import GenericError  # noqa: PLC0415 - see TYPE_CHECKING above
 
     begun = now()  # another driver may have taken over while this machine was asleep
@@ -295,7 +295,7 @@ def object_store_at(uri: str) -> tuple[ObjectStoreFiles, str]:
 
 
 def endpoint_of(uri: str) -> str | None:
-    """Return the URL of the endpoint that the options of a URI, or else the environment, name; None for Amazon's.
+    """Return the endpoint's URL, from the options of a URI or else from the environment; None stands for Amazon's.
 
     >>> endpoint_of("s3a://bucket/path?endpoint_override=localhost:9000&scheme=http")
     'http://localhost:9000'

@@ -27,9 +27,9 @@ def continued(functions: StatefulFunctions, checkpoint: Folder) -> StatefulFunct
         checkpoint: the checkpoint with which the application continues.
 
     Raises:
-        CheckpointError: if two of the functions have the same stored name, if the names of a function stand for
-            several functions in the checkpoint or, though it is declared as renamed, for none, or if a renamed
-            function is now one of ``namespace/*``.
+        CheckpointError: if two of the functions have the same stored name, if the checkpoint knows several functions
+            by the names of one, if it knows no function by the former names that a declaration gives, or if a
+            renamed function is now one of ``namespace/*``.
     """
     known = known_functions(checkpoint)
     if known is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses changes of a checkpoint's ingresses with which records might be lost or repeated.
+"""Refuses to change the ingresses of a checkpoint in a way that might lose or repeat records.
 
 If an ingress begins to read partitions that a removed ingress has read, the module files do not say whether it
 continues at the offsets of the removed one: a person has to decide.

@@ -33,9 +33,9 @@ def rescale_command(checkpoint: Folder, partitions: int) -> str:
 
 
 def drop_planned(checkpoint: Folder) -> None:
-    """Drop the batch that is planned and not committed, so that its input is planned again; call this while no query runs.
+    """Drop the batch that is planned and not committed, so that its input is planned again.
 
-    For all sources, this is as if the run had ended just before it planned the batch.
+    For all sources, this is as if the run had ended just before it planned the batch. Call this while no query runs.
 
     Raises:
         CheckpointError: if the checkpoint is in a store. There, a JVM of the run that has planned the batch may

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace journal: for each micro-batch, which message has caused which invocation.
 
-The folder ``traces`` of the checkpoint has files, each with the entries of some micro-batches that follow each other, and
-named after the first of these. The newest file is replaced by one with further entries before each micro-batch with
-invocations is committed, until it is so large that the next micro-batch begins another one. So there are few files, each
-micro-batch writes one of them, and a reader finds each micro-batch in one file. What a micro-batch has written is taken
-back when it is computed again, or dropped. The oldest files are deleted when all of them together are too large. Nothing
-but ``statefun trace`` reads them. Few entries are mostly headers of their Arrow streams, which are the same each time, so a
-file is compressed as a whole, piece by piece.
+Each file in the folder ``traces`` of the checkpoint has the entries of some consecutive micro-batches, and is named
+after the first of them. Before a micro-batch with invocations is committed, its entries are added to the newest file,
+which is written anew; once that file is large enough, the next micro-batch begins another one. So there are few files,
+and all entries of a micro-batch are in one file. If a micro-batch is computed again or dropped, its former entries are
+removed. The oldest files are deleted when all files together are too large. Nothing but ``statefun trace`` reads them.
+Arrow streams with few entries are mostly headers, which are the same each time: so a file is compressed as a whole,
+piece by piece.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TraceLog:
             self._write()
 
     def _pack(self, entries: TraceEntries) -> None:
-        """Add a micro-batch to the content of the newest file, or of another one."""
+        """Add a micro-batch to the content of the newest file, or begin another file with it."""
         piece = TraceFile(batches=[entries]).SerializeToString()
         # Arrow has compressed the columns of large streams already; each such micro-batch has a file of its own.
         is_large = len(piece) >= FULL
@@ -144,11 +144,11 @@ def trace_entries(outcomes: Sequence[Outcome], time: int) -> TraceEntries:
 
 
 def read_traces(checkpoint: Folder, since: int | None = None) -> Iterator[list[TraceEntries]]:
-    """Yield the entries of the committed micro-batches of each file, in their order; the newest file first.
+    """Yield for each file the entries of its committed micro-batches, in their order.
 
     Args:
         checkpoint: the query's checkpoint.
-        since: begin with this micro-batch instead, and go on to the newest one; None to begin with the newest file.
+        since: the first micro-batch to read; the oldest file then comes first. None for all, the newest file first.
 
     Raises:
         CheckpointError: if a file is damaged.

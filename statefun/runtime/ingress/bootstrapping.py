@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses that begin when others, such as those of tables, have been read to the ends that they had at the start."""
+"""Ingresses with ``bootstrapFrom``, which are read only after other ingresses, such as those of tables.
+
+The other ingresses are first read to the ends that they had when the run began.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ _Partition = tuple[str, str]
 
 
 class Bootstrap:
-    """Knows which ingresses may not be read yet, because the ones that they begin from are not read to their ends.
+    """Knows which ingresses may not be read yet, because those in their ``bootstrapFrom`` have unread records.
 
     Args:
         ingresses: the Kafka ingresses in the order of the query's sources.
-        unread: for ingresses that others begin from, by id: the offsets up to which they must be read, of the
-            partitions that are not read so far yet.
+        unread: for each ingress in a ``bootstrapFrom``, by its id: the offsets up to which its partitions must be read,
+            without the partitions that are read up to there already.
     """
 
     def __init__(
@@ -50,12 +53,12 @@ class Bootstrap:
         stops: Sequence[Offsets | None],
         timeout: timedelta,
     ) -> Bootstrap:
-        """Ask the clusters for the present ends of the ingresses that others begin from.
+        """Ask the clusters for the present ends of the ingresses that others have in ``bootstrapFrom``.
 
         Args:
             ingresses: the Kafka ingresses in the order of the query's sources.
             partitions: their partitions, by topic.
-            starts: the offsets at which they are read on; -2 stands for the earliest record, -1 for the next one.
+            starts: the offsets from which they are read; -2 stands for the earliest record, -1 for the next one.
             stops: the offsets before which they stop; None for an ingress that does not.
             timeout: how long a cluster may take to answer.
 
@@ -84,7 +87,7 @@ class Bootstrap:
         return any(name in self._unread for name in self._begins_from.get(ingress, ()))
 
     def waits(self) -> dict[str, list[str]]:
-        """Return the ids of the declared ingresses that may not be read yet, each with those that are read before it."""
+        """Return the ids of the declared ingresses that may not be read yet, each with the ids that it waits for."""
         waits = {
             name: [other for other in others if other in self._unread]
             for name, others in self._begins_from.items()
@@ -92,12 +95,12 @@ class Bootstrap:
         return {name: others for name, others in waits.items() if others}
 
     def look(self, read: Sequence[Offsets | None]) -> None:
-        """Take notice of how far the ingresses are read; partitions that were deleted since count as read.
+        """Take note of how far the ingresses are read; partitions that were deleted meanwhile count as read.
 
         Args:
-            read: the offsets before which each ingress is read by the planned micro-batches, in the order of the
-                ingresses; later micro-batches come after all of these records. A micro-batch that an earlier run
-                has planned lacks partitions that are newer.
+            read: the offsets up to which the planned micro-batches read each ingress, in the order of the ingresses;
+                later micro-batches come after all of these records. If an earlier run has planned the newest
+                micro-batch, partitions that were created since are missing.
         """
         for name, offsets in zip(self._names, read, strict=False):
             ends = self._unread.get(name)

@@ -201,8 +201,8 @@ def checked_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches that a connector reads in a task, checked; runs in a worker.
 
-    Reading begins after the end of a long call that runs alone in the worker: if the connector ended the process, the
-    driver would take the call for the reason.
+    If a long call runs alone in the worker, reading begins after the call has ended: otherwise, if the connector ended
+    the process, the driver would blame the call.
 
     Raises:
         ConnectorError: if an item is not a record batch with the columns of ``schema``.

@@ -102,7 +102,7 @@ class EventWatch:
 
     @property
     def _reads(self) -> bool:
-        """Whether all ingresses with event time may be read, as none was paused at the last look."""
+        """Whether all ingresses with event time may be read: at the last look, none of them was paused."""
         return all(self._limited[number] for number in self._sources)
 
     @property
@@ -122,7 +122,7 @@ class EventWatch:
         self._ends.stop()
 
     def _positions(self, batch: int) -> dict[Partition, int]:
-        """Return the offset before which each partition is read by a micro-batch."""
+        """Return, by partition, the offset up to which all micro-batches until ``batch`` have read."""
         offsets = self._commit_log.end_offsets(batch)
         found: dict[Partition, int] = {}
         for number, ingress in self._sources.items():

@@ -79,7 +79,7 @@ class FeedbackReader:
         inboxes: the inboxes, by their names in the source's offset.
         watch: computes the progress of event time; None if no ingress declares event time.
         delivers: returns whether the next micro-batch may deliver anything.
-        is_held: returns whether a bounded run has more to read, once messages that wait were delivered.
+        is_held: returns whether reading is held, because messages wait, and a bounded run has records left to read.
         reads_on: returns whether the ingresses have records for the next micro-batch of a bounded run.
         is_outdated: returns whether the ingresses may read more, or less, than when the next micro-batch's plan began.
     """
@@ -231,7 +231,7 @@ class FeedbackReader:
         return any(inbox.is_pending() for inbox in self._inboxes.values()) or self._is_held()
 
     def bound(self) -> None:
-        """Make the run bounded: :meth:`latest_offset` now waits for results of long calls, and while reading is held."""
+        """Make the run bounded: :meth:`latest_offset` waits for results of long calls, and while reading is held."""
         self._is_bounded = True
         if self._watch is not None:
             self._watch.bound()

@@ -51,12 +51,12 @@ class FeedbackOffset:
 
     @property
     def event_tick(self) -> int:
-        """The number of a tick of event time: all earlier ones have come, and this one as far as ``opened`` says."""
+        """The number of the newest tick of event time; if ``opened`` is set, some buckets have not got it yet."""
         return event_tick_of(None if self.event is None else self.event.watermark)
 
     @property
     def last_event_tick(self) -> int:
-        """The number of the last tick of event time that all of its buckets have got."""
+        """The number of the newest tick of event time that was sent to all buckets which are due by it."""
         return self.event_tick - (self.opened is not None)
 
     def has_ticked(self, bucket: int) -> bool:

@@ -25,7 +25,7 @@ _NAMED = 3
 
 
 def _sizes(sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """Copy the sizes of a file; raise a TypeError if they are anything else."""
+    """Copy sizes that were read from a file; raise a TypeError or ValueError if they are not a dict."""
     return dict(sizes)
 
 
@@ -47,7 +47,7 @@ class _Count:
     """The number of waiting messages after the micro-batch ``batch``."""
 
     def before_batch(self, batch: int) -> Mapping[str, int]:
-        """Return the sizes before a micro-batch, which may be the one that has changed them, repeated."""
+        """Return the sizes before a micro-batch, also if it was counted already and is now repeated."""
         return self.before if batch == self.batch else self.after
 
     @property
@@ -81,14 +81,14 @@ class WaitingGauge:
 
     @property
     def messages(self) -> int:
-        """The number of messages that wait in the states of their addresses, with those of long calls."""
+        """The number of messages that wait in the states of their addresses, or are those of a long call under way."""
         return self._count.messages
 
     def may_be_overtaken(self, functions: StatefulFunctions, batch: int) -> bool:
-        """Return whether messages wait, before a micro-batch, in the state of addresses of plain functions without state.
+        """Return whether, before a micro-batch, messages to plain functions without state wait.
 
-        In an earlier run, these functions were coroutine functions or behind an endpoint. As long as messages wait,
-        immediate ones would overtake them; see :mod:`statefun.engine.immediate`.
+        They wait in the states of their addresses if, in an earlier run, the functions were coroutine functions or
+        behind an endpoint. Immediate messages would overtake them; see :mod:`statefun.engine.immediate`.
 
         Args:
             functions: the functions of the present run.
@@ -142,7 +142,7 @@ class WaitingGauge:
 
 
 def take_back_waiting(checkpoint: Folder, newest: int) -> None:
-    """Undo the count of waiting messages by a micro-batch after ``newest``, which is never committed or repeated.
+    """Undo what a micro-batch after ``newest`` has changed in the count: it is dropped, so it is never committed.
 
     Raises:
         CheckpointError: if the file with the count is damaged.

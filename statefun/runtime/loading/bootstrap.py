@@ -64,7 +64,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
     state_partitions: int | None = None,
     functions: StatefulFunctions = default_functions,
 ) -> None:
-    """Make a new checkpoint whose addresses have values from DataFrames; the application then starts on it.
+    """Make a new checkpoint whose addresses have values from DataFrames; the application then starts with it.
 
     A DataFrame has the column ``id``, of type string, and a column for each value that it sets: of the type that
     :func:`state` returns for the value, or of binary, for values that are encoded already. A null is no value, and a

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a new checkpoint with a given state.
 
-A micro-batch 0 without rows, of a query with the application's operator, gives the new checkpoint everything that
-Spark writes at a first start. A micro-batch 1 then replaces its state. The file with the order of the ingresses is
-written last: a start refuses a checkpoint that does not have it.
+First, a query with the application's operator commits a micro-batch 0 without rows: so the new checkpoint has
+everything that Spark writes at a first start. A micro-batch 1 then replaces the state. The file with the order of the
+ingresses is written last: a start refuses a checkpoint that does not have it.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def begin_checkpoint(session: SparkSession, checkpoint: Folder) -> None:
     """Commit a micro-batch 0 without rows in a new checkpoint.
 
     Args:
-        session: a session for an application's query, which writes checkpoints in the way that the storage needs, and
-            decides about the number of state partitions.
+        session: a session for an application's query: its settings say how to write to the checkpoint's storage, and
+            how many state partitions there are.
         checkpoint: the checkpoint, which has only the files of its lock.
     """
     tasks = planned_tasks(session, _SOURCE, StillSource(), lambda _: None)

@@ -19,7 +19,7 @@ from statefun.sdk.types import SimpleType, Type, TypedValue
 class CellEncoder:
     r"""Encodes the cells of a column as values of one type.
 
-    A cell is a value of Spark's type for the values, as in the table of docs/state.md, or the bytes of a stored value.
+    A cell has the Spark type to which a table in docs/state.md maps this type, or it has the bytes of a stored value.
 
     >>> from statefun import IntType
     >>> CellEncoder(IntType).encode(7)
@@ -63,7 +63,7 @@ def _is_json(cell: str) -> bool:
 
 
 def _message(class_: type[Message], cell: Any) -> Message:
-    """Return a message of Protobuf for a struct, or a timestamp for a moment."""
+    """Return a Protobuf message with the fields of a struct, or Protobuf's timestamp for a date and time."""
     if isinstance(cell, datetime):
         moment: Any = class_()
         moment.FromDatetime(cell)

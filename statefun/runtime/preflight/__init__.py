@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the checkpoint before the first micro-batch, also for state and messages of removed functions."""
+"""Checks and prepares a checkpoint before the first micro-batch; finds state and messages of removed functions."""

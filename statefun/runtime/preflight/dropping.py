@@ -28,6 +28,6 @@ def drop_unfinished(checkpoint: Folder) -> None:
 
 
 def finish_changes(checkpoint: Folder) -> None:
-    """Finish changes that were interrupted, and keep the batch that is planned; call this while no query uses the checkpoint."""
+    """Finish changes that were interrupted, and keep a planned batch; call this while no query uses the checkpoint."""
     CommitLog(checkpoint).finish_rewriting()
     finish_change(checkpoint)

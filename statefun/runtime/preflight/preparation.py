@@ -148,9 +148,9 @@ def _starts(
         bounds: decides on the stop positions and writes them.
 
     Returns:
-        The starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint. And by ingress,
-        for a checkpoint that is not fresh, the starting offsets of what it has not read yet; None if there is
-        nothing new. And the object that knows which ingresses are read first.
+        First the starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint. Then, for a
+        checkpoint that is not fresh, the starting offsets of the topics that each ingress has not read before; None
+        for an ingress without such topics. Last the object that knows which ingresses are read first.
     """
     timeout = settings.kafka_timeout
     for ingress, offsets in zip(ingresses, ends or (), strict=False):

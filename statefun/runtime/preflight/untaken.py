@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds waiting messages of types that no handler of their function takes any more, such as those of a renamed class.
 
-The values of messages keep the typename with which they were sent. So does the name of a class, if no type was made
-of it: after a rename, messages that were sent before have a type that the program does not know.
+The value of a message keeps the typename with which it was sent. If no type is declared for a class, this typename is
+made from the name of the class: after a rename, earlier messages have a type that the program does not know.
 """
 
 from __future__ import annotations

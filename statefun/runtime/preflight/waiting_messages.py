@@ -36,7 +36,7 @@ class WaitingMessages:
         self.timers += 1
 
     def add(self, other: WaitingMessages) -> None:
-        """Count other messages as well."""
+        """Add the messages and timers that ``other`` has counted."""
         self.messages += other.messages
         if other.timers:
             self.first_due = min(self.first_due or other.first_due, other.first_due)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far an application is, and which of its parts are paused, as its checkpoint shows it."""
+"""How far an application has come, and which of its parts are paused, as its checkpoint shows it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class CommittedProgress:
     """The kind and id of each ingress and egress."""
 
     def state(self, kind: str = "", name: str = "") -> str:
-        """Return whether a part, or the application, is running, paused or stopped, as a word."""
+        """Return RUNNING, PAUSED or STOPPED for an ingress, an egress or, without arguments, the application."""
         return running_state(self.paused, kind, name) if self.is_running else _STOPPED
 
     @classmethod
     def of(
         cls, checkpoint: Folder, parts: Parts, paused: Paused, *, is_running: bool
     ) -> CommittedProgress:
-        """Read how far the application of a checkpoint is.
+        """Read from a checkpoint how far its application has come.
 
         Args:
             checkpoint: the checkpoint.
@@ -90,7 +90,7 @@ class CommittedProgress:
 
 
 def running_state(paused: Paused, kind: str = "", name: str = "") -> str:
-    """Return whether a part of a running application, or the application, is running or paused, as a word.
+    """Return RUNNING or PAUSED for a running application, or for one of its ingresses and egresses.
 
     Args:
         paused: what is paused.

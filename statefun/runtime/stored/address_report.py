@@ -266,7 +266,7 @@ def _all_scheduled(state: CommittedState, target: bytes) -> list[tuple[Entry, st
 
 
 def _delayed(typename: str, value: bytes, target: bytes) -> Iterator[tuple[Entry, str]]:
-    """Yield the delayed messages to an address in a value, each with its token, which is empty if it has none."""
+    """Yield the delayed messages to ``target`` that a value contains, each with its token, which may be empty."""
     token = token_of(typename, value)
     for entry in delayed_messages(typename, value):
         if entry.target == target:

@@ -83,8 +83,8 @@ def with_state(checkpoint: Folder, batch: int | None, read: Callable[[CommittedS
         read: reads the state.
 
     Raises:
-        ConfigurationError: if there is no checkpoint, or its state needs another reader.
-        CheckpointError: if no micro-batch is committed yet, if ``batch`` is not committed or deleted already, or
+        ConfigurationError: if there is no checkpoint, or only Spark can read its state.
+        CheckpointError: if no micro-batch is committed yet, if ``batch`` is not committed yet or no longer there, or
             if the state is damaged.
     """
     log = CommitLog(checkpoint)
@@ -113,9 +113,9 @@ def readable_batch(checkpoint: Folder, batch: int | None) -> int:
     """Return the number of the micro-batch to read: ``batch``, or the newest committed one for None.
 
     Raises:
-        ConfigurationError: if there is no checkpoint.
+        ConfigurationError: if there is no checkpoint, or if statefun has not made it.
         CheckpointError: if the checkpoint has another format or is still empty, or if ``batch`` is not
-            committed or deleted already.
+            committed yet or no longer there.
     """
     log = CommitLog(checkpoint)
     check_format(checkpoint)

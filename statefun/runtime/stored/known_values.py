@@ -107,7 +107,7 @@ class KnownValues:
             yield from function.renamed_from
 
     def has(self, typename: str) -> bool:
-        """Return whether a function is known, perhaps as one of all functions of its namespace behind an endpoint."""
+        """Return whether a function is known, by its typename or as one of ``namespace/*`` behind an endpoint."""
         name = self.present_name(typename)
         return name in self.typenames or f"{name.rpartition('/')[0]}/*" in self.typenames
 
@@ -133,11 +133,16 @@ class KnownValues:
         return found
 
     def typename(self, typename: str, name: str) -> str:
-        """Return the typename of a value that a function is known to have; empty if only a program declares it."""
+        """Return the typename of a value as a start declared it; empty if none did.
+
+        Args:
+            typename: the stored name of the function.
+            name: the name of the value.
+        """
         return self._declared.get(typename, {}).get(name, "")
 
     def expires_after(self, typename: str, name: str) -> timedelta | None:
-        """Return after which time a value expires once it is written; None if it does not, or no program says so."""
+        """Return how long after a write a value expires; None if it does not expire, or if no program declares it."""
         function = self._functions.find(typename) if self._functions is not None else None
         spec = function.specs.get(name) if function is not None else None
         return None if spec is None else spec.expire_after_write or spec.expire_after_call
@@ -151,7 +156,7 @@ class KnownValues:
         """Return the type of a message's value; None if no type is known for its typename.
 
         If a handler takes a class for which no type is declared, it takes every typename that ends in the class's
-        name, in whatever namespace. The result is the type of the class then, whose own typename may be another one.
+        name, in whatever namespace. The result is then the type of that class, and may have another typename.
 
         Args:
             function: the typename of the function that gets the message.
@@ -168,7 +173,7 @@ class KnownValues:
         return next(automatic_types(typename), None)
 
     def message_typenames(self) -> Sequence[str]:
-        """Return the typenames of the values that may be sent: those of the program, and then those that every program has."""
+        """Return the typenames of values that may be sent: first the program's, then those that every program has."""
         if self._functions is None:
             return PRIMITIVE_TYPES
         own = {name for function in self._functions for name in function.typenames()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of the values of messages, as their functions get them."""
+"""Finds the type of the value that a function gets, in a message that the engine may have wrapped."""
 
 from __future__ import annotations
 

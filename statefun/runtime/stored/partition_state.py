@@ -102,9 +102,10 @@ class PartitionState:
                 yield key, self._state("a changelog", new) or b""
 
     def _snapshot_rows(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of the snapshot that contain ``part`` in their keys, or in the lengths before them.
+        """Yield the rows of the snapshot that have ``part`` anywhere in their encoded keys.
 
-        The library's own loop would end silently at a damaged block.
+        An encoded key also has the length of the key, so the caller has to look at the key itself. The library's own
+        loop would end silently at a damaged block.
         """
         if self._snapshot is None:
             return

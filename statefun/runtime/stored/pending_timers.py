@@ -26,8 +26,8 @@ class DueSecond(NamedTuple):
 def pending_timers(checkpoint: Folder) -> Counter[DueSecond]:
     """Return how many buckets of timers are due in each second.
 
-    A bucket holds any number of delayed messages. For a message that waits for minutes or more, the time is early by up to
-    1/64 of the wait.
+    A bucket holds any number of delayed messages. For a message that waits for minutes or more, the time that is
+    returned is too early, by up to 1/64 of the wait.
 
     Raises:
         CheckpointError: if a file is damaged.

@@ -56,9 +56,9 @@ def state(  # noqa: PLR0913 - each is a choice of users
 
     Returns:
         The column ``id``, a column for each value, and a column ``undecoded``: a map, by name, of values that do not
-        decode, or whose function does not declare them, with the reason. The columns of primitive types, of JSON and
-        MessagePack of classes, of Avro and of Protobuf have Spark's types; other values are bytes. If a value has the
-        name ``id`` or ``undecoded``, its column is ``id_value`` or ``undecoded_value``.
+        decode, or that their function does not declare, with the reason. Values of primitive types, of Avro, of
+        Protobuf, and of classes in JSON or MessagePack have columns of Spark's types; other values are bytes. If a
+        value has the name ``id`` or ``undecoded``, its column is ``id_value`` or ``undecoded_value``.
 
     Raises:
         ConfigurationError: if there is no checkpoint, or no function of this name is known in it.
@@ -85,7 +85,7 @@ def state(  # noqa: PLR0913 - each is a choice of users
 
 
 def _found_types(rows: DataFrame) -> dict[str, Type[Any] | None]:
-    """Return the types of the values in a state, by name: for a function behind an endpoint, whose values no program declares."""
+    """Return the types of stored values by name, for a function behind an endpoint: no program declares its values."""
     found = rows.select(F.explode(arrow_udf(_names, _FOUND)("state")).alias("found"))
     types: dict[str, Type[Any] | None] = {}
     for name, typename in found.select("found.*").distinct().orderBy("name").collect():

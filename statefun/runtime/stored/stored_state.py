@@ -78,7 +78,7 @@ def _sparks_rows(
 
 
 def _own_rows(session: SparkSession, checkpoint: Folder, batch: int | None) -> DataFrame:
-    """Return the rows of :func:`state_rows` where Spark cannot read them; they are in this process's memory."""
+    """Return the rows of :func:`state_rows` for a Spark that cannot read them; this process has all in memory."""
     rows = with_state(checkpoint, batch, list)
     return session.createDataFrame(rows, "target binary, state binary")
 
@@ -118,7 +118,7 @@ class StoredState:
         return values.values
 
     def waiting(self) -> Counter[tuple[str, str]]:
-        """Return the number of messages that wait for calls, by the function type of their targets and their values' type.
+        """Return the number of messages that wait for calls, by function type of their target and type of their value.
 
         They wait because an endpoint is down, or because a call of their address goes on.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the trace of a record of Kafka or of an address, and shows it for JSON."""
+"""Finds the trace of a record or of an address, and converts traces for JSON."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class TraceSearch:
     def is_record(self, what: str) -> bool:
         """Return whether a text is the place of a record, ``topic/partition/offset``, and no address.
 
-        A topic that is no name for Kafka is the path of a file, and such a record is in the journal.
+        If the topic has a name that Kafka does not allow, the text is a record only if the journal has that record,
+        such as a record of a file, whose topic is the file's path.
         """
         place = _PLACE.fullmatch(what)
         if place is None:

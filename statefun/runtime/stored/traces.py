@@ -67,9 +67,9 @@ class Trace:
     """Whether there are more than ``MOST_INVOCATIONS``."""
 
     def roots(self) -> list[bytes]:
-        """Return the ids of the invocations whose causes are outside of the journal, so that all others are below one of them.
+        """Return the ids of invocations whose causes are not in the trace: they have caused all others in it.
 
-        Of invocations that cause each other, as headers from elsewhere may claim, the first one is a root.
+        If invocations seem to cause each other, as headers from elsewhere may claim, the first one is a root.
         """
         below: set[bytes] = set()
         found = []
@@ -128,9 +128,9 @@ class Traces:
         return set()
 
     def around(self, spans: set[bytes]) -> Trace:
-        """Return the invocations with these ids, all that have caused them, and all that these have caused.
+        """Return the invocations with these ids, all that have caused them, and all that any of these has caused.
 
-        If there are too many of them, those that are nearest to the given ones on the way to their causes come first.
+        If there are too many, the causes are kept that are nearest to the given invocations.
         """
         trace = Trace()
         causes, first = self._causes(spans, trace)
@@ -146,9 +146,9 @@ class Traces:
         return trace
 
     def _causes(self, spans: set[bytes], trace: Trace) -> tuple[set[bytes], int]:
-        """Return the ids of noted invocations, of their causes, of the causes of these, and so on.
+        """Return the ids of those invocations that the journal has, of their causes, of the causes of these, and so on.
 
-        The second item is the first micro-batch that has any of them. The trace is cut if there are too many.
+        The second item is the first micro-batch that has any of them. If there are too many, the trace is marked so.
         """
         wanted, found, first = set(spans), set[bytes](), sys.maxsize
         for part in self._parts():
@@ -170,11 +170,11 @@ class Traces:
 
 
 class _Growth:
-    """Adds invocations to a trace, micro-batch by micro-batch, and all that they have caused.
+    """Adds invocations to a trace, and everything that they have caused, some micro-batches at a time.
 
     Args:
         trace: the trace.
-        causes: the ids of invocations that become part of the trace, even if others then have no place in it.
+        causes: the ids of the invocations that must be in the trace, even if that leaves no room for others.
     """
 
     def __init__(self, trace: Trace, causes: set[bytes]) -> None:
@@ -189,7 +189,7 @@ class _Growth:
         return self._room < 0 and self._causes <= self._trace.invocations.keys()
 
     def add(self, part: _Part) -> None:
-        """Add what some micro-batches have of the known invocations, and of all that these have caused."""
+        """Add the entries that some micro-batches have about known invocations and about what these have caused."""
         seen: set[int] = set()
         new = self._known
         while new:
@@ -219,7 +219,7 @@ class _Growth:
 
 
 class _Part:
-    """The entries of some micro-batches that follow each other, by their numbers, which are called rows here.
+    """The entries of some consecutive micro-batches, numbered from 0; the number of an entry is called its row.
 
     Args:
         batches: the micro-batches, in order.
@@ -234,24 +234,24 @@ class _Part:
         self.table: pa.Table = pa.concat_tables(tables).combine_chunks()
 
     def micro_batch_of(self, row: int) -> TraceEntries:
-        """Return all entries of the micro-batch in which an entry was written."""
+        """Return all entries of the micro-batch that has the entry with the number ``row``."""
         return self._batches[bisect.bisect_right(self._starts, row) - 1]
 
     def batch_of(self, row: int) -> int:
-        """Return the number of the micro-batch of an entry."""
+        """Return the number of the micro-batch that has the entry with the number ``row``."""
         return self.micro_batch_of(row).batch
 
     def left_out(self, rows: set[int]) -> int:
-        """Return how many entries those micro-batches lack that have any of some entries."""
+        """Return how many entries are missing in the micro-batches that have the entries ``rows``."""
         found = {self.batch_of(row): self.micro_batch_of(row).left_out for row in rows}
         return sum(found.values())
 
     def entries(self, rows: Iterable[int]) -> list[TraceEntry]:
-        """Return entries in their order."""
+        """Return the entries with the numbers ``rows``, in the order of these numbers."""
         return [*entries_of(self.table.take(pa.array(sorted(rows), pa.int64())))]
 
     def rows(self, column: str, ids: set[bytes]) -> set[int]:
-        """Return the entries that have one of some ids in a column."""
+        """Return the numbers of the entries that have one of ``ids`` in a column."""
         self._lookups[column] += 1
         if self._lookups[column] <= _FEW_LOOKUPS and self.table.num_rows > _FEW_ROWS:
             wanted = pa.array([*ids - {_NOBODY}], _ID)
@@ -266,7 +266,7 @@ class _Part:
 
 
 def _note(trace: Trace, entry: TraceEntry, batch: TraceEntries) -> None:
-    """Add an entry of a micro-batch to the invocation that it is about; its cause is noted before it."""
+    """Add an entry of a micro-batch to its invocation; failures and records come after the entry of the invocation."""
     if entry.kind == INVOCATION:
         invocation = trace.invocations.get(entry.span)
         if invocation is None:

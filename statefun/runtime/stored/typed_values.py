@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes stored values, to show them or to fill columns of tables: with a program's types, or with the primitive types."""
+"""Decodes stored values for people or for columns of tables, with a program's types or with the primitive types."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SECRET_VALUE = Decoded(None, is_secret=True)
 
 
 def primitive_type(typename: str) -> Type[Any] | None:
-    """Return the type with a typename if every program has it, such as that of whole numbers; else None."""
+    """Return the primitive type with a typename, such as the type of whole numbers; None for any other typename."""
     return _PRIMITIVES.get(typename)
 
 

@@ -66,7 +66,7 @@ def written_value(text: str, type_: Type[Any] | None) -> Any:
 
 
 def encoded_value(value: Any, type_: Type[Any] | None, typename: str) -> bytes:
-    """Encode a value, as a person has written it, with a type.
+    """Encode a value that a person has written, in the form in which functions store it.
 
     >>> from statefun import IntType
     >>> encoded_value(7, IntType, IntType.typename) == IntType.serializer().serialize(7)
@@ -114,7 +114,7 @@ def _serialized(value: Any, type_: Any) -> bytes:
 
 
 def _primitive(value: Any, type_: Type[Any]) -> Any:
-    """Return a value of a primitive type; JSON has no difference between whole and other numbers."""
+    """Convert a value from JSON for a primitive type: a whole number may have to become a float."""
     if type_.typename == BytesType.typename:
         raise TypeError("bytes must be given in base64 or hex")
     if type_.typename == BoolType.typename and type(value) is not bool:
