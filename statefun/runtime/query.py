@@ -47,7 +47,7 @@ logger = logging.getLogger("statefun")
 
 
 class Query:
-    """The query of a run. ``stop`` ends the sources of connectors first, because Spark waits for them.
+    """The query of a run. :meth:`stop` stops the sources of connectors first, because Spark waits for them.
 
     Args:
         session: the Spark session, in which no other query runs.
@@ -130,10 +130,10 @@ class Query:
             return True
 
     def is_idle(self) -> bool:
-        """Return whether no micro-batch is needed; the first call must come after the ingresses are no longer read.
+        """Return whether no further micro-batch is needed; the ingresses must not be read any more at the first call.
 
-        A micro-batch that was being planned at the first call may still read records, so that two further looks
-        of the feedback source must have found nothing.
+        A micro-batch that was being planned at the first call may still read records. So the answer is True only after
+        the feedback source has looked twice more, and has found nothing to deliver.
         """
         feedback = self._feedback
         if feedback is None:
@@ -165,7 +165,7 @@ class Query:
         return any(reads(name) and source.has_more() for name, source in connectors)
 
     def _reads_on(self) -> bool:
-        """Return whether the micro-batch that is planned now, of a bounded run, reads records; False if unknown.
+        """Return whether the micro-batch that is being planned in a bounded run reads records; False if unknown.
 
         If the answer is True and the micro-batch reads none, the run ends.
         """
@@ -205,8 +205,8 @@ class Query:
         Args:
             stream: the query.
             read: the offsets up to which the planned micro-batches read the sources.
-            reads: whether an ingress counts.
-            unknown: what to return for an ingress that has not looked for its newest offsets yet.
+            reads: returns whether an ingress is considered, given its id.
+            unknown: the answer for an ingress that has not looked for its newest offsets yet.
         """
         prepared, ingresses = self._prepared, self._prepared.ingresses
         return any(

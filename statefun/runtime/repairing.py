@@ -51,7 +51,7 @@ from statefun.sdk.functions import StatefulFunctions
 def prepare_repair(checkpoint: Folder) -> None:
     """Start Spark, check the logs of a checkpoint, and drop a batch that an ended run has not committed.
 
-    So a repair comes before input with which the application could not go on.
+    The next run reads the input of this batch again, after the repair: without the repair, it might fail on this input.
 
     Args:
         checkpoint: a checkpoint that no run uses.

@@ -76,13 +76,13 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         module: the module file, or several; ``module.yaml`` in the program's folder if not given.
         checkpoint: a local folder, or the URI of a folder that Spark and pyarrow both reach, where
             state and progress live; ``.statefun/<program>`` in the program's folder if not given.
-        checkpoint_lock: ``file`` (default) locks the checkpoint, so that no second driver can use it,
-            and needs a local checkpoint; with ``none``, you must make sure that there is only one
-            driver: of two drivers on a checkpoint, each may lose or repeat effects of the other one.
+        checkpoint_lock: ``file`` (default) locks the checkpoint, so that no second driver can use it, and needs a
+            checkpoint that is local, in an S3-compatible store or in HDFS; with ``none``, you must make sure that there
+            is only one driver: of two drivers on a checkpoint, each may lose or repeat effects of the other one.
         trigger: time between the starts of micro-batches; by default, each starts when the last one has ended.
         available_now: process the records that exist at the start, and return.
-        final_watermark: whether a run with ``available_now`` delivers all messages of ``send_at`` before it returns, as
-            no record of an earlier event time will come.
+        final_watermark: whether a run with ``available_now`` delivers all messages of ``send_at`` and closes all
+            windows before it returns; use it if no record of an earlier event time will come.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided from a checkpoint's first start on; as many
@@ -106,13 +106,13 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             stopped, or their executor ends (default 5 seconds); unfinished calls are made again.
         admin: the port of the admin API and the live page, for clients on this machine, or a host and a port,
             such as ``0.0.0.0:8083``; they are not served if not given.
-        admin_tokens: the file with the tokens of the admin API, one a line, after a name if there is one
-            (``spark.statefun.admin.tokens``); for a host that other machines reach, a token is required here or in the
-            environment variable ``STATEFUN_ADMIN_TOKEN``.
+        admin_tokens: the file with the tokens of the admin API (``spark.statefun.admin.tokens``): each line has a
+            token, and may have the client's name before it. For a host that other machines reach, a token is required
+            here or in the environment variable ``STATEFUN_ADMIN_TOKEN``.
         trace_journal: how many bytes of traces the checkpoint keeps, such as ``256m``, for ``statefun trace``; none are
             noted if not given.
-        trace_share: the share of the ingress records of which traces are noted: ``1.0`` (default) notes all of them;
-            records that come with a trace are noted if that is sampled.
+        trace_share: the share of the ingress records whose traces are noted: ``1.0`` (default) notes all of them. If a
+            record comes with a trace, the sampled flag of this trace decides instead.
         otlp_endpoint: the URL of a collector of OpenTelemetry that gets the application's metrics over OTLP, and with
             ``trace_journal`` its traces, such as ``http://127.0.0.1:4318``; needs ``statefun[otel]``. Nothing is sent if
             not given.
@@ -248,7 +248,7 @@ def _end(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Show the exception that ends the program, and end with its exit code; Python itself ends with 1 afterwards.
+    """Show the exception that ends the program; end with its own exit code, if it has one, else Python ends with 1.
 
     Raises:
         SystemExit: after a signal, or an error that another start would meet again; their exit codes differ from 1.

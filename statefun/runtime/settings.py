@@ -143,8 +143,8 @@ class Settings:
     checkpoint: Folder = attrs.field(metadata=_setting(Folder.at))
     """The folder that has the state, the progress and the staged effects."""
     checkpoint_lock: str = attrs.field(metadata=_setting(_one_of("file", "none"), "file"))
-    """How a second driver is kept from using the checkpoint: by locks on local files (``file``), or not at
-    all (``none``)."""
+    """How a second driver is kept from using the checkpoint: by locks on local files or a lease in a store
+    (``file``), or not at all (``none``)."""
     trigger: timedelta = attrs.field(metadata=_setting(_duration, timedelta(0)))
     """The time between the starts of micro-batches; zero: each starts as soon as the last one has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
@@ -175,11 +175,11 @@ class Settings:
     admin: ListenAddress | None = attrs.field(metadata=_setting(ListenAddress.parse))
     """Where the driver serves the admin API and the live page; None: it does not."""
     admin_tokens: Path | None = attrs.field(metadata=_setting(Path, key="admin.tokens"))
-    """The file with the tokens of the admin API: one a line, after a name if there is one."""
+    """The file with the tokens of the admin API: each line has a token, and may have the client's name before it."""
     trace_journal: int | None = attrs.field(metadata=_setting(_size))
     """How many bytes of traces the checkpoint keeps, for ``statefun trace``; None: none are noted."""
     trace_share: float = attrs.field(metadata=_setting(_share, 1.0))
-    """The share of the ingress records of which traces are noted, unless they come with a trace."""
+    """The share of the ingress records whose traces are noted; a record that comes with a trace does not count."""
     otlp_endpoint: str | None = attrs.field(metadata=_setting(_collector))
     """The URL of the collector of OpenTelemetry that gets metrics and traces; None: none does."""
     log_format: str = attrs.field(metadata=_setting(_one_of("text", "json"), "text"))
@@ -196,7 +196,7 @@ class Settings:
         Args:
             conf: Spark's configuration.
             script: the program that runs: defaults are relative to its folder.
-            arguments: the arguments of ``run``; their names are those of this class's fields, but ``module``
+            arguments: the arguments of ``run``; they have the names of this class's fields, except ``module``
                 for ``modules``.
 
         Raises:

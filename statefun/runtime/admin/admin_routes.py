@@ -232,10 +232,10 @@ def _set_level(request: ApiRequest) -> ApiAnswer:
 
 
 def _known(name: str, kind: str, names: Sequence[str] | frozenset[str]) -> str:
-    """Return a name if the application has it.
+    """Return ``name`` if the application has a part with this name.
 
     Raises:
-        RefusedError: if the application does not have it; the text has the nearest name.
+        RefusedError: if there is none; the error's text suggests the nearest name.
     """
     if name not in names:
         hint = nearest(name, sorted(names), "known")

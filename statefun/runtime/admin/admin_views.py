@@ -188,7 +188,7 @@ class AdminViews:
         }
 
     def batches(self) -> list[Json]:
-        """Return micro-batches that have ended, one a second, and where their time went."""
+        """Return the last micro-batches, at most one for each second, with the times of their phases."""
         with self.figures.lock:
             batches = list(self.figures.batches)
         return [
@@ -234,7 +234,7 @@ class AdminViews:
         }
 
     def module(self) -> list[Json]:
-        """Return the module files without parts that may be secret, and the findings in them."""
+        """Return the module files without possible secrets, and the warnings of ``statefun validate`` about them."""
         return module_files(self.definition)
 
     def state(self, namespace: str, name: str, id_: str) -> Json | None:

@@ -14,10 +14,10 @@ from statefun.runtime.http_server import RefusedError
 
 @attrs.frozen
 class ApiRequest:
-    """A request, after its path was found."""
+    """A request whose path fits a route."""
 
     names: Mapping[str, str]
-    """The parts of the path that a route leaves open, by their names."""
+    """The variable parts of the path, by their names in the route."""
     query: Mapping[str, str] = attrs.field(factory=dict)
     content_type: str | None = None
     body: bytes = b""
@@ -28,10 +28,10 @@ class ApiRequest:
         return f"{self.names['namespace']}/{self.names['name']}"
 
     def limit(self, default: int, most: int = 999_999) -> int:
-        """Return the largest number of things in the answer, as the query says.
+        """Return how many items the answer may have: ``limit`` in the URL's query string, or else ``default``.
 
         Raises:
-            RefusedError: if it is no whole number from 1 to ``most``.
+            RefusedError: if the limit is not a whole number from 1 to ``most``.
         """
         text = self.query.get("limit", str(default))
         is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
@@ -52,7 +52,7 @@ class ApiAnswer:
 
 @attrs.frozen
 class ApiRoute:
-    """A request that the API answers."""
+    """A kind of request that the API answers: its method and path, and the function that answers it."""
 
     method: str
     path: str

@@ -76,7 +76,7 @@ class _Letters:
         self._lock = threading.Lock()
 
     def listing(self, request: ApiRequest) -> ApiAnswer:
-        """Return the newest letters that pass a filter, without what may be long in them."""
+        """Return the newest letters that pass a filter, without their parts that may be long."""
         letters, filter_, limit = self._found, _filter(request), request.limit(_LISTED, _MOST)
         total = 0
 
@@ -131,10 +131,10 @@ class _Letters:
 
     @property
     def _found(self) -> DeadLetters:
-        """The letters.
+        """The dead letters, if the application can have any.
 
         Raises:
-            RefusedError: if the application has no topic for them.
+            RefusedError: if no egress declares a topic for dead letters.
         """
         if self._letters is None:
             text = "no egress has a deadLetterTopic, so there are no dead letters"
@@ -142,10 +142,10 @@ class _Letters:
         return self._letters
 
     def _letter(self, request: ApiRequest) -> DeadLetter:
-        """Return the letter that a path names.
+        """Return the letter that the request's path names.
 
         Raises:
-            RefusedError: if there is none; the text has the nearest id.
+            RefusedError: if there is none; the error's text suggests the nearest id.
         """
         letters = self._found
         id_ = f"{request.names['partition']}/{request.names['offset']}"

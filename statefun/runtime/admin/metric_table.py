@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The metrics of an application, and their text form for Prometheus.
 
-Names, attributes and units follow OpenTelemetry's conventions for messaging, where they mean the same; Prometheus gets
-them as it writes them. No attribute has an address: there are as many values as functions, topics and errors.
+Names, attributes and units follow OpenTelemetry's conventions for messaging where these have the same meaning; the text
+form writes them in Prometheus' style. No attribute contains an address, so that the number of values grows with the
+functions, topics and errors alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NO_ATTRIBUTES: tuple[str, ...] = ()
 Sample = tuple[tuple[str, ...], float | Durations]
 """The values of a metric's attributes, and its value."""
 _UNITS = {"s": "_seconds", "By": "_bytes"}
-"""How Prometheus' names end for a unit; those of counted things are part of the names."""
+"""What names in Prometheus' style end with, by unit; a unit such as ``{message}`` adds nothing to the name."""
 
 
 @attrs.frozen

@@ -36,7 +36,7 @@ _BLOCK_COMMENT = re.compile(r"\A([|>]\S*)[ \t]+#.*")
 def module_files(definition: Definition) -> list[dict[str, Any]]:
     """Return the files that declare an application's parts, with the warnings of ``statefun validate``.
 
-    A text has as many lines as its file. What may be a secret is left out, and so are the texts of programs.
+    The text of a module file has the lines of the file, without possible secrets. A program has warnings, but no text.
     """
     functions = definition.functions
     program = UserProgram([functions], (), Path(getattr(sys.modules["__main__"], "__file__", "")))
@@ -73,7 +73,7 @@ def module_text(path: Path) -> str:
 
 
 def _shown_text(text: str) -> str | None:
-    """Return a document without comments and possible secrets; None if it is no mapping or list, but one text."""
+    """Return YAML documents without comments and possible secrets; None if none of them is a mapping or a list."""
     replaced: dict[int, Any] = {}
     documents = list(yaml.compose_all(text, yaml.SafeLoader))
     if not any(isinstance(each, yaml.CollectionNode) for each in documents):
@@ -84,13 +84,14 @@ def _shown_text(text: str) -> str | None:
 
 
 def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, str]]) -> None:
-    """Find what must not be shown.
+    """Find the scalars that contain possible secrets, and the texts that are shown in their place.
 
     Args:
         node: a part of the document.
-        name: the name of the entry that has it, or has a list with it.
-        replaced: gets what stands instead of a scalar, by the index after the scalar; tags and anchors are before it.
-        seen: the parts that were seen, as a document may contain itself.
+        name: the key of the entry whose value is the part, or is a list that contains the part.
+        replaced: gets the text for each such scalar, by the index at which the scalar ends; where it begins depends on
+            tags and anchors.
+        seen: the parts that were visited, as a document may contain itself.
     """
     if (id(node), name) in seen:
         return
@@ -109,7 +110,7 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
 
 
 def _shown_inside(text: str) -> str:
-    """Return a text, such as one of a ConfigMap, without the secrets in it if it is a module file, too."""
+    """Return a text; if it is YAML itself, such as a module file in a ConfigMap, leave out its possible secrets."""
     try:
         shown = _shown_text(text)
     except yaml.YAMLError:
@@ -118,7 +119,7 @@ def _shown_inside(text: str) -> str:
 
 
 def _pieces(text: str, replaced: Mapping[int, Any]) -> Iterator[str]:
-    """Yield a document in pieces: what is no token is a comment; lines keep their numbers."""
+    """Yield a document in pieces, without comments and with the replaced scalars; lines keep their numbers."""
     end = 0
     for token in yaml.scan(text, yaml.SafeLoader):
         start, after = token.start_mark.index, token.end_mark.index
@@ -134,7 +135,7 @@ def _pieces(text: str, replaced: Mapping[int, Any]) -> Iterator[str]:
 
 
 def _replacement(value: Any, content: str) -> str:
-    """Return what is shown instead of a scalar: as many lines, and if it was a block of lines, a block."""
+    """Return the text of a replaced scalar: it keeps the number of lines, and the form of a block after ``|``."""
     lines = content.split("\n")
     if content.startswith("|") and isinstance(value, str):
         first = next(each for each in lines[1:] if each.strip())
@@ -150,7 +151,7 @@ def _without_secrets(value: Any, name: str) -> Any:
 
     Args:
         value: the scalar.
-        name: the name of the entry that has it, or has a list with it.
+        name: the key of the entry whose value is the scalar, or is a list that contains the scalar.
     """
     if value is None or isinstance(value, bool):
         return value

@@ -35,7 +35,7 @@ _MOST_CUT_OFF = 1000
 _LOOK = 0.05
 """The time, in seconds, between two checks whether a worker whose report waits has ended."""
 _ENDS_IN_ORDER = 4
-"""How many ends in order of workers during an address's calls count as one end for which a call may be the reason.
+"""How many orderly ends of workers during an address's calls count as one end that a call may have caused.
 
 A worker cannot know why its executor ends: Spark may want fewer executors, or a call may have taken all memory, for which
 the system has killed the executor."""
@@ -78,23 +78,23 @@ class CallRegister:
         self._begun: set[str] = set()
         """The names of calls that were lost before, and of which workers have reported that they run now."""
         self._asked: dict[str, tuple[str, Callable[[bool], None]]] = {}
-        """For each call that waits until the micro-batch that it has left is staged: its worker, and the answer."""
+        """The worker of each call that waits until the micro-batch it has left is staged, and what gets the answer."""
         self._ends: dict[str, dict[str, CallLoss]] = {}
-        """For each worker that has ended since the newest micro-batch was staged, in order: the losses of its calls.
+        """The losses of calls, by worker, for workers that have ended since the newest micro-batch was staged.
 
-        They are empty while a report of the worker waits."""
+        The worker that has ended first comes first. It has no losses while one of its reports waits."""
         self._survived: dict[str, CallLoss] = {}
-        """The losses of workers that had ended before: the query went on after that."""
+        """The losses of calls of workers that had ended before: the query went on after that."""
         self._workers: set[str] = set()
         """The names of the workers that are connected."""
         self._in_order: set[str] = set()
-        """The names of workers that end in order, or have ended so since the newest micro-batch was staged."""
+        """The workers with an orderly end that end now, or have ended since the newest micro-batch was staged."""
         self._cut_off: deque[str] = deque(maxlen=_MOST_CUT_OFF)
         """The names of the last workers whose network has failed: they may go on, and not notice it for a while."""
         self._ended_before: set[str] = set()
         """The names of workers that had ended before the newest micro-batch was staged, and whose reports wait since."""
         self._ends_in_order: Counter[bytes] = Counter()
-        """How many workers have ended in order during calls of an address since its last result; by address."""
+        """How many orderly ends of workers have interrupted calls of an address since its last result; by address."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
@@ -117,7 +117,7 @@ class CallRegister:
             self._workers.add(worker)
 
     def ends(self, worker: str) -> None:
-        """Record that a worker ends in order: it is unlikely that a call that is lost with it is the reason."""
+        """Record that a worker was told to end, which is an orderly end: probably no call has caused it."""
         with self._changed:
             self._in_order.add(worker)
 
@@ -126,8 +126,8 @@ class CallRegister:
 
         Args:
             worker: the name of the worker.
-            has_ended: whether the worker has ended; False if only the network is known to have failed, for
-                which no call is the reason.
+            has_ended: whether the worker has ended; False if perhaps only the network has failed, which no call can
+                have caused.
         """
         with self._changed:
             self._workers.discard(worker)
@@ -151,12 +151,14 @@ class CallRegister:
     def report(self, worker: str, report: CallReport, has_ended: Callable[[], bool]) -> None:
         """Accept a worker's report about a call; wait first while too many results wait for a micro-batch.
 
-        A report about a call that was given up with another connection of the worker is ignored.
+        A report is ignored if the worker has made the call under another name, over a former connection: such calls
+        are lost.
 
         Args:
             worker: the name of the worker.
             report: the report.
-            has_ended: returns whether the worker has ended. It may end while its report waits, before other workers do.
+            has_ended: returns whether the worker has ended. It is called while the report waits, so that the register
+                knows which worker has ended first.
         """
         with self._changed:
             if report.begun:
@@ -225,7 +227,7 @@ class CallRegister:
                 answer(name in self._detached)
 
     def end_waiting(self) -> None:
-        """Accept reports that wait for room at once, as the run is over and nobody reads them."""
+        """Let no report wait any more, however many there are: the run is over, and nobody reads them."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -235,8 +237,9 @@ class CallRegister:
 
         Args:
             has_failed: whether Spark has ended the query by itself, perhaps because a worker has ended during a
-                task. Then the next run counts losses of this run. Of the last micro-batch, it counts only those
-                of the first worker that has ended: later workers may have ended because the query did.
+                task. Then the log keeps this run's losses for the next run, as a lost call may be the reason. Of the
+                workers that have ended since the newest micro-batch was staged, only the first one counts: the others
+                may have ended because the query did.
         """
         with self._changed:
             self._is_closed = True
@@ -297,7 +300,7 @@ class CallRegister:
             return last
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
-        """Return the results with numbers ``after + 1`` to ``last``, without lost results of earlier runs."""
+        """Return the results with numbers ``after + 1`` to ``last``, except results of earlier runs, which are lost."""
         with self._changed:
             numbers = range(after + 1, last + 1)
             return [self._messages[number] for number in numbers if number in self._messages]
@@ -325,13 +328,16 @@ class CallRegister:
         return CallLoss(attempt=name, begun=has_ended and name in self._begun, ended=has_ended)
 
     def _loss_with(self, worker: str, name: str, *, has_ended: bool) -> CallLoss:
-        """Return the loss of a call whose worker has gone."""
+        """Return the loss of a call whose worker has ended or cannot be reached."""
         if has_ended and worker in self._in_order:
             has_ended = not self._is_excused(name)
         return self._loss(name, has_ended=has_ended)
 
     def _is_excused(self, name: str) -> bool:
-        """Count an end in order during a call; return False if it counts as one for which the call may be the reason."""
+        """Count a worker's orderly end during a call; return False if the call may have caused the end after all.
+
+        That is assumed of every fourth such end during calls of one address.
+        """
         address = self._under_way[name]
         self._ends_in_order[address] += 1
         return self._ends_in_order[address] % _ENDS_IN_ORDER != 0

@@ -59,8 +59,8 @@ class _Line:
 class CallReports:
     """Sends the reports of this process to the driver.
 
-    A connection that is lost is opened again under another name: the driver no longer expects reports about the
-    calls that were made under the former name, and lets these calls be made again.
+    After a lost connection, this process connects again, under another name. The driver then expects no more reports
+    about calls that were made under the former name, since these calls are made again.
     """
 
     def __init__(self, server: CallServerAddress) -> None:
@@ -70,7 +70,7 @@ class CallReports:
         self._next_attempt = 0.0
         """The time from which on the process may try to connect again, in seconds of the monotonic clock."""
         self._asked: dict[str, Future[bool]] = {}
-        """What calls that wait for the driver's answer wait for, by their names."""
+        """The driver's answers for which calls wait, as futures, by the names of the calls."""
         self._numbers = count(1)
         """The numbers of the reports, in order."""
         self._unsent = 0
@@ -84,9 +84,9 @@ class CallReports:
         return "" if line is None else line.worker
 
     def open(self) -> bool:
-        """Return whether this process has a connection to the driver, and room for reports; begin to connect if it has none.
+        """Return whether this process is connected to the driver and has room for reports; connect it if needed.
 
-        There is no room while too many results wait to be sent, as the driver waits for a micro-batch that reads others.
+        There is no room while too many results wait here: the driver takes no more before a micro-batch has read some.
 
         This method runs on the event loop of all coroutines, so it does not wait for the network.
         """
@@ -99,7 +99,7 @@ class CallReports:
             return False
 
     def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
-        """Pass a call's result (None if it has none) to the thread that sends reports to the driver."""
+        """Queue the report of a call's result, which is None if the call has none."""
         self._put(CallReport(address=key, attempt=attempt, result=result or b""))
 
     def left(self, attempt: str) -> Future[bool]:
@@ -115,17 +115,17 @@ class CallReports:
         return answer
 
     def begun(self, attempt: str) -> Future[None]:
-        """Pass the report that a call runs now to the thread that sends reports; see :class:`CallReporter`."""
+        """Queue the report that a call, which was lost before, runs now; see :class:`CallReporter`."""
         return self._put(CallReport(attempt=attempt, begun=True))
 
     def accompanied(self, attempt: str) -> Future[None]:
-        """Pass a report to the thread that sends reports: a call that ran alone has ended, or other calls run beside it."""
+        """Queue the report that a call has ended, or no longer runs alone; see :class:`CallReporter`."""
         return self._put(CallReport(attempt=attempt, accompanied=True))
 
     def ends(self) -> Future[None]:
-        """Pass the report that this process ends in order to the thread that sends reports.
+        """Queue the report that this process was told to end, which is an orderly end.
 
-        The driver then blames no call that is lost with the process. The future is done when the report is sent.
+        The driver then seldom blames a call for the end. The future is done when the report is sent.
         """
         return self._put(CallReport(ends=True))
 

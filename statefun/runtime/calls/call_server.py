@@ -3,7 +3,8 @@
 
 A connection begins with the challenges of Python's ``multiprocessing.connection``: both sides prove that
 they know the key of the run, which workers get with the code of the application. Then the worker sends
-messages of bytes: first its name, then its reports. The driver answers the reports of calls that wait.
+messages of bytes: first its name, then its reports. The driver answers the name, and each report that asks whether a
+call has left a micro-batch that is staged.
 """
 
 from __future__ import annotations

@@ -16,15 +16,15 @@ from statefun.sdk.times import in_milliseconds
 _LONGEST_WAIT = timedelta(seconds=10)
 """How long a suspect waits, at most, for calls that have left earlier micro-batches; then an outage counts in any case."""
 _LONGEST_TURN = timedelta(seconds=30)
-"""How long a suspect that waits so keeps its turn, if its server cannot be called."""
+"""How long a suspect that waits for such calls keeps its turn, if its server cannot be called."""
 
 
 class Turns:
     """Chooses the suspects that are called alone.
 
-    A turn keeps new calls away from the server, but calls that have left earlier micro-batches go on. If the server
-    crashes then, one of these may be the reason: the outage does not count, and the suspect gets another turn, which
-    begins when such calls have ended. They have mostly ended with the crash.
+    During a turn, the server gets no other new calls, but calls that have left earlier micro-batches go on there. If
+    the server crashes meanwhile, one of these calls may be the reason: so the outage does not count, and the suspect
+    gets another turn after these calls have ended. Most of them end with the crash.
 
     Args:
         busy_servers: returns the servers at which calls that have left earlier micro-batches go on.
@@ -36,7 +36,7 @@ class Turns:
         self._clock = clock
         self._turn: Turn | None = None
         self._since: int | None = None
-        """When the server has crashed in company, in milliseconds of the monotonic clock; None if it has not."""
+        """When the server has crashed while such calls went on, in milliseconds of the monotonic clock, or None."""
 
     def next(self) -> Turn | None:
         """Return the turn of the next micro-batch; None if no suspect has its turn."""
@@ -49,7 +49,7 @@ class Turns:
         return self._turn
 
     def choose(self, outcomes: Sequence[Outcome]) -> None:
-        """Choose the suspect that has its turn in the micro-batch after the one with these outcomes of tasks.
+        """Choose the suspect that has its turn in the next micro-batch, given the outcomes of the present one's tasks.
 
         Only one address of the whole application is chosen, at random. Several endpoints may be on one server: if two
         suspects were called in a micro-batch, a crash would not show which of them is the reason.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of a worker process that go on after their micro-batches, until the process ends.
 
-Spark ends a worker in order if it has been idle for long, and if its executor ends: then the worker's daemon sends it
-a SIGHUP. Before such an end, the worker reports it to the driver, and gives its calls some time.
+Spark tells a worker to end if the worker was idle for long, or if its executor ends; in the second case, the worker's
+daemon sends it a SIGHUP. This is an orderly end: the worker reports it to the driver, and gives its calls some time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_CALLS = 10_000
 
 
 class _CallsOfRun(NamedTuple):
-    """The calls of a run in this process, and what sends reports about them."""
+    """The calls of a run in this process, and the object that sends reports about them."""
 
     calls: LeavingCalls
     reports: CallReports
@@ -49,21 +49,21 @@ def calls_of_worker(server: CallServerAddress) -> LeavingCalls:
 
 @cache
 def company_of_worker() -> Company:
-    """Return the limits of which calls run at the same time in this process; all runs share them."""
+    """Return the object that decides which calls run at the same time in this process; all runs share it."""
     return Company()
 
 
 def wait_for_calls() -> None:
-    """Wait until all calls of this process have ended and are reported, before the process ends in order."""
+    """Wait until all calls of this process have ended and are reported; then report that the process ends."""
     _wait()
     _say_goodbye()
 
 
 def end_in_order(number: int, _frame: object) -> None:
-    """Let this process end after its calls: the handler of the signal with which its daemon ends it.
+    """Handle the signal with which the daemon ends this process: let the process end after its calls.
 
-    The process reports at once to the driver that it ends in order, since it may be killed at any time from then on. It
-    ends when its calls have ended, and after the grace of its runs at the latest: without grace if no driver listens.
+    The process at once reports its orderly end to the driver, since it may be killed at any time from then on. It ends
+    when its calls have ended, or when the longest grace of its runs is over; if no driver listens, it ends at once.
     """
     signal.signal(number, signal.SIG_DFL)
     # The main thread may run the event loop: the calls go on only if it does, too.
@@ -71,7 +71,7 @@ def end_in_order(number: int, _frame: object) -> None:
 
 
 def _finish(number: int) -> None:
-    """Say goodbye, wait for the calls, and end the process by a signal that it has got before."""
+    """Report the end of the process, wait for its calls, and let the signal that it has got end the process."""
     _say_goodbye()
     graces = [server.grace for server, run in [*_runs.items()] if run.calls.is_connected]
     if graces:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls functions with the rows of whole Arrow batches, instead of several pandas frames for each address."""
+"""Calls functions with the rows of Arrow batches; Spark's own way makes pandas frames for each address."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ class _RowBatch:
             yield Group(key, self._columns, start, end, values, index != grouped.unfinished)
 
     def key_row(self, group: Group) -> bytes:
-        """Return the address of ``group`` as the grouping key in Spark's form."""
+        """Return the grouping key of ``group``, which is its address, in Spark's form."""
         return self._key_rows[group.start]

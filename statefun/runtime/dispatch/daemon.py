@@ -26,7 +26,7 @@ MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daem
 PRELOADED = ("statefun.engine.dispatcher", "statefun.engine.call_loop")
 """The modules that the daemon imports before it forks; none of them starts a thread."""
 PRELOADED_ON_LINUX = ("pandas", "statefun.runtime.dispatch.arrow_path")
-"""Further modules that the daemon imports where a fork keeps them usable; each worker would need half a second of CPU.
+"""Further modules that the daemon imports where a fork keeps them usable; this saves each worker half a second of CPU.
 
 pyarrow imports pandas, if it is installed, when it makes its first array of Python objects. Spark sets
 ``OMP_NUM_THREADS``, so numpy starts no thread; jemalloc, a part of pyarrow, starts its thread again after a fork.
@@ -38,8 +38,8 @@ Libraries of macOS cannot be used after a fork.
 def install() -> None:
     """Make this worker process evaluate each :class:`Operator` with the module ``arrow_path``.
 
-    This function is called before each task of the process, hence its decorator ``cache``: with each further
-    installation, tasks would become slower, and fail in the end.
+    This function is called before each task of the process. Its decorator ``cache`` lets only the first call install
+    anything: with each further installation, tasks would become slower, and fail in the end.
 
     The imports are here, after the fork, because some of the modules start threads.
     """

@@ -67,10 +67,10 @@ class Evaluation:
             self._fail(DispatchError(error))
 
     def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Call functions with the rows of ``groups``; yield each finished group, and none after a failure.
+        """Call functions with the rows of ``groups``; yield each finished group, until a failure ends the run.
 
-        The caller keeps the timer of timeouts installed (:func:`statefun.sdk.deadline.standby`): otherwise each
-        call installs it.
+        The caller should install the timer for timeouts (:func:`statefun.sdk.deadline.standby`): otherwise each
+        call installs it again.
         """
         if self.failed:
             return

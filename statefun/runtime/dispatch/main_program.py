@@ -156,9 +156,9 @@ class MainProgram:
 
 
 def names_of_globals(module: ModuleType) -> dict[int, str]:
-    """Return the names of the globals of ``module`` that are sent as names, by the ``id`` of each object.
+    """Return the names that are sent instead of globals of ``module``, by the ``id`` of the global.
 
-    Imported objects and objects of statefun, such as registries, are sent by value.
+    No name replaces an imported function or class, or an object of statefun, such as a registry.
     """
     return {id(value): name for name, value in vars(module).items() if _is_own(module, name, value)}
 

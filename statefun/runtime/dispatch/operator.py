@@ -50,9 +50,9 @@ class Operator:
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
     traces: float | None = None
-    """The share of the ingress records without a trace of which tasks note what they have caused; None: they note nothing."""
+    """The share of the ingress records without a trace for which tasks note new traces; None: they note no traces."""
     spans: bool = False
-    """Whether tasks also note what spans need besides."""
+    """Whether tasks also note the further details that spans need."""
     calls: CallServerAddress | None = None
     """The address to which workers report long calls; None if each micro-batch waits for all its calls."""
 

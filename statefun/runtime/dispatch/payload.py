@@ -120,10 +120,10 @@ class Payload:
 def _by_name(
     functions: StatefulFunctions,
 ) -> tuple[tuple[MainProgram, ...], Mapping[int, str]]:
-    """Return the main programs whose functions cannot be pickled by value, and the names of their globals.
+    """Return the main programs that workers must load, and the name that replaces each of their globals.
 
-    The names are by the ``id`` of the object. A process may have functions of several main programs, as tests
-    do. Functions of a notebook can only be pickled by value.
+    The names are by the ``id`` of the global. Workers load a main program if its functions cannot be pickled by
+    value. A process may have several main programs, as in tests. Functions of a notebook can only be pickled by value.
     """
     calls: dict[str, list[Any]] = {}
     for function in functions:

@@ -26,7 +26,7 @@ def dispatch(
     Args:
         rows: rows of ``envelope.ROW_SCHEMA``.
         operator: calls the functions.
-        stored_names: the typenames that targets get in place of other names of their functions.
+        stored_names: the stored names of renamed functions, by each of their other names; targets get them.
         has_event_times: whether an ingress declares event time, so that rows keep their event times.
 
     Returns:
@@ -56,7 +56,7 @@ def dispatch(
 
 
 def _stored_target(target: Column, stored_names: Mapping[str, str]) -> Column:
-    """Return the keys of targets with the stored names of their functions."""
+    """Return the column of target keys, in which stored names replace the other names of functions."""
     stored = target
     for name, stored_name in stored_names.items():
         suffix = SEPARATOR + name.encode()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the trace of a message the present one of OpenTelemetry while a function handles the message.
+"""Makes a message's trace the current trace of OpenTelemetry while a function handles the message.
 
-So libraries that functions use, such as instrumented HTTP clients, continue the trace. A worker without OpenTelemetry's
-API has no such libraries. Most messages meet none of them: so headers are parsed only when somebody asks.
+Libraries that functions use, such as instrumented HTTP clients, then continue the trace. A worker without
+OpenTelemetry's API has no such libraries. Most functions use none: so the headers are parsed only when a library asks
+for the trace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statefun.engine.span_details import Attach, Detach
 
 @cache
 def attaching() -> tuple[Attach | None, Detach | None]:
-    """Return functions that make a trace the present one, and take that back; None without OpenTelemetry's API."""
+    """Return a function that makes a trace the current one, and one that undoes it; None without OpenTelemetry."""
     try:
         from opentelemetry import context, trace  # noqa: PLC0415 - workers may not have it
         from opentelemetry.baggage.propagation import W3CBaggagePropagator  # noqa: PLC0415
@@ -26,7 +27,7 @@ def attaching() -> tuple[Attach | None, Detach | None]:
     trace_context, baggage = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
     class Invocation(trace.NonRecordingSpan):
-        """The span of an invocation, which the driver makes later."""
+        """Stands for the span of an invocation; the driver makes the span itself later."""
 
         def __init__(self, headers: str) -> None:
             super().__init__(trace.INVALID_SPAN_CONTEXT)

@@ -22,7 +22,7 @@ def unsendable(
     Args:
         functions: the functions of an application.
         error: the exception that pickling has raised.
-        named: by identity, the objects that are sent as names.
+        named: the names that are sent instead of some objects, by the ``id`` of the object.
     """
     for function in functions:
         for handler in function.handlers:

@@ -80,7 +80,7 @@ class LogLevels:
 
 
 def take_lines() -> Sequence[str]:
-    """Return the lines of this worker that the driver gets, since the last call."""
+    """Return the lines for the driver that this worker has logged since the last call."""
     handler = _handler()
     return () if handler is None else handler.take()
 
@@ -107,7 +107,10 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
         self._left_out = 0
 
     def begin(self, batch: int, *, for_driver: bool) -> None:
-        """Log from now on in a micro-batch; log how many lines were left out of places that log no more.
+        """Name another micro-batch in the lines from now on, and report lines that were left out.
+
+        If a place in the code logs too many lines, some are left out, and its next line has their number. This method
+        logs the number for places that have stopped logging.
 
         Args:
             batch: the number of the micro-batch.
@@ -125,7 +128,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
             self._keep(self.format(record))
 
     def take(self) -> Sequence[str]:
-        """Return the lines for the driver, and keep none of them."""
+        """Return the lines that were kept for the driver, and drop them."""
         with self.lock or nullcontext():  # threads of long calls log, too
             kept, self._kept, left_out = self._kept, [], self._left_out
             self._room, self._left_out = _MOST_KEPT, 0

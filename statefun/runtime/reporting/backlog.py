@@ -17,9 +17,9 @@ from statefun.runtime.ingress.holding import WaitingGauge
 class Backlog:
     """The number of messages that no committed micro-batch has handled yet.
 
-    These are the staged messages that are not delivered, and the delivered messages that wait for a long call or an
-    endpoint, those of the call itself included. A delayed message counts until it has reached the bucket in which it
-    waits for its time.
+    These are the staged messages that are not delivered, the messages of long calls, and the delivered messages that
+    wait for the end of a long call or for an endpoint. A delayed message counts until it has reached the bucket in
+    which it waits for its time.
 
     Args:
         checkpoint: the checkpoint, which also has undelivered messages of earlier runs.

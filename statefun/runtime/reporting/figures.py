@@ -28,12 +28,12 @@ class Durations:
     """A histogram of durations."""
 
     counts: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS) + 1))
-    """How many there were up to each bound, and longer; each counts once."""
+    """How many durations are between each bound and the one before it, and how many are above the last bound."""
     seconds: float = 0.0
     """All durations together."""
 
     def add(self, counts: Sequence[int], seconds: float) -> None:
-        """Add durations: their counts by bound, and their sum."""
+        """Add durations, given as their numbers between the bounds (``counts``) and as their sum (``seconds``)."""
         self.counts = [sum(pair) for pair in zip(self.counts, counts, strict=True)]
         self.seconds += seconds
 

@@ -129,7 +129,7 @@ class Status:
             self._line.clear()
 
     def _count(self, progress: StreamingQueryProgress) -> None:
-        """Set from a progress report how many records are read, and how many wait in Kafka."""
+        """Take from a progress report how many records are read, and how many wait in Kafka."""
         ingress_positions = list(positions(self._ingresses, self._stops, progress))
         others = records_read(source.endOffset for source in progress.sources[self._others])
         self._read = sum(total(position.read) for position in ingress_positions) + others

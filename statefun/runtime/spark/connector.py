@@ -100,8 +100,8 @@ def _fitting_versions(spark: str) -> Iterator[str]:
 
 
 def artifact_names(jar: Path) -> list[str]:
-    """Return the artifact names that the file name of a jar can have, as its version may start at any dash.
+    """Return the possible names of a jar's artifact: its version may begin after any dash before a digit.
 
-    Examples are ``log4j-1.2-api-2.25.4`` and ``zstd-jni-1.5.7-7``: each part before a dash and a digit counts.
+    So ``log4j-1.2-api-2.25.4.jar`` may be a jar of the artifact ``log4j`` or of ``log4j-1.2-api``.
     """
     return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

@@ -124,7 +124,7 @@ def use_checkpoint(session: SparkSession, checkpoint: Folder, run: str = "") -> 
     Args:
         session: the session.
         checkpoint: the checkpoint.
-        run: the id of the run, which its commits in a store get; empty for none.
+        run: the id of the run, which is added to each of its commits in a store; empty to add none.
 
     Raises:
         PlatformError: if this Spark cannot write checkpoints there.
@@ -156,7 +156,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def has_executors(session: SparkSession) -> bool:
-    """Return whether the tasks of ``session`` run in processes of their own, with a standard error of their own."""
+    """Return whether the executors of ``session`` are processes besides the driver, with their own standard error."""
     return re.fullmatch(r"local(\[[^]]*\])?", session.sparkContext.master or "") is None
 
 

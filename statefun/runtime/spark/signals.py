@@ -28,7 +28,7 @@ def exit_code_of_interrupt() -> int:
 
 @contextmanager
 def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Make SIGTERM stop the application as Ctrl-C does, and both without a stack trace.
+    """Make SIGTERM stop the application as Ctrl-C does; neither of them prints a stack trace.
 
     Args:
         stop: makes the application end; may be called from any thread.

@@ -42,12 +42,12 @@ take. By default, a micro-batch waits a minute for each lost packet, and for los
 
 
 def use_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
-    """Make the queries of ``session`` write a checkpoint in a store, and nothing over another driver's files.
+    """Make the queries of ``session`` write a checkpoint in a store, and never overwrite another driver's files.
 
     Args:
         session: the session.
         checkpoint: the checkpoint.
-        run: the id of the run, which its commits get; empty for none.
+        run: the id of the run, which is added to each of its commits; empty to add none.
 
     Raises:
         PlatformError: if Spark's Hadoop is too old, or the jars cannot be downloaded.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that functions of a program compute from Arrow arrays, and the schemas of Arrow batches.
+"""Makes columns that Python functions compute from Arrow arrays, and converts schemas of Arrow batches.
 
 Spark 4.0 has no ``arrow_udf``: there, pandas is between Spark and the functions. ``arrow_udf`` is documented, but the
 annotations that PySpark 4.2.0 ships do not have it. ``from_arrow_schema`` and ``to_arrow_schema`` are in
@@ -20,10 +20,11 @@ from statefun.runtime.spark_internals.versions import RELEASE
 
 
 def arrow_udf(function: Callable[..., pa.Array], result: DataType | str) -> Callable[..., Column]:
-    """Return a function of columns that computes a new column with Arrow.
+    """Return a function that takes columns of Spark, and returns a new column that is computed with Arrow.
 
     Args:
-        function: computes an array of the new column from one of each other column, in Spark's workers.
+        function: computes values of the new column in Spark's workers: it takes an Arrow array for each given
+            column, and returns an Arrow array.
         result: the type of the new column.
     """
     made: Callable[..., Column]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The changelogs of state stores: the changes of one partition in one micro-batch.
 
-Based on ``StateStoreChangelogWriterV3`` (``StateStoreChangelog.scala``) of Spark 4.2.0, which writes in checkpoint
-format 2 a version, the ids of the previous changelogs since a snapshot, and then the changes: size and content of
-the key, size and content of the value; the size -1 instead of a value stands for a removed key, and instead of a key
-for the end. Sizes are big-endian.
+Based on ``StateStoreChangelogWriterV3`` (``StateStoreChangelog.scala``) of Spark 4.2.0. In checkpoint format 2, it
+writes a version, the ids of the previous changelogs since a snapshot, and then the changes. A change is the size and
+the content of the key, and the size and the content of the value. The size -1 in place of a value means that the key
+was removed; in place of a key, it means the end. Sizes are big-endian.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The class path of a running Spark, and the jars that PySpark comes with.
 
 Based on ``SessionResourceLoader.addJar`` (``SessionState.scala``) and ``SharedState.jarClassLoader`` of Spark
-4.2.0, which implement the statement ADD JAR, and on ``SparkSubmit.runMain``, which makes the class loader around them.
+4.2.0, which implement the statement ADD JAR, and on ``SparkSubmit.runMain``, which makes the parent of their loader.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
 
 
 def _outermost(loader: Any) -> Any:
-    """Return the class loader that takes jars, finds classes for ``loader``, and is around all others of this kind.
+    """Return the highest ancestor of a class loader to which jars can be added, or the loader itself.
 
-    It is the one of spark-submit, which all threads of the driver have or are below.
+    It is spark-submit's loader: each thread of the driver has this loader, or one that is descended from it.
     """
     takes_jars = jvm().java.lang.Class.forName("org.apache.spark.util.MutableURLClassLoader")
     while takes_jars.isInstance(loader.getParent()):

@@ -70,7 +70,7 @@ class _Pickler(cloudpickle.CloudPickler):
         return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
-        """Return how pickle reduces an object; refuse an object that would become a name.
+        """Return how pickle reduces an object; refuse an object that pickle would replace by a useless name.
 
         Raises:
             pickle.PicklingError: if the object would be pickled as a name that workers cannot find.
@@ -87,8 +87,8 @@ class _Pickler(cloudpickle.CloudPickler):
 def _is_name_of_program(obj: object) -> bool:
     """Return whether pickle would replace an object of the main program by a name.
 
-    Workers cannot import the main program, so they would not find the object of this name. Pickle does
-    this to functions with a cache, and to ``NewType``.
+    Workers cannot import the main program, so they could not look the name up. Pickle does this with functions that
+    have a cache, and with types made by ``NewType``.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__name__", None)
     if isinstance(obj, type | FunctionType) or not (isinstance(module, str) and name):

@@ -38,7 +38,7 @@ def is_concurrent_update(error: BaseException) -> bool:
 
 
 def storage_failure(text: str) -> str | None:
-    """Return what Spark's text says about the storage of a checkpoint that is full, read-only or does not answer.
+    """Return the words in Spark's text about full, read-only or unreachable storage; None if there are none.
 
     >>> storage_failure("terminated with exception: /c/offsets/.7.tmp: No space left on device SQLSTATE: XXKST")
     'No space left on device'

@@ -60,7 +60,7 @@ def live_conf() -> Any:
 
 
 def heap() -> tuple[int, int]:
-    """Return the used and the largest size of the JVM's heap, in bytes."""
+    """Return how many bytes of the JVM's heap are used, and how many it may have at most."""
     runtime = jvm().java.lang.Runtime.getRuntime()
     return int(runtime.totalMemory()) - int(runtime.freeMemory()), int(runtime.maxMemory())
 

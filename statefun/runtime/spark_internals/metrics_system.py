@@ -13,10 +13,10 @@ from statefun.runtime.spark_internals.jvm import accept_calls, jvm
 
 
 class MetricsSource:
-    """The metrics that the Spark context of this process has under a source's name.
+    """Sets the metrics of one source in this process's Spark context.
 
     Args:
-        name: the source's name; the first object with this name registers the source.
+        name: the name of the source; if the context has no such source, it is registered.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's progress reports of a query, which differ in Spark 4.0 and 4.1.
 
-Based on ``pyspark/sql/streaming/listener.py`` (``SourceProgress.fromJson``): PySpark prints the offsets of a source as
-Python prints a dict; a report is a dict with the same names as its attributes. And on ``KafkaMicroBatchStream.scala``
-(``metrics``): a source reports its lag. If the query's first micro-batch is one that
-an earlier run has planned, the source has never asked for the newest offsets, and ends the query with a NullPointerException.
+Based on ``pyspark/sql/streaming/listener.py`` (``SourceProgress.fromJson``) and ``KafkaMicroBatchStream.scala``
+(``metrics``). PySpark prints the offsets of a source as Python prints a dict; a report is a dict with the same names as
+its attributes. A Kafka source reports its lag. If an earlier run has planned the query's first micro-batch, the source
+has never asked for the newest offsets, and ends the query with a NullPointerException.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides the state in a checkpoint into another number of partitions, with Spark's offline repartitioning.
 
-Based on ``OfflineStateRepartitionRunner.scala`` and ``StateRewriter.scala`` of Spark 4.2.0, which has no public name
+Based on ``OfflineStateRepartitionRunner.scala`` and ``StateRewriter.scala`` of Spark 4.2.0, which have no public API
 yet. After batch N, Spark plans a batch N + 1 with the offsets of N and the new number of partitions, writes the state
-as snapshots of version N + 2, and commits the batch. The setting of the session for the checkpoint format must be
-that of the checkpoint. Batch N must be committed, and no other batch may be planned.
+as snapshots of version N + 2, and commits the batch. The session's setting for the checkpoint format must agree with
+the checkpoint. Batch N must be committed, and no other batch may be planned.
 """
 
 from __future__ import annotations

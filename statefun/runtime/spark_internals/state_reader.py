@@ -3,11 +3,11 @@
 
 Based on ``StatePartitionReader.scala``, ``StateDataSource.scala`` and ``FlatMapGroupsWithStateExecHelper.scala``
 (``StateManagerImplV2``) of Spark 4.1.2 and 4.2.0: the grouping key is in the column ``key``, and the state in
-``value.groupState``. The reader needs two things that it does not say:
+``value.groupState``. The reader needs two things that are not documented:
 
 - The session's setting for the checkpoint format, and not the checkpoint, decides how the reader finds files. With
   format 1, the default, it takes the file name ``12_<id>.zip`` for a number, and fails with ``NumberFormatException``.
-  The setting counts when the reader is made; those of the session in which it was made count when it reads.
+  The reader looks at this setting when it is made. When it reads, it uses the settings of the session that has made it.
 - Executors ask the coordinator of stores, which the first use of ``session.streams`` makes in the driver. Without it the
   reader fails with ``Cannot find endpoint: .../StateStoreCoordinator``.
 """
@@ -49,7 +49,7 @@ def read_states(
 
 
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """Return a DataFrame of another session as one of ``session``; states are read with the other session's settings."""
+    """Move a DataFrame from its session to ``session``; readers of states in it keep the former session's settings."""
     plan = frame._jdf.queryExecution().logical()  # noqa: SLF001 - it has no public name
     datasets: Any = jvm()
     moved = datasets.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)  # noqa: SLF001 - as above

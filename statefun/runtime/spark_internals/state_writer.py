@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces the state in a checkpoint, with the classes of Spark's offline repartitioning.
 
-Based on ``StateRewriter.scala`` and ``StatePartitionAllColumnFamiliesReader.scala`` of Spark 4.2.0. For the state after a
-batch M, which has the settings and the schema, the class passes a DataFrame of the state's rows to a function, and
-writes the rows of the DataFrame that the function returns as the state after batch N. Each partition of that DataFrame
+Based on ``StateRewriter.scala`` and ``StatePartitionAllColumnFamiliesReader.scala`` of Spark 4.2.0. The class
+``StateRewriter`` takes settings and schema from a batch M. It passes the state after M, as a DataFrame, to a function,
+and writes the DataFrame that the function returns as the state after batch N. Each partition of the returned DataFrame
 becomes a partition of the state. A row has the grouping key as a struct, key and state in the store's form without
 the byte for the version of the encoding, and the name of the only column family.
 """
@@ -33,16 +33,16 @@ def write_states(  # noqa: PLR0913 - each is a part of the written state
     batch: int,
     partitions: int,
 ) -> list[str]:
-    """Write the state after a micro-batch that is planned and not committed; return the id of each partition's version.
+    """Write the state after a planned, uncommitted micro-batch; return the id of the new version of each partition.
 
     Args:
         session: a session with the settings of the checkpoint's query.
         checkpoint: the location of the checkpoint.
         states: the keys and states, in two binary columns; no key occurs twice.
         key: the name of the grouping column.
-        like: the number of an earlier, committed micro-batch.
+        like: the number of an earlier, committed micro-batch, whose settings and schema the new state gets.
         batch: the number of the micro-batch.
-        partitions: the number of partitions, which the plan of the micro-batch has as well.
+        partitions: the number of partitions, as the plan of the micro-batch has it.
     """
     _ = session.streams  # makes the coordinator of stores, which executors ask
     accept_calls()

@@ -3,9 +3,10 @@
 
 Based on ``RocksDBFileManager.scala``, ``RocksDBCheckpointMetadata``, ``CommitLog.scala`` and ``StateStoreConf.scala`` of
 Spark 4.2.0. The state after micro-batch N is version N + 1 of each partition's store. For each partition,
-``commits/N`` names the task whose version is valid. The task's files in ``state/0/<partition>`` are ``<version>_<id>.changelog`` and, if
-that version has a snapshot, ``<version>_<id>.zip``. The archive has the small files of a RocksDB database, and a file
-``metadata`` that names the database's tables in the folder ``SSTs``, which snapshots share.
+``commits/N`` has the id of the task whose version is valid. The task's files in ``state/0/<partition>`` are
+``<version>_<id>.changelog`` and, if that version has a snapshot, ``<version>_<id>.zip``. The archive has the small
+files of a RocksDB database, and a file ``metadata`` with the names of the database's tables in the folder ``SSTs``.
+Snapshots share these tables.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ def snapshot_name(version: Version) -> str:
 
 
 def ids_of_commit(content: bytes) -> list[str]:
-    """Return the id of the state's version of each partition, given the content of a file ``commits/N``.
+    """Return, for each partition, the id of its version of the state, from the content of a file ``commits/N``.
 
     Raises:
-        ValueError: if the file does not name them.
+        ValueError: if the file does not have the ids.
     """
     try:
         stores = json.loads(content.decode().split("\n")[1])["stateUniqueIds"][OPERATOR]
@@ -79,10 +80,10 @@ def ids_of_commit(content: bytes) -> list[str]:
 
 
 def commit_with_ids(content: bytes, ids: Sequence[str]) -> bytes:
-    """Return the content of a file ``commits/N`` with other ids of the state's version of each partition.
+    """Return the content of a file ``commits/N`` in which ``ids`` replace the ids of the partitions' versions.
 
     Raises:
-        ValueError: if the file does not name any.
+        ValueError: if the file does not have such ids.
     """
     ids_of_commit(content)
     version, line = content.decode().split("\n")
@@ -92,7 +93,7 @@ def commit_with_ids(content: bytes, ids: Sequence[str]) -> bytes:
 
 
 def unreadable_setting(conf: Mapping[str, Any]) -> str | None:
-    """Return a setting, as ``key=value``, with which Spark has stored the state in an unknown form, or None.
+    """Return a setting, as ``key=value``, because of which the state cannot be read; None if there is none.
 
     Args:
         conf: the settings that ``offsets/N`` has stored.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's logs and state files in a store: a class of ours, which Spark calls for each of these files.
 
-Spark's own classes write a file under a second name and rename it, which in an object store copies it, and does not
-refuse a second writer; or they do not report that a file was not written. The class of ``store_manager_class`` creates a file of
-a log in one request, which an object store refuses if the file exists; in HDFS it renames a complete file, which HDFS refuses
-likewise. In an object store, a list or a folder costs a request, too, so that the class asks for files by their names, and
-creates no folders.
+Spark's own classes do not suit a store. Some write a file under a second name and rename it: in an object store, this
+copies the file, and does not refuse a second writer. The others do not report that a file was not written. The class
+of ``store_manager_class`` creates a file of a log in one request, which an object store refuses if the file exists; in
+HDFS it renames a complete file, which HDFS refuses likewise. In an object store, a list or a folder costs a request,
+too: so the class asks for files by their names, and creates no folders.
 
-To each commit, it adds the id of the run that commits the batch: the field ``statefunRun`` in the line of JSON, of which Spark reads only
-the fields that it knows.
+To each commit, it adds the id of the run that commits the batch, as the field ``statefunRun`` in the line of JSON;
+Spark ignores fields that it does not know.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def keep_checkpoint_in_store(session: SparkSession, run: str) -> None:
 def configure_hdfs(session: SparkSession) -> None:
     """Let Hadoop ask more often whether DataNodes have reported a new file, unless the user has chosen how often.
 
-    By default it asks again after 400 ms, several times in each micro-batch; then after pauses that double, as here.
+    By default, its first pause before it asks again is 400 ms, and each micro-batch has several such pauses; here, the
+    first pause is 10 ms. Each further pause is twice as long, in both cases.
     """
     context = session._jsparkSession.sparkContext()  # noqa: SLF001 - it has no public name
     configuration = context.hadoopConfiguration()

@@ -38,7 +38,7 @@ class WarmSpark:
         self._gateway: Any = None
 
     def variables(self) -> Mapping[str, str]:
-        """Return the environment with which a program uses the JVM; start the JVM if there is none."""
+        """Return the environment variables with which a program uses the JVM; start the JVM if it does not run."""
         if self._gateway is None:
             with _environment(
                 {
@@ -77,7 +77,7 @@ class WarmSpark:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let this process have an environment during the block."""
+    """Add variables to the environment of this process during the block."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

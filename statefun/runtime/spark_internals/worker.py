@@ -7,7 +7,8 @@ evaluate the task: a function, a profiler or None, a deserializer and a serializ
 task, ``read_udfs`` calls ``read_command``, which returns the function and its type. After each task, the daemon
 calls ``gc.collect``.
 
-Modules that start threads on which they depend are imported after the fork, which would lose the threads.
+A forked process has none of the daemon's threads: so a module that depends on threads of its own is imported after the
+fork.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ Older objects, such as those of long calls, are examined less often, as their nu
 def preload(modules: Iterable[str]) -> None:
     """Import Spark's worker and further modules before the daemon forks, so that workers begin sooner.
 
-    The workers also share the memory of these modules: no garbage collection of theirs examines, and thereby
-    copies, their objects. If a module cannot be imported, the first task fails with the reason, which Spark
-    reports better than the end of its daemon.
+    The workers also share the memory of these modules, as their garbage collectors leave the modules' objects alone.
+    If a module cannot be imported, the first task fails with the reason, which Spark reports better than the end of
+    its daemon.
 
     Args:
         modules: the names of the further modules; none of them may depend on a thread that it starts, which
@@ -174,7 +175,7 @@ class _ArrowStream:
         self._serializers.ArrowStreamSerializer().dump_stream(results, stream)
 
     def _results(self, batches: Iterator[Any], stream: IO[bytes]) -> Iterator[Any]:
-        """Yield the results, and write a mark before the first one: until then, Spark expects an error."""
+        """Yield the results; before the first one, write the mark that tells Spark to expect results, not an error."""
         for number, result in enumerate(self._evaluation(batches)):
             if number == 0:
                 begin = self._serializers.SpecialLengths.START_ARROW_STREAM

@@ -34,12 +34,12 @@ _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.util.re",
 )
-"""Those that log while something is sent; the last one repeats headers that have another form than it expects."""
+"""The loggers that log while something is sent; the last one repeats headers that it cannot parse."""
 _T = TypeVar("_T")
 
 
 class _Ears(logging.Filter):
-    """Takes what OpenTelemetry logs about an attempt of this application, which is then not logged itself."""
+    """Collects the texts that OpenTelemetry logs while this application sends, and keeps them out of the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Ears(logging.Filter):
 
     @contextmanager
     def listening(self) -> Iterator[list[str]]:
-        """Take what the present thread logs during the block; yield a list that gets the texts."""
+        """Collect the texts that the present thread logs during the block; yield the list that gets them."""
         thread = threading.get_ident()
         heard = self._heard[thread] = []
         try:
@@ -115,8 +115,8 @@ class Signal(Generic[_T]):
     """Sends one kind of telemetry; a single thread uses this.
 
     Args:
-        what: the content and its destination, as a warning names them.
-        export: sends; its result has the name ``SUCCESS`` or another one.
+        what: the kind of telemetry and its destination, for warnings.
+        export: sends the content; the ``name`` of its result is ``SUCCESS`` if the collector has taken the content.
         between_warnings: the time between two warnings.
     """
 

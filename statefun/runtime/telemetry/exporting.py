@@ -24,7 +24,7 @@ OnStaged = Callable[[int, Sequence[Outcome]], None]
 
 
 def _nothing(batch: int, outcomes: Sequence[Outcome]) -> None:
-    """Do nothing with a micro-batch, as nobody wants it."""
+    """Ignore a micro-batch, since no collector gets its spans."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def exporting(
 ) -> Iterator[OnStaged]:
     """Send the metrics and traces of an application during the block, if its settings name a collector.
 
-    Yields a function that must be called with each micro-batch that is staged; it is sent once it is committed.
+    Yields a function that must be called with each staged micro-batch, whose spans are sent once it is committed.
 
     Args:
         definition: the application.

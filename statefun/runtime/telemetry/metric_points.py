@@ -60,7 +60,7 @@ class MetricPoints:
         self._begun = begun
         self._metrics = metrics
         self._counts: dict[tuple[str, tuple[str, ...]], tuple[float, int]] = {}
-        """By a count's metric and attributes: its last value, and when it has begun."""
+        """The last value of each count, and when the count has begun; by its metric and attributes."""
         self._before = begun
         """The time of the last conversion."""
 
@@ -109,7 +109,7 @@ class MetricPoints:
         )
 
     def _start(self, metric: Metric, values: tuple[str, ...], value: float) -> int:
-        """Return when a count has begun: if it is smaller than before, after the last conversion."""
+        """Return when a count has begun; if it has become smaller, it has begun again at the last conversion."""
         key = metric.convention, values
         last, start = self._counts.get(key, (value, self._begun))
         if value < last:
@@ -119,5 +119,5 @@ class MetricPoints:
 
 
 def _attributes(metric: Metric, values: tuple[str, ...]) -> dict[str, str]:
-    """Return the attributes of a value, without those that it does not have."""
+    """Return the attributes of a value by name, without the empty ones."""
     return {name: value for name, value in zip(metric.attributes, values, strict=True) if value}

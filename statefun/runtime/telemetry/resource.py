@@ -10,7 +10,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 
 def application_resource(name: str) -> Resource:
-    """Return the description of an application; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win.
+    """Return the description of an application; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` override it.
 
     Args:
         name: the name of the application.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the trace journal of a committed micro-batch to OpenTelemetry's spans.
 
-Names and attributes follow OpenTelemetry's conventions for messaging: an invocation is a span that processes a message,
-and a record of an egress a span that sends one.
+Names and attributes follow OpenTelemetry's conventions for messaging: an invocation becomes a span of the operation
+``process``, and an egress record a span of the operation ``send``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Systems:
 
 @attrs.define
 class _Invocation:
-    """The entries of one invocation: several only if an endpoint has got several messages in one request."""
+    """The journal's entries for one span: several if an endpoint has got several messages in one request."""
 
     entries: list[tuple[TraceEntry, EntryDetails]] = attrs.field(factory=list)
     failures: list[str] = attrs.field(factory=list)
@@ -86,7 +86,7 @@ class SpanConversion:
     Args:
         systems: where its records come from, and where they go.
         resource: what the spans are about.
-        scope: what has noted them.
+        scope: what has recorded the spans.
     """
 
     def __init__(self, systems: Systems, resource: Resource, scope: InstrumentationScope) -> None:
