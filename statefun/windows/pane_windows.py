@@ -15,7 +15,7 @@ from statefun.sdk.handlers import Handler
 from statefun.sdk.state import State
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE, OpenWindow
-from statefun.windows.separate_windows import SeparateWindows
+from statefun.windows.separate_windows import SeparateWindows, pane_error
 from statefun.windows.window_context import WindowContext, move_to
 from statefun.windows.window_kinds import Hopping, Sliding
 
@@ -23,7 +23,7 @@ from statefun.windows.window_kinds import Hopping, Sliding
 class PaneWindows(SeparateWindows):
     """The object that is registered for a function whose windows share panes.
 
-    Windows that were opened before their class had ``merge`` have no panes: they close with their own values.
+    A window that was opened before its class had ``merge`` has values of its own: they are merged with those of its panes.
 
     Args:
         handler: the user's function for messages.
@@ -35,6 +35,7 @@ class PaneWindows(SeparateWindows):
         self, handler: Handler, kind: Hopping | Sliding, time: Callable[[Any], datetime] | None
     ) -> None:
         super().__init__(handler, kind, time)
+        self._kind = kind
         self._pane_of, self._last_end = kind.panes()
 
     def _add(
@@ -95,37 +96,51 @@ class PaneWindows(SeparateWindows):
                 return end + self._grace
         return self._last_end(start) + self._grace
 
-    def _merged(self, call: WindowContext, values: Values, start: int, end: int) -> State:
-        """Return the state of a window, merged from its panes; move the context of the call to this window."""
-        panes = [
+    def _parts(self, values: Values, start: int, end: int) -> list[OpenWindow]:
+        """Return what a window consists of: the window from before it had panes, if there is one, and its panes."""
+        parts = [
             each
             for each in self._open.overlapping(values, start, end)
-            if each.is_pane and start <= each.start and each.end <= end
+            if (
+                start <= each.start and each.end <= end
+                if each.is_pane
+                else each[1:3] == (start, end)
+            )
         ]
-        window: Any = self._states.read(values, panes[0].key)
-        for pane in panes[1:]:
-            window.merge(self._states.read(values, pane.key))
+        return sorted(parts, key=lambda each: each.is_pane)
+
+    def _merged(self, call: WindowContext, values: Values, start: int, end: int) -> State:
+        """Return the state of a window, merged from its parts; move the context of the call to this window."""
+        first, *others = self._parts(values, start, end)
+        window: Any = self._states.read(values, first.key)
+        for each in others:
+            window.merge(self._states.read(values, each.key))
         move_to(call, start, end, end + self._grace)
         return window  # type: ignore[no-any-return] # as the class that the user has given
 
     def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
-        changed = [each for each in self._open.changed(values, now) if each.is_pane]
-        windows = {window for pane in changed for window in self._windows(pane.start)}
+        changed = self._open.changed(values, now)
         if self.update is not None:
-            for start, end in _by_end(windows):
+            for start, end in _by_end(self._windows_of(changed)):
                 if end + self._grace > now:
                     self.update(call, self._merged(call, values, start, end))
-        for pane in changed:
-            self._open.replace(values, pane, update=NO_UPDATE)
+        for each in changed:
+            self._open.replace(values, each, update=NO_UPDATE)
+
+    def _windows_of(self, parts: Iterable[OpenWindow]) -> set[tuple[int, int]]:
+        """Return the windows that some panes, and windows from before there were panes, belong to."""
+        windows: set[tuple[int, int]] = set()
+        for each in parts:
+            windows.update(self._windows(each.start) if each.is_pane else [(each.start, each.end)])
+        return windows
 
     def _close_due(
         self, call: WindowContext, values: Values, now: int, due: Iterable[OpenWindow]
     ) -> None:
-        panes: list[OpenWindow] = []
-        others: list[OpenWindow] = []
-        for each in due:
-            (panes if each.is_pane else others).append(each)
-        super()._close_due(call, values, now, others)
+        due = list(due)
+        panes = [each for each in due if each.is_pane]
+        for pane in panes:
+            self._check_pane(call, pane)
         # A grace that was longer has not kept the last window of a pane from closing.
         windows = {
             window
@@ -133,10 +148,22 @@ class PaneWindows(SeparateWindows):
             for window in self._windows(pane.start)
             if min(pane.due, self._closes(pane)) <= window[1] + self._grace <= now
         }
-        if self.close is not None:
-            for start, end in _by_end(windows):
+        for each in due:
+            if not each.is_pane and self._is_over(call, values, each, now):
+                windows.add((each.start, each.end))
+        over = []
+        for start, end in _by_end(windows):
+            over += [each for each in self._parts(values, start, end) if not each.is_pane]
+            if self.close is not None:
                 self.close(call, self._merged(call, values, start, end))
+        if over:
+            self._states.delete(values, [each.key for each in over])
+            self._open.remove(values, over)
         self._move_on(call, values, panes, now)
+
+    def _check_pane(self, call: WindowContext, pane: OpenWindow) -> None:
+        if isinstance(self._kind, Sliding) and (pane.start, pane.end) != self._pane_of(pane.start):
+            raise pane_error(call)
 
     def _move_on(
         self, call: WindowContext, values: Values, panes: list[OpenWindow], now: int

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from statefun.sdk.errors import FunctionError
 from statefun.sdk.handlers import Handler
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE, OpenWindow, OpenWindows
@@ -143,15 +144,41 @@ class SeparateWindows(WindowCalls):
         """Close windows whose timers are due, in the order of their ends; a session that has grown stays open."""
         closed = []
         for window in sorted(due, key=lambda each: (each.end, each.start)):
-            closes = window.end + self._grace
-            if closes > now:  # a session that has become longer
-                self._open.replace(values, window, due=closes)
-                self._wake_up_at(call, closes)
+            if window.is_pane:
+                self._check_pane(call, window)
+            if not self._is_over(call, values, window, now):
                 continue
             if self.close is not None:
-                move_to(call, window.start, window.end, closes)
+                move_to(call, window.start, window.end, self._closes(window))
                 self.close(call, self._states.read(values, window.key))
             closed.append(window)
         if closed:
             self._states.delete(values, [each.key for each in closed])
             self._open.remove(values, closed)
+
+    def _is_over(self, call: WindowContext, values: Values, window: OpenWindow, now: int) -> bool:
+        """Return whether a window whose timer is due closes; if it does not, plan its next wake-up."""
+        closes = self._closes(window)
+        if closes <= now:
+            return True
+        self._open.replace(values, window, due=closes)  # a session that has grown, or the grace has
+        self._wake_up_at(call, closes)
+        return False
+
+    def _check_pane(self, call: WindowContext, pane: OpenWindow) -> None:
+        """Raise an error if a pane cannot be a part of the function's present windows.
+
+        Raises:
+            FunctionError: if the pane has another length than these windows, or than their panes.
+        """
+        if (pane.start, pane.end) not in self._windows(pane.start):
+            raise pane_error(call)
+
+
+def pane_error(call: WindowContext) -> FunctionError:
+    """Return the error for a pane that cannot be a part of the present windows of its function."""
+    return FunctionError(
+        f"function {call.address.typename} at address {call.address}: windows that were opened as panes cannot close, as "
+        "the class of the windows has no method merge(self, later) any more, or their kind is another one; restore both "
+        "until these windows are closed"
+    )

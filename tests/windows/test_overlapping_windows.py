@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from statefun import DefinitionError, KafkaIngress, StatefulFunctions
+from statefun import DefinitionError, FunctionError, KafkaIngress, StatefulFunctions
 from statefun.testing import InProcessApplication, TestContext
-from statefun.windows import Counted, Hopping, Sliding, Window, WindowContext, windowed
+from statefun.windows import Counted, Hopping, Sliding, Tumbling, Window, WindowContext, windowed
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -232,3 +232,121 @@ def test_functions_can_be_sent_to_workers(kind: Any) -> None:
     sent = cloudpickle.loads(pickled)
 
     assert [str(function.typename) for function in sent] == [TYPENAME]
+
+
+class Bare(Window):
+    """The same values, without ``merge``."""
+
+    total: int = 0
+    count: int = 0
+
+
+def with_class(kind: Any, class_: type[Window], closed: Closed, **shown: Any) -> StatefulFunctions:
+    """Return the function of a program whose windows have this class."""
+    functions = StatefulFunctions()
+
+    def add(ctx: WindowContext, value: str, sums: Sums) -> None:
+        sums.total += int(value)
+        sums.count += 1
+
+    def note(results: Closed, ctx: WindowContext, sums: Sums) -> None:
+        start, end = ((each - START).total_seconds() for each in ctx.window)
+        results.append((ctx.address.id, start, end, sums.total, sums.count))
+
+    add.__annotations__["sums"] = class_
+    function = windowed(TYPENAME, kind, functions=functions)(add)
+
+    def close(ctx: WindowContext, sums: Window) -> None:
+        note(closed, ctx, cast("Sums", sums))
+
+    function.on_close(close)
+    if shown:
+
+        def show(ctx: WindowContext, sums: Window) -> None:
+            note(shown["results"], ctx, cast("Sums", sums))
+
+        function.on_update(every=shown["every"])(show)
+    return functions
+
+
+def go_on(functions: StatefulFunctions, changed: StatefulFunctions) -> None:
+    """Use the function of a changed program from now on."""
+    functions.replace(changed.for_typename(TYPENAME))
+
+
+@pytest.mark.parametrize("every", [10, 20])
+@given(
+    before=st.lists(st.integers(0, 39), min_size=1, max_size=6),
+    after=st.lists(st.integers(0, 39), max_size=6),
+    interval=st.sampled_from([None, 5]),
+)
+def test_windows_from_before_their_class_could_merge(
+    every: int, before: list[int], after: list[int], interval: int | None
+) -> None:
+    """Each window closes once, with the records from before and after the change of the program."""
+    kind = Hopping(20 * SECOND, every=every * SECOND, grace=60 * SECOND)
+    closed, shown = Closed(), Closed()
+    early = {} if interval is None else {"results": shown, "every": interval * SECOND}
+    functions = with_class(kind, Bare, closed, **early)
+    app = application(functions, out_of_order=0 * SECOND)
+    for seconds in before:
+        app.produce("in", "a", "1", timestamp=START + seconds * SECOND)
+    app.drain()
+    go_on(functions, with_class(kind, Sums, closed, **early))
+    for seconds in after:
+        app.produce("in", "a", "1", timestamp=START + seconds * SECOND)
+        app.drain()
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    app.drain()
+
+    expected: Counter[tuple[float, float]] = Counter()
+    for seconds in [*before, *after]:
+        expected.update((s, s + 20) for s in range(-20, 60, every) if s <= seconds < s + 20)
+    own = [each for each in closed if each[0] == "a"]
+    assert {(start, end): total for _, start, end, total, _ in own} == expected
+    assert len(own) == len(expected)
+    assert [each.id for each in app.addresses()] == ["b"]
+    last = {(start, end): total for id_, start, end, total, _ in shown if id_ == "a"}
+    assert all(total <= expected[window] for window, total in last.items())
+
+
+@pytest.mark.parametrize(
+    ("former", "present", "class_"),
+    [
+        (Hopping(20 * SECOND, every=10 * SECOND), Hopping(20 * SECOND, every=10 * SECOND), Bare),
+        (Sliding(20 * SECOND), Tumbling(20 * SECOND), Sums),
+        (Hopping(20 * SECOND, every=10 * SECOND), Sliding(20 * SECOND), Sums),
+    ],
+)
+def test_panes_that_cannot_be_closed(former: Any, present: Any, class_: type[Window]) -> None:
+    """Nothing is closed with a part of its records: the run ends with an error, and goes on with the former program."""
+    closed = Closed()
+    functions = with_class(former, Sums, closed)
+    app = application(functions)
+    app.produce("in", "a", "1", timestamp=START + SECOND)
+    app.drain()
+    go_on(functions, with_class(present, class_, closed))
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    with pytest.raises(FunctionError, match=r"restore both until these windows are closed"):
+        app.drain()
+    assert closed == []
+
+    go_on(functions, with_class(former, Sums, closed))
+    app.drain()
+    assert {(id_, total) for id_, _, _, total, _ in closed} == {("a", 1)}
+
+
+def test_panes_that_are_whole_windows() -> None:
+    """If no windows overlap, a class that can no longer merge closes them all the same."""
+    kind = Hopping(20 * SECOND, every=20 * SECOND)
+    closed = Closed()
+    functions = with_class(kind, Sums, closed)
+    app = application(functions)
+    app.produce("in", "a", "1", timestamp=START + SECOND)
+    app.drain()
+    go_on(functions, with_class(kind, Bare, closed))
+    app.produce("in", "a", "1", timestamp=START + 2 * SECOND)
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    app.drain()
+
+    assert closed == [("a", 0, 20, 2, 2)]
