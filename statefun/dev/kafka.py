@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -238,7 +239,7 @@ class EmbeddedKafka:
         admin = _admin(self.bootstrap_servers)
         try:
             create_topic(admin, name, partitions, config or {}, _ADMIN_TIMEOUT)
-        except (KafkaException, TimeoutError) as error:
+        except (KafkaException, FutureTimeoutError) as error:
             message = f"cannot create topic {name!r}: {error}"
             if not isinstance(error, KafkaException) or reason_of(error).code() in _NO_ANSWER:
                 message += f"; {_last_lines(self._log())}"

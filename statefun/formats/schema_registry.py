@@ -85,6 +85,10 @@ class _Registered:
 
     def parts_of(self, content: bytes) -> tuple[Any, bytes]:
         """Return the schema that a value was written with, and the value without its header."""
+        if len(content) < _HEADER.size:
+            raise ValueError(
+                f"the value must begin with a zero byte and a schema id, but has only {len(content)} bytes"
+            )
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
             raise ValueError(
@@ -177,7 +181,6 @@ def written_avro(
         properties: as for :func:`make_schema_registry_type`.
 
     Raises:
-        struct.error: if the value is shorter than the header.
         ValueError: if the header is not valid, or the registry has no Avro schema with this id.
         FunctionError: if the registry gives no valid answer.
     """

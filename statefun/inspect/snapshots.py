@@ -23,7 +23,12 @@ import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
-from statefun.runtime.checkpoint.former_queries import add_former_query, former_queries
+from statefun.runtime.checkpoint.former_queries import (
+    FORMER_QUERIES,
+    add_former_query,
+    former_queries,
+    keep_former_queries,
+)
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -114,12 +119,13 @@ def take_snapshot(
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so there is nothing to copy"
         )
     _check_target(checkpoint, target, query_id)
+    keep_former_queries(checkpoint, target)
     target.remove(SNAPSHOT)
     copied = None
     while copied is None:
         batch, kept = _copy_changing(checkpoint, target)
         copied = _copy_states(checkpoint, target, batch, progress)
-    for path in target.sizes().keys() - kept - copied:
+    for path in target.sizes().keys() - kept - copied - {FORMER_QUERIES}:
         folder, name = _place(target, path)
         folder.remove(name)
     snapshot = SnapshotFacts(batch, query_id, datetime.now(timezone.utc))
@@ -223,7 +229,7 @@ def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
     for path in paths:
         head, _, rest = path.partition("/")
         name = PurePosixPath(path).name
-        if head in {_STATE, TRACES} or name.startswith(".") or head in _OF_RUN:
+        if head in {_STATE, TRACES, FORMER_QUERIES} or name.startswith(".") or head in _OF_RUN:
             continue
         if name.startswith(
             f"{PLAYGROUND_FILE}-"

@@ -98,5 +98,5 @@ def _leaves(each: TracedInvocation) -> list[str]:
         f"record to {topic}" + (f", key {key}" if key else "") for topic, key in each.records
     ]
     if len(leaves) > _MOST_LEAVES:
-        leaves[_MOST_LEAVES:] = [f"and {len(leaves) - _MOST_LEAVES:,} further records"]
+        leaves[_MOST_LEAVES:] = [f"and {len(leaves) - _MOST_LEAVES:,} further failures and records"]
     return leaves

@@ -198,7 +198,7 @@ class KafkaEgressMessage(EgressMessage):
         except OverflowError:
             raise DefinitionError(
                 f"a record for egress {typename}, topic {record.topic}: its timestamp, "
-                f"{record.timestamp} milliseconds since 1970, is after the year 9999"
+                f"{record.timestamp} milliseconds since 1970, is not between the years 1 and 9999"
             ) from None
         return cls(
             typename,
@@ -322,5 +322,11 @@ def kafka_egress_message(
             "KafkaEgressMessage(..., value=None)"
         )
     if isinstance(key, bytes):
-        key = key.decode()
+        try:
+            key = key.decode()
+        except UnicodeDecodeError as error:
+            raise DefinitionError(
+                f"a record for egress {typename}, topic {topic}: its key must be text, or bytes in UTF-8: {error.reason} at "
+                f"byte {error.start}"
+            ) from None
     return KafkaEgressMessage(typename, topic=topic, key=key, value=value, value_type=value_type)

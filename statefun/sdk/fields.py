@@ -269,6 +269,8 @@ def are_same(one: Any, other: Any) -> bool:
         is_moment: bool = one.astimezone(timezone.utc) == other.astimezone(timezone.utc)
         return is_moment
     names = _field_names(class_)
+    if names is None:
+        names = getattr(class_, "__struct_fields__", None)  # of msgspec's classes
     if names is not None:
         return all(are_same(getattr(one, name), getattr(other, name)) for name in names)
     return _are_equal(one, other)

@@ -238,6 +238,10 @@ def _type_of(members: tuple[Any, ...]) -> Type[Any]:
 def _types_of(members: tuple[Any, ...]) -> tuple[Type[Any], ...]:
     """Return the types that decode values of a union with these ``members``, except None; the first one encodes."""
     present = [each for each in members if each is not type(None)]
+    if not present:
+        raise DefinitionError(
+            "a value that can only be None needs no state; annotate it with what it can be, too"
+        )
     if len(present) == 1:
         return types_of(present[0])
     return types_of(typing.Union[tuple(present)])  # noqa: UP007 - made of a tuple

@@ -76,5 +76,6 @@ def with_trace(
     [('a', b'1'), ('traceparent', b'00-1-3-01')]
     """
     traces = dict(_headers(trace))
-    kept = [(name, traces.pop(name, value)) for name, value in headers]
-    return [*kept, *traces.items()]
+    kept = [(name, traces.get(name, value)) for name, value in headers]
+    present = {name for name, _ in headers}
+    return [*kept, *((name, value) for name, value in traces.items() if name not in present)]

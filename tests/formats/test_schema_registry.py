@@ -69,6 +69,16 @@ class Registry:
         return Message("a/b", "c", value).as_type(type_)
 
 
+def test_a_value_without_a_whole_header_is_refused(registry: Registry) -> None:
+    """The error counts its bytes."""
+    value = TypedValue(registry.type().typename, b"\0\0")
+
+    with pytest.raises(
+        ValueDecodeError, match="must begin with a zero byte and a schema id, but has only 2 bytes"
+    ):
+        Message("a/b", "c", value).as_type(registry.type())
+
+
 @pytest.fixture
 def registry() -> Iterator[Registry]:
     """Run a server."""

@@ -243,6 +243,9 @@ def test_a_restored_checkpoint_knows_all_earlier_ones_of_its_snapshot(
         assert main([*restore, copy.location]) == 0
         assert former_queries(copy) == [*ids[1:], ids[0]]
         ids.append(CommitLog(copy).query_id())
+    take_snapshot(stored, snapshot)  # replaces the snapshot
+    assert main([*restore, str(tmp_path / "last")]) == 0
+    assert former_queries(Folder.at(tmp_path / "last")) == [*ids[1:], ids[0]]
     assert "cannot be written" not in capsys.readouterr().out
 
     assert len({*ids}) == 3

@@ -108,4 +108,4 @@ def test_a_long_and_a_wide_trace_fit_on_a_terminal(
     assert "(level 500) t/f/a  batch 499" in lines[500]
     assert lines[501].endswith("record to out0, key out\\x00t/f")
     assert len(lines) == 602
-    assert lines[-1].endswith("and 9,900 further records")
+    assert lines[-1].endswith("and 9,900 further failures and records")

@@ -240,6 +240,19 @@ def test_a_key_is_text(key: Any) -> None:
     assert raised.value.message == f"{RECORD}its key must be a string or None, not {key!r}"
 
 
+def test_bytes_that_are_no_text_are_no_key() -> None:
+    """The function of the published package takes keys as bytes, too."""
+    assert (
+        kafka_egress_message(typename=EGRESS, topic="greetings", key=b"Ada", value="x").key == "Ada"
+    )
+    with pytest.raises(DefinitionError) as raised:
+        kafka_egress_message(typename=EGRESS, topic="greetings", key=b"A\xff", value="x")
+
+    assert raised.value.message == (
+        f"{RECORD}its key must be text, or bytes in UTF-8: invalid start byte at byte 1"
+    )
+
+
 @pytest.mark.parametrize("parts", [{"key": "\ud800", "value": ""}, {"value": "\ud800"}])
 def test_text_without_an_encoding_is_refused(parts: dict[str, str]) -> None:
     """A lone surrogate, which JSON input may hold, fails in the function that sends it."""
@@ -376,7 +389,7 @@ def test_a_record_from_the_wire_has_a_timestamp_that_is_a_date() -> None:
         )
 
     assert raised.value.message == (
-        f"{RECORD}its timestamp, 1700000000000000000 milliseconds since 1970, is after the year 9999"
+        f"{RECORD}its timestamp, 1700000000000000000 milliseconds since 1970, is not between the years 1 and 9999"
     )
 
 

@@ -488,6 +488,7 @@ def _declared(content: dict[str, Any]) -> None:
         ("int", None, "the default must not be None, which the annotation does not allow"),
         ("int | None", 5, "the default must be None, since the annotation allows None"),
         ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
+        ("None", None, "a value that can only be None needs no state"),
         ("_Unknown", None, "_Unknown is neither a dataclass, nor an attrs class"),
         ("Missing", None, "NameError: name 'Missing' is not defined"),
         (

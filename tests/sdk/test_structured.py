@@ -16,6 +16,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import attrs
+import msgspec
 import pydantic
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -283,6 +284,9 @@ def test_values_that_only_seem_to_differ() -> None:
 
     assert math.isnan(nan.decode(*typed(math.nan, nan)))
     assert unequal.decode(*typed(Unequal(3), unequal)).n == 3
+    struct = type_of(msgspec.defstruct("Measure", [("value", float)]), "msgpack")
+    measure: Any = struct.python_type
+    assert math.isnan(struct.decode(*typed(measure(math.nan), struct)).value)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from statefun import (
 from statefun.sdk.invocation import invoke
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch
 from statefun.sdk.record import IngressRecord
-from statefun.sdk.tracing import traced
+from statefun.sdk.tracing import traced, with_trace
 
 TRACE = "traceparent=00-1-2-01\nbaggage=a=b"
 HEADERS = (("traceparent", b"00-1-2-01"), ("baggage", b"a=b"))
@@ -58,6 +58,18 @@ def test_a_message_has_its_trace_and_other_values_stay() -> None:
     assert traced(message, TRACE).trace == TRACE
     assert not message.trace
     assert traced(other, TRACE) is other
+
+
+def test_each_header_of_a_name_is_replaced() -> None:
+    """A dead letter may have several headers of one name, as Kafka allows."""
+    headers = [("traceparent", b"00-1-2-01"), ("a", b"1"), ("traceparent", b"00-1-4-01")]
+
+    assert with_trace(headers, "traceparent=00-1-3-01\ntracestate=x") == [
+        ("traceparent", b"00-1-3-01"),
+        ("a", b"1"),
+        ("traceparent", b"00-1-3-01"),
+        ("tracestate", b"x"),
+    ]
 
 
 def test_headers_of_a_record_that_are_passed_on_are_those_of_the_trace() -> None:

@@ -15,7 +15,7 @@ import json
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
-_FILE = "former.json"
+FORMER_QUERIES = "former.json"
 
 
 def former_queries(checkpoint: Folder) -> list[str]:
@@ -25,19 +25,27 @@ def former_queries(checkpoint: Folder) -> list[str]:
         CheckpointError: if the file is damaged.
     """
     try:
-        return [str(each) for each in json.loads(read_framed(checkpoint, _FILE))]
+        return [str(each) for each in json.loads(read_framed(checkpoint, FORMER_QUERIES))]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
-        raise damaged(checkpoint, _FILE, error) from error
+        raise damaged(checkpoint, FORMER_QUERIES, error) from error
 
 
 def add_former_query(checkpoint: Folder, query_id: str) -> None:
     """Add an id to the file of a checkpoint or snapshot."""
     ids = [*former_queries(checkpoint), query_id]
-    write_framed(checkpoint, _FILE, json.dumps(ids).encode())
+    write_framed(checkpoint, FORMER_QUERIES, json.dumps(ids).encode())
+
+
+def keep_former_queries(checkpoint: Folder, snapshot: Folder) -> None:
+    """Add the former queries of a checkpoint to those in an earlier snapshot, which the next one replaces."""
+    ids = former_queries(snapshot)
+    new = [each for each in former_queries(checkpoint) if each not in ids]
+    if new:
+        write_framed(snapshot, FORMER_QUERIES, json.dumps([*ids, *new]).encode())
 
 
 def forget_former_queries(checkpoint: Folder) -> None:
     """Delete the file, since the transactions of all former queries have ended."""
-    checkpoint.remove(_FILE)
+    checkpoint.remove(FORMER_QUERIES)

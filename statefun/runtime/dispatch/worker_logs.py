@@ -53,7 +53,7 @@ class LogLevels:
         """
         root = logging.getLogger()
         levels = {"root": root.level}
-        for name, logger in root.manager.loggerDict.items():
+        for name, logger in list(root.manager.loggerDict.items()):  # other threads may add some
             if isinstance(logger, logging.Logger) and logger.level:
                 if name.partition(".")[0] in leave_out:
                     continue

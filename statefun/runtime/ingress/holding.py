@@ -149,8 +149,15 @@ def take_back_waiting(checkpoint: Folder, newest: int) -> None:
     """
     count = _read_count(checkpoint)
     if count.batch > newest:
+        functions = count.functions or [
+            name for name, _ in Counter(count.before).most_common(_NAMED)
+        ]
         undone = attrs.evolve(
-            count, batch=newest, after=count.before, messages=count.messages_before
+            count,
+            batch=newest,
+            after=count.before,
+            messages=count.messages_before,
+            functions=functions,
         )
         _write_count(checkpoint, undone)
 

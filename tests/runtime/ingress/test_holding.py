@@ -84,6 +84,20 @@ def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
     assert WaitingGauge(folder).is_holding
 
 
+def test_a_hold_that_a_dropped_batch_has_ended_names_functions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those whose messages take the most."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    WaitingGauge(folder).add(7, _adding(MOST_WAITING_BYTES + 1))
+    WaitingGauge(folder).add(8, _adding(-2))
+    take_back_waiting(folder, 7)
+    caplog.clear()
+
+    assert WaitingGauge(folder).is_holding
+    assert "most of the newest ones for t/slow; no records" in caplog.text
+
+
 def test_the_functions_of_a_batch_that_is_dropped_are_not_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
