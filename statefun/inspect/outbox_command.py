@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
@@ -119,8 +119,19 @@ def _list(checkpoint: Folder, *, with_records: bool, in_json: bool) -> None:
     )
 
 
-def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
-    """Yield a row of the table for each micro-batch, egress and lane with unpublished records."""
+class _Total(NamedTuple):
+    """What one lane of an egress has to publish of a micro-batch: the sum of what its tasks have sent."""
+
+    part: UnpublishedRecords
+    """One of the parts, for what they have in common."""
+    records: int
+    skipped: int
+    size: int
+    first: EgressRecord | None
+
+
+def _totals(checkpoint: Folder) -> Iterator[_Total]:
+    """Yield the unpublished records of each micro-batch, egress and lane."""
     for _, group in groupby(sorted(unpublished_records(checkpoint), key=_lane), key=_lane):
         parts = list(group)
         first: EgressRecord | None = None
@@ -131,9 +142,15 @@ def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
             skipped += len(part.left_out.intersection(part.share.numbers))
             size += sum(map(row_size, records))
             first = first or next(iter(records), None)
-        if first is not None:
-            totals = (f"{count:,}", f"{skipped:,}", f"{size:,}")
-            yield (*_origin(parts[0]), *totals, *_described(first))
+        yield _Total(parts[0], count, skipped, size, first)
+
+
+def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
+    """Yield a row of the table for each micro-batch, egress and lane with unpublished records."""
+    for total in _totals(checkpoint):
+        if total.first is not None:
+            counts = (f"{total.records:,}", f"{total.skipped:,}", f"{total.size:,}")
+            yield (*_origin(total.part), *counts, *_described(total.first))
 
 
 def _record_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
@@ -159,14 +176,13 @@ def _record_documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
 
 
 def _documents(checkpoint: Folder) -> Iterator[dict[str, Any]]:
-    """Yield a document about the unpublished records that each task of a micro-batch has sent to each egress."""
-    for part in unpublished_records(checkpoint):
-        records = part.read()
+    """Yield a document for each micro-batch, egress and lane with unpublished records."""
+    for total in _totals(checkpoint):
         yield {
-            **_origin_document(part),
-            "records": len(records),
-            "skipped": len(part.left_out.intersection(part.share.numbers)),
-            "bytes": sum(map(row_size, records)),
+            **_origin_document(total.part),
+            "records": total.records,
+            "skipped": total.skipped,
+            "bytes": total.size,
         }
 
 

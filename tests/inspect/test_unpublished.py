@@ -97,6 +97,13 @@ def test_unpublished_records_are_listed(folder: Folder, capsys: pytest.CaptureFi
     ]  # fmt: skip
     assert last.startswith(f"3 batches with records to publish in {folder.location}; an applicat")
 
+    assert main(["outbox", "list", "--json", folder.location]) == 0
+    documents = json.loads(capsys.readouterr().out)
+    assert [[*each.values()] for each in documents][:2] == [
+        [2, True, "t/out", 0, 3, 1, 84],
+        [2, True, "t/out", 1, 1, 0, 28],
+    ]
+
 
 def test_records_are_listed_with_their_numbers(
     folder: Folder, capsys: pytest.CaptureFixture[str]
