@@ -108,7 +108,7 @@ class CallLimits:
         return self._limited(function, company, is_alone=is_alone)
 
     def plain_calls(self) -> AbstractContextManager[None]:
-        """Return a context manager for plain calls; see :meth:`Company.plain_calls`."""
+        """Return a context manager that waits until plain functions may run; see :meth:`Company.plain_calls`."""
         return self._company.plain_calls()
 
     @asynccontextmanager

@@ -259,8 +259,8 @@ def token_of(typename: str, value: bytes) -> str:
     """Return the token of a cancellable message; empty for a value of another type.
 
     Args:
-        typename: the typename of a value in the state of the address of a token, or of a message to it.
-        value: this value, or the value of the message.
+        typename: the typename of ``value``.
+        value: a value in the state of a token's address, or of a message to that address.
     """
     return CancellableMessage.FromString(value).token if typename == _CANCELLABLE else ""
 

@@ -67,7 +67,7 @@ class EffectRows:
         return self._count
 
     def append(self, row: tuple[Any, ...]) -> None:
-        """Add an effect; all effects have equally many fields."""
+        """Add an effect; it must have as many fields as the others."""
         columns = self._columns
         if not columns:
             columns += [[] for _ in row]

@@ -266,9 +266,9 @@ def encoded_loss(attempt: str, *, has_begun: bool, has_ended: bool = True) -> by
 
     Args:
         attempt: the name of the call.
-        has_begun: whether a call that was lost before is known to have run again before this loss.
-        has_ended: True if the process of the call has ended, or the call itself without a result. False if only
-            the run or the connection is known to have ended: no call is the reason for that.
+        has_begun: whether the call was lost earlier, and is known to have been running again when it was lost now.
+        has_ended: True if the process of the call has ended, or the call has ended without a result. False if only
+            the run or the connection is known to have ended, for which no call is to blame.
     """
     return CallLoss(attempt=attempt, begun=has_begun, ended=has_ended).SerializeToString()
 

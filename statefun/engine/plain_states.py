@@ -29,8 +29,8 @@ _make_value: Final = partial(tuple.__new__, TypedValue)
 def read_values(stored: bytes, values: dict[str, TypedValue]) -> bool:
     """Add the values in a stored state to ``values``; return whether the state has nothing else.
 
-    If the result is False, ``values`` may have some of the values: Protobuf has to read the state, as
-    it has other parts, is damaged, or has a name of 128 bytes or more.
+    If the result is False, ``values`` may be incomplete, and Protobuf has to decode the state: it has other
+    parts, is damaged, or has a name of 128 bytes or more.
     """
     position, end = 0, len(stored)
     try:
@@ -80,7 +80,10 @@ def encoded_values(values: dict[str, TypedValue]) -> bytes:
 
 @lru_cache
 def _head(name: str, typename: str) -> bytes:
-    """Return the beginning of a stored value, up to the length of its bytes; cached, as many values share it."""
+    """Return the bytes with which a stored value begins: all that come before the length of its content.
+
+    The result is cached, because many values begin with the same bytes.
+    """
     parts = [(_NAME, name.encode()), (_TYPENAME, typename.encode())]
     fields = (bytes((tag,)) + _encoded_number(len(text)) + text for tag, text in parts)
     return b"".join(fields) + bytes((_VALUE,))

@@ -196,8 +196,8 @@ class FileCluster:
         except FileNotFoundError:
             self._check_unchanged()
             raise ConnectorError(
-                f"{self._settings.owner}: the file {self._own.shown}/{piece} is missing, which holds "
-                "records for the next file of the egress; restore it"
+                f"{self._settings.owner}: the file {self._own.shown}/{piece}, which holds records for the "
+                "next file of the egress, is missing; restore it"
             ) from None
 
     def _commit(self, progress: _Progress) -> None:

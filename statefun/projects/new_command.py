@@ -64,7 +64,7 @@ def make_project(folder: Path) -> list[str]:
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigurationError(
-                f"{folder} exists already, and is no empty folder; choose another name"
+                f"{folder} exists already, and is not an empty folder; choose another name"
             )
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in _project(name).items():

@@ -174,6 +174,6 @@ def _value_bytes(egress: str, value: Any, value_type: Type[Any] | None) -> bytes
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise DefinitionError(
-        f"a record for egress {egress} needs a value: bytes, a string, or a value of another "
-        f"class with a value_type, not {value!r}"
+        f"a record for egress {egress} needs a value: bytes, a string, or another object "
+        f"together with the argument value_type, not {value!r}"
     )

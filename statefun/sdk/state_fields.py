@@ -149,7 +149,7 @@ class StateField:
         if default is None:
             if not self.is_optional:
                 raise DefinitionError(
-                    "the default must not be None, which the annotation does not allow"
+                    "the default is None, but the annotation does not allow None: annotate the value with `| None`"
                 )
         elif self.is_optional:
             raise DefinitionError("the default must be None, since the annotation allows None")

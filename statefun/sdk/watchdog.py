@@ -275,7 +275,7 @@ class _Watchdog:
             self._next = None
 
     def _count_part(self) -> None:
-        """Add the part of an interval that ends early, as far as it has passed, to each call's elapsed time."""
+        """When an interval ends early, add the time that has passed of it to each call's elapsed time."""
         part = min(asyncio.get_running_loop().time() - self._last_look, self._interval)
         for call in self._calls:
             call.elapsed += part

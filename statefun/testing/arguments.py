@@ -168,5 +168,5 @@ def checked_function(typename: object) -> str:
         return typename
     raise DefinitionError(
         'send takes the typename of a function, the id and the value, such as send("com.example.shop/cart", '
-        f'"Ada", 5); the typename is {typename!r}'
+        f'"Ada", 5); {typename!r} is no typename'
     )

@@ -202,7 +202,7 @@ class SetSchemaMetadata(PartTransform):
         return Data(after, value)
 
     def check(self, schemas: Schemas) -> None:
-        """Replace the schema by one with the new name and version."""
+        """Check that there is a schema, and replace it in ``schemas`` by one with the new name and version."""
         if self.part in schemas.without:
             raise TransformError(_NO_SCHEMA)
         super().check(schemas)

@@ -136,7 +136,7 @@ def test_a_folder_with_files_is_refused(project: Path, capsys: pytest.CaptureFix
     capsys.readouterr()
 
     assert main(["new", "my-shop"]) == 1
-    assert "my-shop exists already, and is no empty folder" in capsys.readouterr().err
+    assert "my-shop exists already, and is not an empty folder" in capsys.readouterr().err
     assert (project / "app.py").read_text() == "mine"
     assert main(["new", "--json", "empty"]) == 0
     assert json.loads(capsys.readouterr().out) == {"folder": "empty", "files": FILES}

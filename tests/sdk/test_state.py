@@ -485,7 +485,7 @@ def _declared(content: dict[str, Any]) -> None:
             ...,
             "the value needs a default, such as None, since nothing is stored for a new address",
         ),
-        ("int", None, "the default must not be None, which the annotation does not allow"),
+        ("int", None, "the default is None, but the annotation does not allow None"),
         ("int | None", 5, "the default must be None, since the annotation allows None"),
         ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
         ("None", None, "a value that can only be None needs no state"),

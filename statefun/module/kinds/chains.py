@@ -131,7 +131,7 @@ def _unreadable(value_format: ValueFormat | Deserializer | None) -> str:
 
 
 def format_after(chain: Chain) -> ValueFormat:
-    """Return the format that values have after the transforms, in which functions get the values.
+    """Return the format in which functions get the values: that of the results of the transforms.
 
     Raises:
         TransformError: if the transforms do not fit each other, or do not fit the schemas.

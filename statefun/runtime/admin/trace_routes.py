@@ -21,7 +21,7 @@ _ADDRESS_PATH = "/traces/addresses/{namespace}/{name}/{id}"
 
 
 def trace_routes(definition: Definition) -> list[ApiRoute]:
-    """Return the requests about the traces of an application."""
+    """Return the kinds of requests about the traces of an application, with the functions that answer them."""
     traces = _Traces(definition)
     return [
         ApiRoute(

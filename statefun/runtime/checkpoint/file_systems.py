@@ -95,14 +95,14 @@ class RenamedFiles(ArrowFiles):
     """
 
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return the files and folders directly inside a folder, each once, by its own name."""
+        """Return the files and folders directly inside a folder, by their own names."""
         entries = super().list(folder)
         for second in filter(_is_next, [*entries]):
             entries.setdefault(_first_name(second), entries.pop(second))
         return entries
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of all files in a folder and below it, each once, by the path with its own name."""
+        """Return the sizes of all files in a folder and below it, by the paths with the files' own names."""
         sizes = super().sizes(folder)
         for path in [*sizes]:
             parent, slash, name = path.rpartition("/")

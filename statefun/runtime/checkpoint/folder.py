@@ -217,8 +217,8 @@ class Folder:
     def move(self, name: str, target: str) -> None:
         """Rename a file of the folder; raises FileNotFoundError. The new name may be in a folder below this one.
 
-        Some file systems delete an existing file of the new name first; after a crash between the two steps, the
-        renamed file still has its old name.
+        Some file systems first delete a file that has the new name. After a crash between the two steps, that file is gone,
+        and the other one still has its old name.
         """
         self._may_change()
         files, path = self._files

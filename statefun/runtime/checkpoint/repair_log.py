@@ -110,7 +110,7 @@ class RepairLog:
         return [self._read(first) for first in self._firsts]
 
     def readable(self, after: int, *, is_busy: bool = False) -> int:
-        """Return the number of the last change: the next micro-batch reads all changes."""
+        """Return the number of the last change that the next micro-batch reads: it reads all changes."""
         del is_busy
         return max(after, self._newest)
 

@@ -40,7 +40,7 @@ class TraceLog:
 
     Args:
         checkpoint: the query's checkpoint.
-        most: how many bytes all files together have at most; 0 keeps none.
+        most: the largest size of all files together, in bytes; with 0, no traces are kept.
     """
 
     def __init__(self, checkpoint: Folder, most: int) -> None:

@@ -52,7 +52,7 @@ def announce(context: SparkContext, announcement: Announcement) -> None:
 
 
 def current_announcement() -> Announcement:
-    """Return the announcement of the present task's micro-batch."""
+    """Return what the driver has announced to the tasks about the present micro-batch."""
     task = TaskContext.get()
     names = (_TIME, _DELIVERED_UP_TO, _TURN, _WATERMARK)
     time, delivered_up_to, turn, watermark = (

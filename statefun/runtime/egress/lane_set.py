@@ -53,7 +53,7 @@ class Lanes(Protocol):
 
 
 class LaneTurn(Protocol):
-    """Decides how long a lane may go on publishing: until the driver stops, or a task's time has passed."""
+    """Decides how long a lane may publish: in the driver until the driver stops, in a task until its time is up."""
 
     def should_stop(self, stalled: timedelta) -> bool:
         """Return whether to stop publishing; ``stalled`` is the time without progress so far."""

@@ -198,9 +198,9 @@ class Refusals:
         return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Count refused records; called once all other records of the portion are written.
+        """Count refused records; must be called when all other records of the portion are written.
 
-        Later records are sent in batches again.
+        Later records are no longer sent one by one.
         """
         self.alone = False
         self.written.clear()

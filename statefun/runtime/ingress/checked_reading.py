@@ -212,7 +212,7 @@ def checked_batches(
             if not isinstance(batch, pa.RecordBatch):
                 kind = type(batch).__name__
                 raise ConnectorError(
-                    f"{owner}: reading a task must yield Arrow record batches, but has yielded a {kind}"
+                    f"{owner}: the connector must yield Arrow record batches when it reads a task, but has yielded a {kind}"
                 )
             if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
                 columns = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)

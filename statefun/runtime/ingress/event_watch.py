@@ -107,9 +107,9 @@ class EventWatch:
 
     @property
     def ends_soon(self) -> bool:
-        """Whether the run needs one more micro-batch, to see that all of its records are read.
+        """Whether the run needs one more micro-batch to find out that it has read all of its records.
 
-        False while an ingress is paused, since no micro-batch can show that then.
+        False while an ingress is paused, since a micro-batch cannot find that out then.
         """
         return self._ends_with_timers and not self._is_over and self._reads
 

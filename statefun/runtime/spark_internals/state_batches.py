@@ -126,7 +126,7 @@ def _json(properties: dict[str, object]) -> str:
 
 
 def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
-    """Combine columns to a column of structs with ``rows`` rows; columns that are shorter are padded."""
+    """Combine columns into a column of ``rows`` structs; shorter columns are filled with nulls."""
     equally_long = [
         column
         if len(column) == rows

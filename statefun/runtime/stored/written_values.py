@@ -82,7 +82,7 @@ def encoded_value(value: Any, type_: Type[Any] | None, typename: str) -> bytes:
     """
     if type_ is None and not isinstance(value, RawValue):
         raise ValueError(
-            f"only a program knows its type, {typename}: give the program with --program, or the stored bytes in "
+            f"its type, {typename}, is known only to a program: give the program with --program, or the stored bytes in "
             "base64 or hex"
         )
     if isinstance(value, RawValue):

@@ -92,7 +92,7 @@ class Exports(threading.Thread):
 
 
 def _attempt(signal: Signal[Any], send: Callable[[], None]) -> None:
-    """Send something; if that fails, such as because the checkpoint cannot be read, the application goes on."""
+    """Send something; if that fails, for example because the checkpoint cannot be read, the application goes on."""
     try:
         send()
     except Exception as error:

@@ -319,7 +319,9 @@ def test_batches_of_a_task_are_checked() -> None:
 
     good = pa.RecordBatch.from_pylist([RECORD], RECORDS_ARROW)
     assert batches(lambda _: [good]) == [good]
-    with pytest.raises(ConnectorError, match=f"{NAMED}: reading a task must .* yielded a dict"):
+    with pytest.raises(
+        ConnectorError, match=f"{NAMED}: the connector must yield Arrow .* yielded a dict"
+    ):
         batches(lambda _: [RECORD])
     with pytest.raises(ConnectorError, match=f"{NAMED}: reading .* the columns key: binary, "):
         batches(lambda _: [good.drop_columns(["value"])])

@@ -85,7 +85,7 @@ def test_primitive_values_go_round(pair: tuple[Type[Any], Any]) -> None:
         (TYPES["profile"], '{"age": 1}', "it is no value of type test.state/Profile"),
         (TYPES["note"], '{"text": 1, "tags": {}}', "it is no value of type test.state/Note"),
         (TYPES["span"], '"soon"', "it is no value of type"),
-        (None, "1", "only a program knows its type, a/b"),
+        (None, "1", "its type, a/b, is known only to a program"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(
