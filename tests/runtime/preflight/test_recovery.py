@@ -85,7 +85,7 @@ def test_an_outbox_that_is_ahead_of_the_logs_is_refused(checkpoint: Path) -> Non
         check_logs(folder)
 
     Outbox(folder).stage(Manifest(batch=1))
-    with pytest.raises(CheckpointError, match="folder offsets is 0, and its outbox has batch 1"):
+    with pytest.raises(CheckpointError, match="folder 'offsets' is 0, and its outbox has batch 1"):
         check_logs(folder)
 
 
