@@ -154,7 +154,7 @@ def test_what_programs_do_with_the_objects() -> None:
     assert functions.for_typename("test.fns/f").storage_spec.names == frozenset()
     assert functions.for_typename("test.fns/f").storage_spec.specs == []
     assert SdkAddress("test", "f", "Ada", "test/f") == SdkAddress("test", "f", "Ada")
-    with pytest.raises(ValueError, match="must be 'test/f', not 'test/g'"):
+    with pytest.raises(ValueError, match="has the typename 'test/f', not 'test/g'"):
         SdkAddress("test", "f", "Ada", "test/g")
     assert isinstance(statefun.IntType.serializer(), TypeSerializer)
     assert TypedValue("a/b", b"").has_value

@@ -194,7 +194,7 @@ def test_records_are_not_written_into_the_folder_of_a_missing_file_system(
             cluster.write(rows("1a"), marker(1, 1))
         cluster = connect(tmp_path, more)
         assert cluster.open() is None  # the lane goes on from the progress that it knows
-        with pytest.raises(UncertainError, match=f"{out}/_statefun/.*/marker is missing"):
+        with pytest.raises(UncertainError, match=f"{out}/_statefun/.*/marker, which .* is missing"):
             cluster.write(rows("1a"), marker(1, 1))
     assert files(tmp_path) == []
     shutil.rmtree(out)

@@ -199,7 +199,9 @@ def test_decimal_numbers_lose_no_digit() -> None:
     envelope = b'{"schema":%s,"payload":1.239}' % json.dumps(schema).encode()
     read = JsonWithSchemaCodec().read(envelope)
     assert read.value == Decimal("1.239")
-    with pytest.raises(TransformError, match="more decimal places than the scale of its schema"):
+    with pytest.raises(
+        TransformError, match="more decimal places than its schema's scale allows: 2"
+    ):
         JsonWithSchemaCodec().write(read)
 
 

@@ -136,7 +136,7 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
         ({"sasl.jaas.config": SECRET}, "must have the form"),
         (
             {"sasl.jaas.config": f"x.y.Other required a='{SECRET}';"},
-            "and is Other",
+            "but is Other",
         ),
         ({"sasl.jaas.config": f"{SCRAM} required username=a;"}, "needs the option password"),
         (
