@@ -178,8 +178,8 @@ class KafkaIngressBuilder(ComponentBuilder):
             idle: for how long a partition must have no unread record before the watermark stops waiting for it.
             max_future: how far a record may be ahead of the clock and still move the watermark.
             max_hold: how long messages between functions can keep the watermark from rising.
-            when_all_idle: while all partitions are idle, ``hold`` keeps the watermark; ``follow`` lets it follow the
-                clock.
+            when_all_idle: while all partitions are idle, ``hold`` keeps the watermark at the time of the newest
+                partition; ``follow`` lets it rise from there with the clock.
         """
         durations = {
             "outOfOrder": out_of_order,

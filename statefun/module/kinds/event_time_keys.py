@@ -63,8 +63,8 @@ MAX_HOLD = Key(
 WHEN_ALL_IDLE = Key(
     "whenAllIdle",
     choice("whenAllIdle", {"hold": False, "follow": True}),
-    "whether the watermark stays where it is (hold) or rises with the clock (follow) while all partitions "
-    "are idle; it rises only if all ingresses with event time say follow",
+    "whether the watermark, while all partitions are idle, stays at the time of the newest partition (hold) "
+    "or rises from there with the clock (follow); it rises only if all ingresses with event time say follow",
     default="hold",
     example="follow",
 )
