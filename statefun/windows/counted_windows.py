@@ -14,8 +14,8 @@ from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import SimpleType
 from statefun.sdk.value_spec import ValueSpec
 from statefun.sdk.values import Values
-from statefun.windows.open_windows import NO_UPDATE
-from statefun.windows.window_calls import WindowCalls
+from statefun.windows.open_windows import NO_UPDATE, OPEN_WINDOWS
+from statefun.windows.window_calls import WindowCalls, stuck_error
 from statefun.windows.window_context import WindowContext, move_to
 from statefun.windows.window_kinds import Counted
 
@@ -72,6 +72,7 @@ class CountedWindows(WindowCalls):
     def _add(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
     ) -> None:
+        self._check(call, values)
         window: CountedWindow | None = values.read(COUNTED_WINDOW.name)
         if window is None:
             due = NO_UPDATE if self._timeout is None else time + self._timeout
@@ -92,7 +93,14 @@ class CountedWindows(WindowCalls):
             self._states.store(state, values, window.key)
             values.write(COUNTED_WINDOW.name, window)
 
+    def _check(self, call: WindowContext, values: Values) -> None:
+        if values.read(OPEN_WINDOWS.name) is not None:
+            raise stuck_error(
+                call, "the function had windows of another kind, and has counted windows now"
+            )
+
     def _wake_up(self, call: WindowContext, values: Values, now: int) -> None:
+        self._check(call, values)
         window: CountedWindow | None = values.read(COUNTED_WINDOW.name)
         if window is not None and window.due <= now:
             move_to(call, window.start, window.end, window.due)

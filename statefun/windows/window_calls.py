@@ -153,6 +153,14 @@ class WindowCalls(ABC):
         return watermark is not None and watermark > due + _ROUNDING
 
 
+def stuck_error(call: WindowContext, reason: str) -> FunctionError:
+    """Return the error for an address whose open windows cannot be closed by the present version of the program."""
+    return FunctionError(
+        f"function {call.address.typename} at address {call.address}: windows that are open cannot be closed: {reason}. "
+        "Nothing was changed: restore this part of the program until the windows are closed"
+    )
+
+
 class Decoder(Handlers):
     """Decodes the messages of a function with windows."""
 

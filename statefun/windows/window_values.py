@@ -28,6 +28,8 @@ class WindowValues:
 
     def __init__(self, class_: type[State]) -> None:
         self._class = class_
+        self.can_merge = callable(getattr(class_, "merge", None))
+        """Whether the values of two windows can be merged into one."""
         self._specs = {spec.name: spec for spec in state_specs(class_)}
         self._renamed = present_names(self._specs)
         self._names: dict[int, dict[str, str]] = {}

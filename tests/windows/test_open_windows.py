@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from statefun.sdk.value_spec import value_specs
 from statefun.sdk.values import Values
-from statefun.windows.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows
+from statefun.windows.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows, opened
+from statefun.windows.window_forms import Form
 
 starts = st.integers(-50, 50)
 sizes = st.integers(1, 20)
+FORM = Form(10, 10, 0)
 
 
 def values_of(*windows: OpenWindow) -> Values:
@@ -35,7 +37,7 @@ def test_the_list_is_that_of_a_model(steps: list[tuple[int, int, str]]) -> None:
     before, model_before = values.changed.copy(), model.copy()
     for start, size, step in steps:
         end = start + size
-        found = windows.find(values, start, end)
+        found = windows.find(values, start, end, FORM)
         assert found == model.get((start, end))
         if step == "restore":
             values.restore(before)
@@ -44,7 +46,7 @@ def test_the_list_is_that_of_a_model(steps: list[tuple[int, int, str]]) -> None:
         before, model_before = values.changed.copy(), model.copy()
         if found is None and step == "add":
             key = windows.free_key(values, start)
-            window = OpenWindow(key, start, end, end)
+            window = opened(key, start, end, end, FORM)
             windows.add(values, window)
             model[start, end] = window
         elif found is not None and step == "remove":
@@ -57,7 +59,7 @@ def test_the_list_is_that_of_a_model(steps: list[tuple[int, int, str]]) -> None:
             each.start for each in stored(values)
         )
         assert len({each.key for each in model.values()}) == len(model)
-        assert sorted(windows.due(values, 5)) == sorted(
+        assert sorted(windows.due(values, 5, 0)) == sorted(
             each for each in model.values() if each.due <= 5
         )
 
@@ -66,9 +68,9 @@ def test_the_list_is_that_of_a_model(steps: list[tuple[int, int, str]]) -> None:
 def test_overlapping_windows_are_found(cuts: set[int], start: int, size: int) -> None:
     """Of windows that do not overlap each other, those with a part of the stretch are found, in their order."""
     ends = sorted(cuts)
-    windows = [OpenWindow(a, a, b, b) for a, b in zip(ends[::2], ends[1::2], strict=False)]
+    windows = [opened(a, a, b, b, FORM) for a, b in zip(ends[::2], ends[1::2], strict=False)]
 
-    found = OpenWindows().overlapping(values_of(*windows), start, start + size)
+    found = OpenWindows().overlapping(values_of(*windows), start, start + size, FORM)
 
     assert found == [each for each in windows if each.start < start + size and start < each.end]
 
@@ -76,9 +78,9 @@ def test_overlapping_windows_are_found(cuts: set[int], start: int, size: int) ->
 def test_windows_of_two_addresses_are_not_mixed_up() -> None:
     """What is remembered of one list does not answer for another one."""
     windows = OpenWindows()
-    one, other = values_of(OpenWindow(1, 1, 2, 2)), values_of(OpenWindow(1, 1, 2, 9))
+    one, other = values_of(opened(1, 1, 2, 2, FORM)), values_of(opened(1, 1, 2, 9, FORM))
 
     for _ in range(2):
-        assert windows.find(one, 1, 2) == OpenWindow(1, 1, 2, 2)
-        assert windows.find(other, 1, 2) == OpenWindow(1, 1, 2, 9)
-        assert windows.find(values_of(), 1, 2) is None
+        assert windows.find(one, 1, 2, FORM) == opened(1, 1, 2, 2, FORM)
+        assert windows.find(other, 1, 2, FORM) == opened(1, 1, 2, 9, FORM)
+        assert windows.find(values_of(), 1, 2, FORM) is None

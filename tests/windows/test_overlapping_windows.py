@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -16,7 +17,17 @@ from pyspark import cloudpickle
 
 from statefun import DefinitionError, FunctionError, KafkaIngress, StatefulFunctions
 from statefun.testing import InProcessApplication, TestContext
-from statefun.windows import Counted, Hopping, Sliding, Tumbling, Window, WindowContext, windowed
+from statefun.windows import (
+    Counted,
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowContext,
+    windowed,
+)
+from statefun.windows.pane_windows import PaneWindows
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -140,12 +151,7 @@ def test_records_of_a_former_kind_are_counted(former: Any, present: Any) -> None
     app = application(functions)
     app.produce("in", "a", "1", timestamp=START + 41 * SECOND)
     app.drain()
-    function = functions.find(TYPENAME)
-    assert function is not None
-    calls: Any = function.fun
-    other: Any = functions_of(present, closed).for_typename(TYPENAME).fun
-    for name in ("_grace", "_windows", "_pane_of", "_last_end"):  # as a changed program has them
-        setattr(calls, name, getattr(other, name))
+    go_on(functions, functions_of(present, closed))
     app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
     app.drain()
 
@@ -310,43 +316,141 @@ def test_windows_from_before_their_class_could_merge(
     assert all(total <= expected[window] for window, total in last.items())
 
 
-@pytest.mark.parametrize(
-    ("former", "present", "class_"),
-    [
-        (Hopping(20 * SECOND, every=10 * SECOND), Hopping(20 * SECOND, every=10 * SECOND), Bare),
-        (Sliding(20 * SECOND), Tumbling(20 * SECOND), Sums),
-        (Hopping(20 * SECOND, every=10 * SECOND), Sliding(20 * SECOND), Sums),
-    ],
+KINDS: list[tuple[Any, type[Window]]] = [
+    *((Hopping(20 * SECOND, every=10 * SECOND, grace=grace * SECOND), Sums) for grace in (0, 15)),
+    (Hopping(20 * SECOND, every=10 * SECOND), Bare),
+    (Hopping(20 * SECOND, every=10 * SECOND, offset=3 * SECOND), Sums),
+    (Hopping(30 * SECOND, every=20 * SECOND), Sums),
+    (Hopping(10 * SECOND, every=5 * SECOND, grace=15 * SECOND), Bare),
+    (Hopping(20 * SECOND, every=20 * SECOND), Sums),
+    *((Tumbling(20 * SECOND, grace=grace * SECOND), Sums) for grace in (0, 15)),
+    (Tumbling(10 * SECOND), Bare),
+    *((Sliding(20 * SECOND, grace=grace * SECOND), Sums) for grace in (0, 15)),
+    (Session(20 * SECOND), Sums),
+]
+
+
+def expected_windows(kind: Any, time: int) -> list[tuple[float, float]]:
+    """Return the windows of a record, by plain arithmetic in seconds."""
+    size = kind.size.total_seconds()
+    if isinstance(kind, Sliding):
+        return [(time + 0.001 - size, time + 0.001)]
+    every = kind.every.total_seconds() if isinstance(kind, Hopping) else size
+    starts = np.arange(-60 * every + kind.offset.total_seconds() % every, 200, every)
+    return [(start, start + size) for start in starts.tolist() if start <= time < start + size]
+
+
+def name_of(kind: Any) -> tuple[float, ...]:
+    """Return what two kinds have in common whose windows are the same."""
+    size = kind.size.total_seconds()
+    if isinstance(kind, Sliding):
+        return (size,)
+    every = kind.every.total_seconds() if isinstance(kind, Hopping) else size
+    return size, every, kind.offset.total_seconds() % every
+
+
+def sliding_total(end: float, records: list[tuple[Any, int]], kind: Any) -> int:
+    """Return how many of the records that came for a sliding kind are in its window with this end."""
+    size = kind.size.total_seconds()
+    own = [time for each, time in records if name_of(each) == name_of(kind)]
+    return sum(end - size <= time < end for time in own)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([each for each in KINDS if not isinstance(each[0], Session)]),
+            st.lists(st.integers(0, 12), max_size=4),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
 )
-def test_panes_that_cannot_be_closed(former: Any, present: Any, class_: type[Window]) -> None:
-    """Nothing is closed with a part of its records: the run ends with an error, and goes on with the former program."""
+def test_windows_close_once_whatever_the_program_becomes(
+    steps: list[tuple[tuple[Any, type[Window]], list[int]]], is_early: bool
+) -> None:
+    """A window closes once, with all records that came for it, as what it was opened for."""
+    closed, now = Closed(), 0
+    records: list[tuple[Any, int]] = []
+    early: dict[str, Any] = {"results": Closed(), "every": 5 * SECOND} if is_early else {}
+    functions = with_class(*steps[0][0], closed, **early)
+    app = application(functions)
+    for (kind, class_), waits in steps:
+        # Without merge, panes that are open could not close.
+        go_on(functions, with_class(kind, Sums if records else class_, closed, **early))
+        for wait in waits:
+            now += wait
+            records.append((kind, now))
+            app.produce("in", "a", "1", timestamp=START + now * SECOND)
+            app.drain()
+    app.produce("in", "b", "1", timestamp=START + 10_000 * SECOND)
+    app.drain()
+
+    expected: Counter[tuple[Any, float, float]] = Counter()
+    for kind, time in records:
+        for start, end in expected_windows(kind, time):
+            if isinstance(kind, Sliding):
+                expected[name_of(kind), start, end] = sliding_total(end, records, kind)
+            else:
+                expected[name_of(kind), start, end] += 1
+    rounded = [
+        (round(start, 3), round(end, 3), total)
+        for _, start, end, total in ((0, *each[1:4]) for each in closed)
+    ]
+    assert sorted(rounded) == sorted(
+        (round(start, 3), round(end, 3), total) for (_, start, end), total in expected.items()
+    )
+    assert [each.id for each in app.addresses()] in (["b"], [])
+
+
+@pytest.mark.parametrize("former", KINDS)
+@pytest.mark.parametrize("present", KINDS)
+def test_every_kind_can_follow_every_other_one(
+    former: tuple[Any, type[Window]], present: tuple[Any, type[Window]]
+) -> None:
+    """All records are in windows that close, and nothing is left; or there is an error with a way out."""
     closed = Closed()
+    functions = with_class(*former, closed)
+    app = application(functions)
+    for seconds in (5, 6):
+        app.produce("in", "a", "1", timestamp=START + seconds * SECOND)
+    app.drain()
+    before = [*closed]
+    go_on(functions, with_class(*present, closed))
+    app.produce("in", "a", "1", timestamp=START + 7 * SECOND)
+    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
+    has_panes = isinstance(functions_of(former[0], closed).for_typename(TYPENAME).fun, PaneWindows)
+    if has_panes and former[1] is Sums and present[1] is Bare:
+        with pytest.raises(
+            FunctionError, match=r"no method merge\(self, later\) any more. Nothing was changed"
+        ):
+            app.drain()
+        assert closed == before
+        go_on(functions, with_class(*former, closed))
+    app.drain()
+
+    assert {id_ for id_, *_ in closed} == {"a"}
+    assert [each.id for each in app.addresses()] == ["b"]
+
+
+@pytest.mark.parametrize("is_counted_first", [True, False])
+def test_counted_windows_and_others_do_not_follow_each_other(is_counted_first: bool) -> None:
+    """An open window that would stay for ever is an error, after which the former program goes on."""
+    closed = Closed()
+    kinds: list[Any] = [Counted(2, timeout=10 * SECOND), Tumbling(20 * SECOND)]
+    former, present = kinds if is_counted_first else reversed(kinds)
     functions = with_class(former, Sums, closed)
     app = application(functions)
-    app.produce("in", "a", "1", timestamp=START + SECOND)
+    app.produce("in", "a", "1", timestamp=START + 5 * SECOND)
     app.drain()
-    go_on(functions, with_class(present, class_, closed))
+    go_on(functions, with_class(present, Sums, closed))
     app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
-    with pytest.raises(FunctionError, match=r"restore both until these windows are closed"):
+    with pytest.raises(
+        FunctionError, match="windows that are open cannot be closed: the function had"
+    ):
         app.drain()
-    assert closed == []
-
     go_on(functions, with_class(former, Sums, closed))
     app.drain()
-    assert {(id_, total) for id_, _, _, total, _ in closed} == {("a", 1)}
 
-
-def test_panes_that_are_whole_windows() -> None:
-    """If no windows overlap, a class that can no longer merge closes them all the same."""
-    kind = Hopping(20 * SECOND, every=20 * SECOND)
-    closed = Closed()
-    functions = with_class(kind, Sums, closed)
-    app = application(functions)
-    app.produce("in", "a", "1", timestamp=START + SECOND)
-    app.drain()
-    go_on(functions, with_class(kind, Bare, closed))
-    app.produce("in", "a", "1", timestamp=START + 2 * SECOND)
-    app.produce("in", "b", "1", timestamp=START + 900 * SECOND)
-    app.drain()
-
-    assert closed == [("a", 0, 20, 2, 2)]
+    assert [(id_, total) for id_, _, _, total, _ in closed if id_ == "a"] == [("a", 1)]

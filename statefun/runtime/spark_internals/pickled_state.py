@@ -55,10 +55,13 @@ def unpickled(row: bytes) -> bytes:
     """
     start = row.find(_TEXT) + _BEFORE
     end = start + int.from_bytes(row[start - _LENGTH.size : start], "little")
-    if start <= _BEFORE or not (row[end:] == _END or _ANY_END.fullmatch(row, end)):
-        raise CheckpointError(
-            f"a stored state does not have the form of Spark {pyspark.__version__} "
-            f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this as a bug of statefun"
-        )
-    text = row[start:end]
-    return text if text.isascii() else text.decode().encode("latin-1")
+    if start > _BEFORE and (row[end:] == _END or _ANY_END.fullmatch(row, end)):
+        text = row[start:end]
+        try:
+            return text if text.isascii() else text.decode().encode("latin-1")
+        except UnicodeError:
+            pass  # as for any other row of another form
+    raise CheckpointError(
+        f"a stored state does not have the form of Spark {pyspark.__version__} "
+        f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this as a bug of statefun"
+    )

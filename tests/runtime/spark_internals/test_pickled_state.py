@@ -80,3 +80,14 @@ def test_rows_in_which_some_objects_are_not_memorized(
     assert unpickled(changed) == VALUES[number] == pickle.loads(changed)[0]
     with pytest.raises(CheckpointError, match=r"\[SF600\] a stored state does not have the form"):
         unpickled(before + text + b"".join(kept[:-1]))
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", "\u0100".encode()])
+def test_a_text_that_no_bytes_have_is_refused(usual_rows: list[bytes], text: bytes) -> None:
+    """It is not UTF-8, or has a character that stands for no byte."""
+    place = b"bytearray\nX\x05\x00\x00\x00state"
+    changed = usual_rows[1].replace(place, b"bytearray\nX\x02\x00\x00\x00" + text)
+
+    assert changed != usual_rows[1]
+    with pytest.raises(CheckpointError, match=r"\[SF600\] a stored state does not have the form"):
+        unpickled(changed)
