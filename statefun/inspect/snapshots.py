@@ -119,7 +119,6 @@ def take_snapshot(
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so there is nothing to copy"
         )
     _check_target(checkpoint, target, query_id)
-    keep_former_queries(checkpoint, target)
     target.remove(SNAPSHOT)
     copied = None
     while copied is None:
@@ -128,6 +127,7 @@ def take_snapshot(
     for path in target.sizes().keys() - kept - copied - {FORMER_QUERIES}:
         folder, name = _place(target, path)
         folder.remove(name)
+    keep_former_queries(checkpoint, target)
     snapshot = SnapshotFacts(batch, query_id, datetime.now(timezone.utc))
     snapshot.write(target)
     return snapshot

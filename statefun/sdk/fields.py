@@ -270,7 +270,8 @@ def are_same(one: Any, other: Any) -> bool:
         return is_moment
     names = _field_names(class_)
     if names is None:
-        names = getattr(class_, "__struct_fields__", None)  # of msgspec's classes
+        fields = getattr(class_, "__struct_fields__", None)  # of msgspec's classes
+        names = [*fields] if isinstance(fields, tuple) else None
     if names is not None:
         return all(are_same(getattr(one, name), getattr(other, name)) for name in names)
     return _are_equal(one, other)

@@ -14,7 +14,7 @@ from typing import Any
 from statefun.sdk.handlers import Handler
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import NO_UPDATE, OpenWindow
-from statefun.windows.separate_windows import WindowPlace, SeparateWindows
+from statefun.windows.separate_windows import SeparateWindows, WindowPlace
 from statefun.windows.window_context import WindowContext, move_to
 from statefun.windows.window_forms import layout_of
 from statefun.windows.window_kinds import Hopping, Sliding

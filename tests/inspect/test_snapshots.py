@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,11 @@ from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.former_queries import former_queries
+from statefun.runtime.checkpoint.former_queries import (
+    FORMER_QUERIES,
+    add_former_query,
+    former_queries,
+)
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.settings import Settings
@@ -228,6 +233,28 @@ def test_half_of_a_copy_is_refused(stored: Folder, tmp_path: Path) -> None:
         restore_snapshot(target, Folder.at(tmp_path / "copy"))
     with pytest.raises(CheckpointError, match="was not made by statefun, or its file"):
         IngressOrder.read(Folder.at(tmp_path / "copy"))
+
+
+def test_a_snapshot_of_a_restored_checkpoint_can_be_repeated_after_a_crash(
+    stored: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file of former queries does not make an empty target one of another checkpoint."""
+    add_former_query(stored, "former")
+    target = Folder.at(tmp_path / "target")
+    write = Folder.write
+
+    def fail(folder: Folder, name: str, content: bytes) -> None:
+        if name != FORMER_QUERIES:
+            raise OSError(ENOSPC, f"No space left on device: {name}")
+        write(folder, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", fail)
+        with pytest.raises(OSError, match="No space left"):
+            take_snapshot(stored, target)
+
+    take_snapshot(stored, target)
+    assert former_queries(target) == ["former"]
 
 
 def test_a_restored_checkpoint_knows_all_earlier_ones_of_its_snapshot(
