@@ -89,7 +89,7 @@ WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
     (lambda _: ["a"], "must return a streaming DataFrame, but has returned a list"),
     (
         lambda spark: spark.createDataFrame([], RECORDS),
-        "and has returned a DataFrame that is not streaming; make it with session.readStream",
+        "but has returned a DataFrame that is not streaming; make it with session.readStream",
     ),
     (
         lambda spark: streaming(spark, partition="", offset="string"),
