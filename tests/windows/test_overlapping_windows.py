@@ -46,15 +46,27 @@ class Sums(Window):
         self.count += later.count
 
 
+class Bare(Window):
+    """The same values, without ``merge``."""
+
+    total: int = 0
+    count: int = 0
+
+
 class Closed(list[tuple[str, float, float, int, int]]):
     """The id, start, end, total and count of closed windows."""
 
 
-def functions_of(kind: Any, closed: Closed, shown: Closed | None = None) -> StatefulFunctions:
-    """Return a function that adds values."""
+def with_class(
+    kind: Any,
+    class_: type[Window],
+    closed: Closed,
+    shown: Closed | None = None,
+    every: timedelta | None = None,
+) -> StatefulFunctions:
+    """Return a function that adds values to windows of this class."""
     functions = StatefulFunctions()
 
-    @windowed(TYPENAME, kind, functions=functions)
     def add(ctx: WindowContext, value: str, sums: Sums) -> None:
         sums.total += int(value)
         sums.count += 1
@@ -63,17 +75,25 @@ def functions_of(kind: Any, closed: Closed, shown: Closed | None = None) -> Stat
         start, end = ((each - START).total_seconds() for each in ctx.window)
         results.append((ctx.address.id, start, end, sums.total, sums.count))
 
-    @add.on_close
-    def close(ctx: WindowContext, sums: Sums) -> None:
-        note(closed, ctx, sums)
+    add.__annotations__["sums"] = class_
+    function = windowed(TYPENAME, kind, functions=functions)(add)
 
+    def close(ctx: WindowContext, sums: Window) -> None:
+        note(closed, ctx, cast("Sums", sums))
+
+    function.on_close(close)
     if shown is not None:
 
-        @add.on_update
-        def show(ctx: WindowContext, sums: Sums) -> None:
-            note(shown, ctx, sums)
+        def show(ctx: WindowContext, sums: Window) -> None:
+            note(shown, ctx, cast("Sums", sums))
 
+        (function.on_update if every is None else function.on_update(every=every))(show)
     return functions
+
+
+def functions_of(kind: Any, closed: Closed, shown: Closed | None = None) -> StatefulFunctions:
+    """Return a function that adds values."""
+    return with_class(kind, Sums, closed, shown)
 
 
 def application(functions: StatefulFunctions, **settings: Any) -> InProcessApplication:
@@ -240,41 +260,6 @@ def test_functions_can_be_sent_to_workers(kind: Any) -> None:
     assert [str(function.typename) for function in sent] == [TYPENAME]
 
 
-class Bare(Window):
-    """The same values, without ``merge``."""
-
-    total: int = 0
-    count: int = 0
-
-
-def with_class(kind: Any, class_: type[Window], closed: Closed, **shown: Any) -> StatefulFunctions:
-    """Return the function of a program whose windows have this class."""
-    functions = StatefulFunctions()
-
-    def add(ctx: WindowContext, value: str, sums: Sums) -> None:
-        sums.total += int(value)
-        sums.count += 1
-
-    def note(results: Closed, ctx: WindowContext, sums: Sums) -> None:
-        start, end = ((each - START).total_seconds() for each in ctx.window)
-        results.append((ctx.address.id, start, end, sums.total, sums.count))
-
-    add.__annotations__["sums"] = class_
-    function = windowed(TYPENAME, kind, functions=functions)(add)
-
-    def close(ctx: WindowContext, sums: Window) -> None:
-        note(closed, ctx, cast("Sums", sums))
-
-    function.on_close(close)
-    if shown:
-
-        def show(ctx: WindowContext, sums: Window) -> None:
-            note(shown["results"], ctx, cast("Sums", sums))
-
-        function.on_update(every=shown["every"])(show)
-    return functions
-
-
 def go_on(functions: StatefulFunctions, changed: StatefulFunctions) -> None:
     """Use the function of a changed program from now on."""
     functions.replace(changed.for_typename(TYPENAME))
@@ -292,7 +277,7 @@ def test_windows_from_before_their_class_could_merge(
     """Each window closes once, with the records from before and after the change of the program."""
     kind = Hopping(20 * SECOND, every=every * SECOND, grace=60 * SECOND)
     closed, shown = Closed(), Closed()
-    early = {} if interval is None else {"results": shown, "every": interval * SECOND}
+    early: dict[str, Any] = {} if interval is None else {"shown": shown, "every": interval * SECOND}
     functions = with_class(kind, Bare, closed, **early)
     app = application(functions, out_of_order=0 * SECOND)
     for seconds in before:
@@ -373,7 +358,7 @@ def test_windows_close_once_whatever_the_program_becomes(
     """A window closes once, with all records that came for it, as what it was opened for."""
     closed, now = Closed(), 0
     records: list[tuple[Any, int]] = []
-    early: dict[str, Any] = {"results": Closed(), "every": 5 * SECOND} if is_early else {}
+    early: dict[str, Any] = {"shown": Closed(), "every": 5 * SECOND} if is_early else {}
     functions = with_class(*steps[0][0], closed, **early)
     app = application(functions)
     for (kind, class_), waits in steps:
