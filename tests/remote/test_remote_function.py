@@ -1048,7 +1048,7 @@ class Visits:
 
 @pytest.mark.parametrize("knows_company", [True, False])
 def test_calls_that_go_on_blame_nobody(*, knows_company: bool) -> None:
-    """A turn in which they crash the server does not count, and in the next one no such call goes on.
+    """A turn in which they crash the server does not count.
 
     If the driver did not know about them, the suspect would be blamed.
     """
@@ -1061,7 +1061,7 @@ def test_calls_that_go_on_blame_nobody(*, knows_company: bool) -> None:
             await asyncio.gather(*visits.left, return_exceptions=True)
         assert visits.in_company > 0
         if knows_company:
-            assert (visits.in_company, visits.counted, result.failures) == (1, 0, [])
+            assert (visits.counted, result.failures) == (0, [])
         else:
             assert visits.counted == visits.in_company
 
