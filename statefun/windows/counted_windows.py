@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from statefun.sdk.context import Context
 from statefun.sdk.handlers import Handler
 from statefun.sdk.state import State
 from statefun.sdk.times import in_milliseconds
@@ -72,7 +73,6 @@ class CountedWindows(WindowCalls):
     def _add(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
     ) -> None:
-        self._check(call, values)
         window: CountedWindow | None = values.read(COUNTED_WINDOW.name)
         if window is None:
             due = NO_UPDATE if self._timeout is None else time + self._timeout
@@ -93,14 +93,13 @@ class CountedWindows(WindowCalls):
             self._states.store(state, values, window.key)
             values.write(COUNTED_WINDOW.name, window)
 
-    def _check(self, call: WindowContext, values: Values) -> None:
+    def _check(self, context: Context, values: Values) -> None:
         if values.read(OPEN_WINDOWS.name) is not None:
             raise stuck_error(
-                call, "the function had windows of another kind, and has counted windows now"
+                context, "the function had windows of another kind, and has counted windows now"
             )
 
     def _wake_up(self, call: WindowContext, values: Values, now: int) -> None:
-        self._check(call, values)
         window: CountedWindow | None = values.read(COUNTED_WINDOW.name)
         if window is not None and window.due <= now:
             move_to(call, window.start, window.end, window.due)

@@ -13,10 +13,9 @@ from typing import Any
 
 from statefun.sdk.handlers import Handler
 from statefun.sdk.values import Values
-from statefun.windows.open_windows import NO_UPDATE, OpenWindow
+from statefun.windows.open_windows import opened
 from statefun.windows.separate_windows import SeparateWindows, WindowPlace
 from statefun.windows.window_context import WindowContext, move_to
-from statefun.windows.window_forms import layout_of
 from statefun.windows.window_kinds import Hopping, Sliding
 
 
@@ -35,14 +34,13 @@ class PaneWindows(SeparateWindows):
         self, handler: Handler, kind: Hopping | Sliding, time: Callable[[Any], datetime] | None
     ) -> None:
         super().__init__(handler, kind, time)
-        self._layout = layout_of(self._form)
+        self._panes = kind.panes()
 
     def _add(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
     ) -> None:
-        self._check(call, values)
         windows = self._windows(time)
-        pane = self._open.find(values, *self._layout.pane(time), self._form, is_pane=True)
+        pane = self._open.find(values, *self._panes.of(time), self._form, is_pane=True)
         # After the grace has become longer, the watermark does not show all windows that are closed.
         first_end = windows[0][1] if pane is None else pane.next_end
         closed = [
@@ -70,17 +68,13 @@ class PaneWindows(SeparateWindows):
     def _add_to_pane(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
     ) -> None:
-        start, end = self._layout.pane(time)
+        start, end = self._panes.of(time)
         pane = self._open.find(values, start, end, self._form, is_pane=True)
         if pane is None:
             next_end = self._first_end(start, call._watermark)  # noqa: SLF001 - a datetime takes long to make
             due = next_end + self._grace
-            pane = OpenWindow(
-                self._open.free_key(values, start),
-                *(start, end, due, NO_UPDATE, next_end),
-                *self._form,
-                is_pane=True,
-            )
+            window = opened(self._open.free_key(values, start), start, end, due, self._form)
+            pane = window._replace(next_end=next_end, is_pane=True)
             self._open.add(values, pane)
             self._wake_up_at(call, due)
         state = self._states.read(values, pane.key)
@@ -102,4 +96,4 @@ class PaneWindows(SeparateWindows):
         for _, end in self._windows(start):
             if now is None or end + self._grace > now:
                 return end
-        return self._layout.last_end(start)
+        return self._panes.last_end(start)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from statefun.sdk.context import Context
 from statefun.sdk.handlers import Handler
 from statefun.sdk.state import State
 from statefun.sdk.values import Values
@@ -67,7 +68,6 @@ class SeparateWindows(WindowCalls):
     def _add(
         self, call: WindowContext, values: Values, time: int, fun: Callable[..., Any], value: Any
     ) -> None:
-        self._check(call, values)
         closed = []
         windows = self._windows(time)
         for start, end in windows:
@@ -144,28 +144,22 @@ class SeparateWindows(WindowCalls):
 
     def _closes(self, window: OpenWindow) -> int:
         """Return the watermark at which a window closes, or the last window of a pane."""
-        end = layout_of(window.form).last_end(window.start) if window.is_pane else window.end
+        end = layout_of(window.form).panes.last_end(window.start) if window.is_pane else window.end
         return end + self._grace
 
     def _wake_up(self, call: WindowContext, values: Values, now: int) -> None:
-        self._check(call, values)
         if self.every:
             self._show_changed(call, values, now)
         self._close_due(call, values, now, self._open.due(values, now, self._grace))
 
-    def _check(self, call: WindowContext, values: Values) -> None:
-        """Raise an error, before anything is changed, if the address has windows that cannot close.
-
-        Raises:
-            FunctionError: if it has panes, but the class of the windows cannot merge them, or a counted window.
-        """
+    def _check(self, context: Context, values: Values) -> None:
         if not self._states.can_merge and self._open.has_panes(values):
             raise stuck_error(
-                call, "the class of the windows has no method merge(self, later) any more"
+                context, "the class of the windows has no method merge(self, later) any more"
             )
         if values.read(COUNTED_WINDOW.name) is not None:
             raise stuck_error(
-                call, "the function had counted windows, and has windows of another kind now"
+                context, "the function had counted windows, and has windows of another kind now"
             )
 
     def _show_changed(self, call: WindowContext, values: Values, now: int) -> None:
@@ -243,7 +237,7 @@ class SeparateWindows(WindowCalls):
         over, planned = [], set()
         for pane in panes:
             ends = [place.end for place in _places(pane) if place.end + self._grace > now]
-            end = ends[0] if ends else layout_of(pane.form).last_end(pane.start)
+            end = ends[0] if ends else layout_of(pane.form).panes.last_end(pane.start)
             due = end + self._grace
             if due <= now:
                 over.append(pane)

@@ -71,13 +71,23 @@ class WindowCalls(ABC):
             time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
             if time is None:
                 time = self._time_of(context, value)
+            self._check(context, values)
             self._add(self._contexts.of(context), values, time, handler.fun, value)
             return
         # The watermark decides, too: a wake-up that comes back as a dead letter has no event time.
         times = context._event_time, context._watermark  # noqa: SLF001 - as above
         now = max((each for each in times if each is not None), default=None)
         if now is not None:
+            self._check(context, values)
             self._wake_up(self._contexts.of(context), values, now)
+
+    @abstractmethod
+    def _check(self, context: Context, values: Values) -> None:
+        """Raise an error, before anything is changed, if the address has open windows that cannot close.
+
+        Raises:
+            FunctionError: if the present version of the program cannot close windows that a former one has opened.
+        """
 
     @abstractmethod
     def _add(
@@ -153,10 +163,10 @@ class WindowCalls(ABC):
         return watermark is not None and watermark > due + _ROUNDING
 
 
-def stuck_error(call: WindowContext, reason: str) -> FunctionError:
+def stuck_error(context: Context, reason: str) -> FunctionError:
     """Return the error for an address whose open windows cannot be closed by the present version of the program."""
     return FunctionError(
-        f"function {call.address.typename} at address {call.address}: windows that are open cannot be closed: {reason}. "
+        f"function {context.address.typename} at address {context.address}: windows that are open cannot be closed: {reason}. "
         "Nothing was changed: restore this part of the program until the windows are closed"
     )
 

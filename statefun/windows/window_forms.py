@@ -6,13 +6,12 @@ A program may change the kind of its windows while windows are open. Those go on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
 from statefun.sdk.times import in_milliseconds
-from statefun.windows.window_kinds import Assign, Hopping, Session, Sliding, Tumbling
+from statefun.windows.window_kinds import Assign, Hopping, Panes, Session, Sliding, Tumbling
 
 
 class Form(NamedTuple):
@@ -44,11 +43,7 @@ class Layout(NamedTuple):
     """How windows that share panes consist of these."""
 
     windows: Assign
-    """Returns the windows of a time, by their ends."""
-    pane: Callable[[int], tuple[int, int]]
-    """Returns the start and end of the pane of a time."""
-    last_end: Callable[[int], int]
-    """Returns until when windows need the pane with a start: no window that has it ends later."""
+    panes: Panes
 
 
 @lru_cache(maxsize=100)
@@ -56,4 +51,4 @@ def layout_of(form: Form) -> Layout:
     """Return the layout of windows that overlap; sessions have none."""
     size, every, offset = (timedelta(milliseconds=each) for each in form)
     kind = Hopping(size, every=every, offset=offset) if every else Sliding(size)
-    return Layout(kind.assigner(), *kind.panes())
+    return Layout(kind.assigner(), kind.panes())
