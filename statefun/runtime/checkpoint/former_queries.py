@@ -40,10 +40,10 @@ def add_former_query(checkpoint: Folder, query_id: str) -> None:
 
 def keep_former_queries(checkpoint: Folder, snapshot: Folder) -> None:
     """Add the former queries of a checkpoint to those in an earlier snapshot, which the next one replaces."""
-    ids = former_queries(snapshot)
-    new = [each for each in former_queries(checkpoint) if each not in ids]
-    if new:
-        write_framed(snapshot, FORMER_QUERIES, json.dumps([*ids, *new]).encode())
+    present = former_queries(snapshot)
+    for query_id in former_queries(checkpoint):
+        if query_id not in present:
+            add_former_query(snapshot, query_id)
 
 
 def forget_former_queries(checkpoint: Folder) -> None:
