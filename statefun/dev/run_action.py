@@ -147,7 +147,7 @@ class _Application:
             self._spark.end_session()
 
     def _create_topics(self) -> None:
-        """Tell the feed which topics the ingresses read; create missing topics of ingresses and of dead letters."""
+        """Set which topics the feed shows as inputs of ingresses; create missing topics of ingresses and of dead letters."""
         paths = [path for path in self._modules if path.exists()]
         if not paths:
             return

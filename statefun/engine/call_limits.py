@@ -115,7 +115,7 @@ class CallLimits:
     async def place_again(
         self, function: StatefulFunction, losses: int, accompanied: Callable[[], Future[None]]
     ) -> AsyncIterator[bool]:
-        """Wait until a call that was lost may run again: the more often it was lost, the fewer calls run beside it.
+        """Wait until a call that was lost may run again: the more often it was lost, the fewer other calls run with it.
 
         Args:
             function: the function to call.

@@ -117,7 +117,7 @@ class CallRegister:
             self._workers.add(worker)
 
     def ends(self, worker: str) -> None:
-        """Record that a worker was told to end, which is an orderly end: probably no call has caused it."""
+        """Record that a worker was ordered to end, which is an orderly end: probably no call has caused it."""
         with self._changed:
             self._in_order.add(worker)
 

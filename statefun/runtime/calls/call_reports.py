@@ -123,7 +123,7 @@ class CallReports:
         return self._put(CallReport(attempt=attempt, accompanied=True))
 
     def ends(self) -> Future[None]:
-        """Queue the report that this process was told to end, which is an orderly end.
+        """Queue the report that this process was ordered to end, which is an orderly end.
 
         The driver then seldom blames a call for the end. The future is done when the report is sent.
         """

@@ -121,7 +121,7 @@ def limit_writes(connection: Connection, patience: timedelta) -> None:
 def has_ended(connection: Connection) -> bool:
     """Return whether the other end has closed a connection, perhaps with data that nobody has read yet.
 
-    On systems other than Linux, which do not tell this, the answer is False.
+    On systems other than Linux, which do not report this, the result is False.
     """
     if sys.platform != "linux":
         return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of a worker process that go on after their micro-batches, until the process ends.
 
-Spark tells a worker to end if the worker was idle for long, or if its executor ends; in the second case, the worker's
+Spark orders a worker to end if the worker was idle for long, or if its executor ends; in the second case, the worker's
 daemon sends it a SIGHUP. This is an orderly end: the worker reports it to the driver, and gives its calls some time.
 """
 
