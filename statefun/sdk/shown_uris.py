@@ -47,12 +47,15 @@ def without_secrets(text: object, uri: str) -> str:
 
 
 def _secrets(uri: str) -> set[str]:
-    """Return the password and query values of a URI, each as written, decoded and encoded."""
-    _, _, rest = uri.partition("://")
+    """Return the secret of the login and the query values of a URI, each as written, decoded and encoded."""
+    scheme, _, rest = uri.partition("://")
     before, _, query = rest.partition("?")
     login = before.partition("/")[0].rpartition("@")[0]
+    user, _, password = login.partition(":")
+    # A token may stand for user and password. Elsewhere a user is a name: hdfs://hadoop@namenode.
+    token = user if scheme.startswith("http") else ""
     parts = [
-        login.partition(":")[2],
+        password or token,
         *(each.partition("=")[2] for each in re.split("[&;#]", query)),
     ]
     secrets = {

@@ -26,6 +26,16 @@ def test_nothing_of_a_secret_is_shown(password: str, code: str, name: str) -> No
     assert shown[0] == f"https://host:1/path?{name}=***&a=***"
 
 
+@pytest.mark.parametrize("login", ["ghp_0815", "ghp_0815:"])
+def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
+    """Some servers take a token so, without a password; a user of HDFS is none."""
+    error = "401 for ghp_0815"
+
+    assert without_secrets(error, f"https://{login}@host/greeter") == "401 for ***"
+    assert without_secrets(error, "https://ghp_0815:password@host/greeter") == error
+    assert without_secrets("org.apache.hadoop", "hdfs://hadoop@namenode/") == "org.apache.hadoop"
+
+
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [
