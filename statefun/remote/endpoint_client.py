@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import lru_cache
 from urllib.parse import quote
 
 import attrs
@@ -117,8 +118,7 @@ class EndpointClient:
 
     def server_of(self, target: Address) -> str:
         """Return the server of a function: its URL without login and path, or its socket."""
-        url = shown_uri(self.url_of(target))
-        return socket_file(url) or "/".join(url.split("/", 3)[:3])
+        return _server_of(self.url_of(target))
 
     def facts_of(self, target: Address) -> FunctionFacts:
         """Return the facts about a function; the list of its values is dropped after some minutes."""
@@ -170,3 +170,10 @@ class EndpointClient:
         if self._caller is None:
             self._caller = Caller(self.endpoint)
         return self._caller
+
+
+@lru_cache(maxsize=1000)
+def _server_of(url: str) -> str:
+    """Return the server of a URL; the result is kept, as each call needs it several times."""
+    shown = shown_uri(url)
+    return socket_file(shown) or "/".join(shown.split("/", 3)[:3])
