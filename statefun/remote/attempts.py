@@ -129,7 +129,7 @@ def described(answer: Answer, url: str) -> str:
     except ValueError:
         phrase = ""
     text = answer.content[: 10 * _SHOWN_BYTES].decode(errors="replace").strip()
-    text = without_secrets(text, url)[:_SHOWN_BYTES]
+    text = printable(without_secrets(text, url)[:_SHOWN_BYTES])
     if not text and answer.status != HTTPStatus.OK:
         return f"has answered {answer.status}{phrase}"
     kind = printable(answer.content_type) or "no content type"

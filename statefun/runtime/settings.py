@@ -81,17 +81,17 @@ def _collector(value: str) -> str:
     """Return the URL of a collector without a slash at its end.
 
     Raises:
-        ConfigurationError: if it has a password, which no text of an error may repeat.
+        ConfigurationError: if it may have a secret, which no text of an error may repeat.
     """
     text = str(value).strip()
-    if "@" in text:
+    if any(mark in text for mark in "@?#"):
         raise ConfigurationError(
-            "the URL of otlp-endpoint must have neither a user nor a password: set the environment variable "
-            "OTEL_EXPORTER_OTLP_HEADERS, such as to authorization=Bearer%20TOKEN"
+            "the URL of otlp-endpoint must have neither a user, a password nor a query: set the environment "
+            "variable OTEL_EXPORTER_OTLP_HEADERS, such as to authorization=Bearer%20TOKEN"
         )
     parts = urlsplit(text)
     is_http = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    if not is_http or parts.query or parts.fragment:
+    if not is_http:
         raise ValueError("must be the URL of a collector, such as http://127.0.0.1:4318")
     return parts.geturl().rstrip("/")
 

@@ -587,6 +587,14 @@ def test_an_answer_may_have_any_type() -> None:
     )
 
 
+def test_an_answer_adds_no_lines_to_the_log() -> None:
+    """A proxy may answer with a page: neither its line ends nor its control characters reach a terminal."""
+    page = b"<h1>Bad Gateway</h1>\r\nstatefun: done\x1b[2J"
+    answer = Answer(502, page, is_whole=True, content_type="text/html", retry_after=None)
+
+    assert described(answer, "http://localhost").isprintable()
+
+
 def test_a_turn_ends_after_a_second() -> None:
     """The micro-batch waits for it; the other messages wait for the next turn."""
 

@@ -21,13 +21,18 @@ from statefun.sdk.shown_uris import shown_uri
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(
-    r"(?i)pass|secret|token|credential|auth|user\.?info|signature|api.?key|access.?key|account.?key|\bkey\b|private"
+    r"(?i)pass|pwd|secret|token|credential|auth|user\.?info|signature|cookie|bearer|private|key\b"
+    r"|api.?key|access.?key|account.?key"
 )
 """A name of a possible secret, besides the settings of Kafka clients; too many are hidden rather than too few."""
 _REFERENCE = re.compile(r"\$\{(?:file:)?[^{}:]+\}")
 """A reference to a secret elsewhere, which is none itself; a default after ``:-`` may be one."""
-_INSIDE = re.compile(r"(?i)((?:pass\w*|secret|token|key|sig\w*)\s*=\s*)[^\s;&,]+")
-"""An assignment inside a text, such as one of ``sasl.jaas.config``."""
+_INSIDE = re.compile(
+    r"""(?i)((?:pass\w*|pwd|secret|token|key|sig\w*)\s*=\s*)(?:"[^"]*"|'[^']*'|[^;&"'\n]+)"""
+)
+"""An assignment inside a text, such as one of ``sasl.jaas.config``; a value without quotation marks may have blanks."""
+_LOGIN = re.compile(r"(?i)(jdbc:oracle:\w+:)[^@\s]+(?=@)")
+"""A user and password in Oracle's URLs, which have them before the host without slashes."""
 _URI = re.compile(r"\w[\w+.-]*://\S+")
 _BLOCK_COMMENT = re.compile(r"\A([|>]\S*)[ \t]+#.*")
 """The first line of a text in several lines, with a comment."""
@@ -97,8 +102,12 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
         return
     seen.add((id(node), name))
     if isinstance(node, yaml.MappingNode):
+        entries = {str(key.value).lower(): value for key, value in node.value}
+        entry_name = entries.get("name", entries.get("key"))
         for key, value in node.value:
-            _hide(value, str(key.value), replaced, seen)
+            # An entry may be written as {name: X-Api-Key, value: ...}.
+            is_value = isinstance(entry_name, yaml.ScalarNode) and str(key.value).lower() == "value"
+            _hide(value, str((entry_name if is_value else key).value), replaced, seen)
     elif isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _hide(each, name, replaced, seen)
@@ -159,4 +168,5 @@ def _without_secrets(value: Any, name: str) -> Any:
         return value if _REFERENCE.fullmatch(str(value)) else _HIDDEN
     if not isinstance(value, str):
         return value
-    return _INSIDE.sub(rf"\1{_HIDDEN}", _URI.sub(lambda uri: shown_uri(uri[0]), value))
+    shown = _LOGIN.sub(rf"\1{_HIDDEN}", _URI.sub(lambda uri: shown_uri(uri[0]), value))
+    return _INSIDE.sub(rf"\1{_HIDDEN}", shown)

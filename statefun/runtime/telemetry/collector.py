@@ -8,6 +8,7 @@ Headers, certificates, compression and timeouts come from OpenTelemetry's own en
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.util.re import parse_env_headers
 
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.printable import printable
@@ -35,6 +37,8 @@ _LOGGERS = (
     "opentelemetry.util.re",
 )
 """The loggers that log while something is sent; the last one repeats headers that it cannot parse."""
+_HEADERS = tuple(f"OTEL_EXPORTER_OTLP_{kind}HEADERS" for kind in ("", "METRICS_", "TRACES_"))
+"""The environment variables with the headers of requests."""
 _T = TypeVar("_T")
 
 
@@ -84,6 +88,7 @@ class Collector:
             logging.getLogger(name).addFilter(_EARS)
         try:
             with _EARS.listening() as heard:
+                _check_headers()
                 metrics = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics")
                 spans = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")
         except Exception as error:
@@ -109,6 +114,16 @@ class Collector:
         with _EARS.listening():
             for exporter in self._exporters:
                 exporter.shutdown()
+
+
+def _check_headers() -> None:
+    """Refuse headers with line ends before they are sent: the client's error would repeat the whole header."""
+    for variable in _HEADERS:
+        for name, value in parse_env_headers(os.environ.get(variable, ""), liberal=True).items():
+            if "\n" in value or "\r" in value:
+                raise ValueError(
+                    f"header {name!r} of {variable} has a line end (%0A); write its value in one line"
+                )
 
 
 class Signal(Generic[_T]):

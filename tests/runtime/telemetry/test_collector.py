@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from local_servers import free_port
@@ -79,6 +80,20 @@ def test_a_malformed_header_is_not_repeated(
 
     assert SECRET not in caplog.text
     assert "OTEL_EXPORTER_OTLP_HEADERS has an entry" in caplog.text
+
+
+def test_a_header_with_a_line_end_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tools wrap base64 after 76 characters, and the client's error would repeat the whole header."""
+    header = f"authorization={quote(SECRET)}%0A{quote(SECRET)}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", header)
+
+    with pytest.raises(ConfigurationError, match="line end") as caught:
+        Collector("http://127.0.0.1:1")
+
+    assert SECRET not in str(caught.value)
+    assert "'authorization' of OTEL_EXPORTER_OTLP_TRACES_HEADERS" in str(caught.value)
 
 
 def test_what_the_environment_gets_wrong_is_an_error_with_a_code(

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefun.runtime.admin.module_texts import module_text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pwd: hunter2",
+        "encryption_key: hunter2",
+        "encryptionKey: hunter2",
+        "cookie: session=hunter2",
+        "bearer: hunter2",
+        "connection: Server=db;Uid=shop;Pwd=hunter2",
+        "url: jdbc:sqlserver://db;user=shop;password=first,hunter2",
+        "url: jdbc:oracle:thin:shop/hunter2@//db:1521/x",
+        "connection: Host=db;Password=first hunter2;Port=1",
+        "headers: [{name: X-Api-Key, value: hunter2}]",
+        "password: hunter2",
+    ],
+)
+def test_values_that_may_be_secret_are_left_out(tmp_path: Path, line: str) -> None:
+    """Specs of connectors of other packages have any keys; too many are hidden rather than too few."""
+    file = tmp_path / "module.yaml"
+    file.write_text(f"kind: com.example.v1/ingress\nspec:\n  {line}\n")
+
+    assert "hunter2" not in module_text(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "url: https://functions:8080/greeter",
+        "properties: [{name: acks, value: all}]",
+        "entry: {key: {type: text}, value: text}",
+        "password: ${KAFKA_PASSWORD}",
+        "connection: Host=db;Port=1",
+        "url: jdbc:oracle:thin:@//db:1521/x",
+    ],
+)
+def test_values_that_are_no_secrets_stay(tmp_path: Path, line: str) -> None:
+    """A reader has to see what is configured."""
+    file = tmp_path / "module.yaml"
+    file.write_text(f"spec:\n  {line}")
+
+    assert module_text(file) == file.read_text()
