@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from statefun.module.topic_routes import route_of
 from statefun.runtime.admin.admin_views import AdminViews
 from statefun.runtime.ingress.declared import all_sources
 
@@ -58,17 +60,19 @@ def flows(views: AdminViews) -> Mapping[Edge, int]:
     Each record of an ingress goes to all targets of its topic.
     """
     figures, found = views.figures, dict[Edge, int]()
+    read = _records_read(views)
     for source in all_sources(views.definition.module):
         ingress = str(source.id)
-        for route in source.topics:
-            records = figures.connectors.get(ingress, 0) + sum(
-                each.read - each.first
-                for each in figures.partitions
-                if each.ingress == ingress and route.takes(each.topic)
-            )
-            for typename in route.targets:
-                key = "ingress", ingress, "function", str(typename)
-                found[key] = found.get(key, 0) + records
+        targets = {str(target) for route in source.topics for target in route.targets}
+        # Of a connector's records it is not known by which of its routes they came.
+        counts = dict.fromkeys(targets, figures.connectors.get(ingress, 0))
+        named = {route.topic: route for route in source.topics if not route.is_pattern}
+        patterns = [route for route in source.topics if route.is_pattern]
+        for topic, records in read.get(ingress, {}).items():
+            route = named.get(topic) or route_of(patterns, topic)
+            for target in {str(each) for each in route.targets} if route else ():
+                counts[target] += records
+        found |= {("ingress", ingress, "function", each): count for each, count in counts.items()}
     with figures.lock:
         for name, function in figures.functions.items():
             for target, count in function.messages.items():
@@ -76,6 +80,14 @@ def flows(views: AdminViews) -> Mapping[Edge, int]:
             for egress, count in function.records.items():
                 found["function", name, "egress", egress] = count
     return found
+
+
+def _records_read(views: AdminViews) -> Mapping[str, Mapping[str, int]]:
+    """Return how many records of each topic were read, by the ingress."""
+    read: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in views.figures.partitions:
+        read[each.ingress][each.topic] += each.read - each.first
+    return read
 
 
 def _failures(views: AdminViews) -> Mapping[str, int]:

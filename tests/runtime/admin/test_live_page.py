@@ -14,6 +14,7 @@ from harness import wait
 
 from statefun.module.loader import load_module_files
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.admin.admin_views import AdminViews
 from statefun.runtime.reporting.figures import EgressFigures, PartitionFigures
 from statefun.runtime.spark_internals.query_progress import BatchTimes
 
@@ -189,6 +190,22 @@ def test_a_part_is_chosen_and_paused_with_the_keyboard(tab: Tab, api: Served) ->
     tab.value("document.querySelector('#details button').click()")
     wait(lambda: "test/out" in api.control.pauses.paused.egresses)
     wait(lambda: "Resume test/out" in tab.value("document.getElementById('details').textContent"))
+
+
+def test_a_large_number_of_a_state_is_shown_as_it_is(
+    tab: Tab, api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole number that a float of 64 bits cannot hold, such as an id of a snowflake generator, is not rounded."""
+    number = 2**53 + 1
+    report = {"values": {"order": {"typename": "io.statefun.types/long", "value": number}}}
+    monkeypatch.setattr(AdminViews, "state", lambda *_: report)
+    show(tab, api, "state")
+
+    tab.value("document.getElementById('id').value = 'ada'; true")
+    tab.value("document.getElementById('inspect').requestSubmit(); true")
+    wait(lambda: tab.value("document.getElementById('address').textContent") != "")
+
+    assert f'"value": {number}' in tab.value("document.getElementById('address').textContent")
 
 
 def test_a_token_is_asked_for_and_kept(tab: Tab, tmp_path: Path) -> None:

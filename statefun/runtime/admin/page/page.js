@@ -12,10 +12,15 @@ class Refused extends Error {
   constructor(status, text) { super(text); this.status = status; }
 }
 
-async function ask(path, method = "GET") {
+// Numbers that are written as they came: a whole number above 2^53 would be rounded to a float of 64 bits.
+function asSent(_, value, context) {
+  return typeof value === "number" && context && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+}
+
+async function ask(path, method = "GET", reviver = undefined) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await fetch(`../${path}`, { method, headers });
-  const content = await answer.json();
+  const content = JSON.parse(await answer.text(), reviver);
   if (!answer.ok) throw new Refused(answer.status, content.message);
   return content;
 }
@@ -245,7 +250,7 @@ get("inspect").addEventListener("submit", async (event) => {
   const name = get("function").value, slash = name.lastIndexOf("/");
   const parts = [name.slice(0, slash), name.slice(slash + 1), get("id").value].map(encodeURIComponent);
   try {
-    get("address").textContent = JSON.stringify(await ask(`state/${parts.join("/")}`), null, 2);
+    get("address").textContent = JSON.stringify(await ask(`state/${parts.join("/")}`, "GET", asSent), null, 2);
   } catch (error) {
     get("address").textContent = error.message;
     if (error.status === 401 || !error.status) report(error);
