@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from random import Random
 
 from statefun.testing.message_rows import MessageRow
+from statefun.testing.waiting_ingresses import WaitingIngresses
 
 _ALL = 0.5
 """The probability that a micro-batch takes all messages that wait."""
@@ -18,10 +19,12 @@ class Channels:
 
     Args:
         random: decides which messages a micro-batch takes, and the order where the runtime guarantees none.
+        waiting: the ingresses whose records no micro-batch takes yet.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, waiting: WaitingIngresses) -> None:
         self._random = random
+        self._waiting = waiting
         self._channels: dict[bytes, dict[Hashable, deque[MessageRow]]] = {}
 
     def __bool__(self) -> bool:
@@ -45,15 +48,20 @@ class Channels:
         Returns:
             The chosen messages, by the key of their target and by sender.
         """
-        chosen = self._random
+        chosen, waiting = self._random, self._waiting
+        waiting.release(sender for channels in self._channels.values() for sender in channels)
         everything = len(self._channels) <= 1 or chosen.random() < _ALL
-        keys = list(self._channels)
+        keys = [
+            key
+            for key, channels in self._channels.items()
+            if any(sender not in waiting for sender in channels)
+        ]
         if not everything:
             keys = chosen.sample(keys, chosen.randint(1, len(keys)))
         messages: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
         for key in keys:
             channels, parts = self._channels[key], {}
-            for sender in list(channels):
+            for sender in [each for each in channels if each not in waiting]:
                 channel = channels[sender]
                 count = len(channel) if everything else chosen.randint(1, len(channel))
                 parts[sender] = [channel.popleft() for _ in range(count)]

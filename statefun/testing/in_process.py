@@ -53,6 +53,7 @@ from statefun.testing.tested import (
     not_read,
     route_in,
 )
+from statefun.testing.waiting_ingresses import Place, WaitingIngresses
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time that the clock of an application under test shows at first."""
@@ -144,7 +145,7 @@ class InProcessApplication(TestedApplication):
         """Results of calls that have left their micro-batches, until the called addresses get them."""
         self._crashes_now: Decide | None = None
         self._now = START
-        self._ready = Channels(self._random)
+        self._ready = Channels(self._random, WaitingIngresses(program.module))
         """The messages that wait for a micro-batch."""
         self._reserved: list[MessageRow] = []
         """The messages that wait for the reserved addresses in ``_KEEPERS``."""
@@ -238,8 +239,8 @@ class InProcessApplication(TestedApplication):
         """Add a message for each target of a record to the messages that wait for a micro-batch."""
         for row in rows_of_record(ingress, record, route, self._registry):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
-            place = ingress, record.topic, record.partition
-            self._ready.add((*place, None if is_rejected else record.key), row)
+            key = None if is_rejected else record.key
+            self._ready.add(Place(ingress, record.topic, record.partition, key), row)
 
     def drain(self) -> None:
         """Process all records and messages that wait; see :meth:`TestedApplication.drain`."""

@@ -18,6 +18,7 @@ from statefun.testing.channels import Channels
 from statefun.testing.message_rows import MessageRow
 from statefun.testing.micro_batch import BatchEffects
 from statefun.testing.tested import loaded
+from statefun.testing.waiting_ingresses import WaitingIngresses
 
 EPOCH_START = to_epoch_millis(START)
 """The start, in milliseconds since the epoch."""
@@ -97,7 +98,7 @@ class Observed(InProcessApplication):
 
 class _ObservedChannels(Channels):
     def __init__(self, application: Observed) -> None:
-        super().__init__(application._random)
+        super().__init__(application._random, WaitingIngresses(application.module))
         self._application = application
 
     def add(self, sender: Hashable, message: MessageRow) -> None:

@@ -47,7 +47,11 @@ def test_records_go_along_the_edge_of_their_route(tmp_path: Path) -> None:
     with served(tmp_path, declared=TOPICS) as api:
         api.figures.partitions = [
             PartitionFigures("test/in", topic, partition, "tests", read, 0, 1)
-            for topic, partition, read in [("orders", "0", 4), ("orders", "1", 5), ("orders-2", "0", 3)]
+            for topic, partition, read in [
+                ("orders", "0", 4),
+                ("orders", "1", 5),
+                ("orders-2", "0", 3),
+            ]
         ]
         edges = api.ask("GET", "/topology")[1]["edges"]
 
