@@ -32,8 +32,12 @@ from statefun.runtime.checkpoint.known_functions import (
 )
 from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages, waits_for_delivery
+from statefun.runtime.checkpoint.playground_store import undelivered_posted
+from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
+from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.checkpoint.timer_log import TimerLog
-from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
+from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.loading.new_checkpoint import (
     Beginning,
@@ -85,7 +89,7 @@ def export_state(checkpoint: Folder, file: Path) -> Exported:
         return _exported(checkpoint, file, "nothing showed whether an application was running")
     if CommitLog(checkpoint).query_id():
         with suppress(CheckpointError), checkpoint_lock(checkpoint, timedelta(0)):
-            return _exported(checkpoint, file, _on_their_way(checkpoint))
+            return _exported(checkpoint, file, next(_on_their_way(checkpoint), ""))
     return _exported(checkpoint, file, "an application was running with the checkpoint")
 
 
@@ -192,28 +196,39 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
     }
 
 
-def _on_their_way(checkpoint: Folder) -> str:
-    """Return why a stopped application could not go on from its states alone; empty if it could."""
+def _on_their_way(checkpoint: Folder) -> Iterator[str]:
+    """Yield why a stopped application could not go on from its states alone."""
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     newest = log.newest()
-    delivered = feedback_offset(log, newest).batch
+    feedback = feedback_offset(log, newest)
     for batch in outbox.batches():
         manifest = outbox.manifest(batch) if batch <= newest else None
         if manifest is None:
             continue
-        if has_messages(manifest) and batch > delivered:
-            return f"messages of micro-batch {batch} were not delivered yet"
-        if waits_for_delivery(manifest) and batch > delivered:
-            return f"event times of micro-batch {batch} had not counted yet"
+        if has_messages(manifest) and batch > feedback.batch:
+            yield f"messages of micro-batch {batch} were not delivered yet"
+        if waits_for_delivery(manifest) and batch > feedback.batch:
+            yield f"event times of micro-batch {batch} had not counted yet"
         if not outbox.is_published(batch) and any(each.egress for each in manifest.segments):
-            return f"records of micro-batch {batch} were not published yet"
+            yield f"records of micro-batch {batch} were not published yet"
     if CallLog(checkpoint).recover():
-        return "calls that have left their micro-batches were unfinished"
+        yield "calls that have left their micro-batches were unfinished"
+    yield from _accepted(checkpoint, feedback)
     order = IngressOrder.read(checkpoint)
-    connectors = [name for name in (*order.names, *order.removed) if " " in name]
-    if connectors:
-        return f"ingress {connectors[0]} had read with a connector, whose files are not part of the state"
-    return ""
+    for name in (*order.names, *order.removed):
+        if " " in name:
+            yield f"ingress {name} had read with a connector, whose files are not part of the state"
+
+
+def _accepted(checkpoint: Folder, feedback: FeedbackOffset) -> Iterator[str]:
+    """Yield what the inboxes of a stopped application have accepted and not delivered."""
+    repaired = feedback.last_of(REPAIRS_INBOX)
+    if RepairLog(checkpoint).readable(repaired) > repaired:
+        yield "a repair was accepted and not applied yet"
+    for _ in undelivered_sent(checkpoint, feedback.last_of(SENT_INBOX)):
+        yield "messages of 'statefun send' were not delivered yet"
+    for _ in undelivered_posted(checkpoint, feedback.last_of(PLAYGROUND_INBOX)):
+        yield "messages of the playground were not delivered yet"
 
 
 def _facts(file: Path) -> dict[str, Any]:

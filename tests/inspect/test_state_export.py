@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,16 +16,27 @@ import pytest
 from harness import KafkaHarness, run
 from obedient_system import System
 from programs import LIFETIME, START, Program
+from stored_checkpoint import CHECKPOINTS
 
 from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.cli import main
 from statefun.dev.spark_application import FileClock
+from statefun.engine.address_keys import address_key
+from statefun.inspect.state_export import export_state
+from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT, IngressOrder
 from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.runtime.checkpoint.repair_log import Change, RepairLog
+from statefun.runtime.checkpoint.sent_messages import put_message
 from statefun.runtime.stored.committed_state import with_state
+from statefun.sdk.address import Address
 from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 pytestmark = pytest.mark.takes(minutes=0.8)
+
+ADA = address_key(Address("test.fns/account", "Ada"))
 
 
 def all_rows(checkpoint: Path) -> dict[bytes, bytes]:
@@ -39,6 +53,16 @@ def file_rows(file: Path) -> dict[bytes, bytes]:
 def later(seconds: float, text: str, token: str = "") -> list[object]:
     """Return the command that makes ``b`` emit a text later."""
     return ["after", seconds, token, "b", "x", [["emit", text]]]
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Folder:
+    """Return a copy of the stored checkpoint in which nothing is on its way."""
+    copied = shutil.copytree(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}", tmp_path / "quiet")
+    folder = Folder.at(copied)
+    folder.child("outbox").remove_all()
+    IngressOrder(["test/commands"]).write(folder)  # as if Spark's own source had read it
+    return folder
 
 
 @pytest.mark.spark
@@ -148,6 +172,48 @@ def test_a_window_does_not_open_again(kafka: KafkaHarness, tmp_path: Path) -> No
     assert main(["state", "import", str(file), str(tmp_path / "second")]) == 0
     assert handle(tmp_path / "second", 2) == ["0 closed with 1", "0 late"]
     assert handle(tmp_path / "second", 25, 30)[2:] == ["20 closed with 3"]
+
+
+def test_a_checkpoint_in_which_nothing_waits_can_be_made_again(
+    quiet: Folder, tmp_path: Path
+) -> None:
+    """The export gives no reason against it."""
+    assert not export_state(quiet, tmp_path / "state.parquet").reason
+
+
+def accept_sent(checkpoint: Folder) -> None:
+    """Put a message into a checkpoint, as ``statefun send`` does."""
+    put_message(checkpoint, ADA, "io.statefun.types/int", b"")
+
+
+def accept_repair(checkpoint: Folder) -> None:
+    """Accept a repair, as a command does that is killed before it applies the repair."""
+    value = AddressState.Value(name="note", typename="io.statefun.types/string", value=b"x")
+    change = Change(ADA, "note", None, value)
+    RepairLog(checkpoint).accept("me", datetime.now(timezone.utc), [change])
+
+
+def accept_posted(checkpoint: Folder) -> None:
+    """Accept a message in the playground."""
+    with closing(PlaygroundStore(checkpoint)) as store:
+        store.post(ADA, "io.statefun.types/int", b"")
+
+
+@pytest.mark.parametrize(
+    ("accept", "reason"),
+    [
+        (accept_sent, "messages of 'statefun send' were not delivered yet"),
+        (accept_repair, "a repair was accepted and not applied yet"),
+        (accept_posted, "messages of the playground were not delivered yet"),
+    ],
+)
+def test_no_checkpoint_is_made_without_what_was_accepted(
+    quiet: Folder, tmp_path: Path, accept: Callable[[Folder], None], reason: str
+) -> None:
+    """A message from outside, or a repair, that the checkpoint has accepted is not in the exported state."""
+    accept(quiet)
+
+    assert export_state(quiet, tmp_path / "state.parquet").reason == reason
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -353,6 +353,24 @@ class PlaygroundStore:
 
     def _failed(self, error: sqlite3.Error) -> CheckpointError:
         return CheckpointError(f"the playground's database {self._path} cannot be used: {error}")
+
+
+def undelivered_posted(checkpoint: Folder, delivered: int) -> Iterator[AcceptedMessage]:
+    """Yield the messages that the playground of a checkpoint has accepted and that are not delivered yet, in order.
+
+    Args:
+        checkpoint: the checkpoint; nothing is created if it has no playground.
+        delivered: the number of the last message that is delivered.
+
+    Raises:
+        CheckpointError: if the database cannot be used.
+    """
+    if not (checkpoint.is_local and checkpoint.has(PLAYGROUND_FILE)):
+        return
+    with closing(PlaygroundStore(checkpoint)) as store:
+        while (last := store.readable(delivered)) > delivered:
+            yield from store.posted(delivered, last)
+            delivered = last
 
 
 OPEN: dict[tuple[str, int], PlaygroundStore] = {}

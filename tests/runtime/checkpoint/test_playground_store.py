@@ -12,7 +12,11 @@ from statefun import ConfigurationError
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
-from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
+from statefun.runtime.checkpoint.playground_store import (
+    PLAYGROUND_FILE,
+    PlaygroundStore,
+    undelivered_posted,
+)
 from statefun.sdk.errors import CheckpointError
 
 
@@ -65,6 +69,19 @@ def test_a_micro_batch_reads_a_limited_number_of_bytes(store: PlaygroundStore) -
     while store.readable(ends[-1]) > ends[-1]:
         ends.append(store.readable(ends[-1]))
     assert ends == [0, 1, 2, 3, 4, 5]
+
+
+def test_messages_that_are_not_delivered_can_be_read_without_a_run(tmp_path: Path) -> None:
+    """All of them, in order; where there is no playground, none is made."""
+    folder = Folder.at(tmp_path)
+    assert [*undelivered_posted(folder, 0)] == []
+    assert not folder.has(PLAYGROUND_FILE)
+    with closing(PlaygroundStore(folder)) as store:
+        for _ in range(5):
+            store.post(b"a", "a/T", bytes(5_000_000))
+
+    assert [each.number for each in undelivered_posted(folder, 2)] == [3, 4, 5]
+    assert [*undelivered_posted(folder, 5)] == []
 
 
 def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
