@@ -24,7 +24,8 @@ from statefun.engine.wheel import BUCKET, TIMERS_NAMESPACE, PendingBuckets, buck
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import IngressOrder, SourceOffset
+from statefun.runtime.checkpoint.ingress_changes import all_ends
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.known_functions import (
     KnownFunctions,
     known_functions,
@@ -169,20 +170,19 @@ def _table(keys: Sequence[bytes], states: Sequence[bytes]) -> pa.Table:
 
 
 def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
-    order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
-    stops = stops_of_last_run(checkpoint)
-    *offsets, _ = log.end_offsets(batch)
-    ends: dict[str, SourceOffset | None] = {
+    order, stops = IngressOrder.read(checkpoint), stops_of_last_run(checkpoint)
+    offsets, removed = all_ends(checkpoint, batch)
+    ends = {
         name: within_stops(end, stops[name]) if end is not None and name in stops else end
-        for name, end in zip(order.names, offsets, strict=True)
+        for name, end in offsets.items()
     }
     known = known_functions(checkpoint)
     functions = None if known is None else known.to_json()
-    feedback = feedback_offset(log, batch)
+    feedback = feedback_offset(CommitLog(checkpoint), batch)
     beginning = Beginning(
-        ends,
+        {name: end for name, end in ends.items() if name not in removed},
         dict(order.topics),
-        dict(order.removed),
+        {name: ends[name] for name in removed},
         tick=feedback.tick,
         event=None if feedback.event is None else feedback.event.encode(),
         opened=feedback.opened,

@@ -24,6 +24,7 @@ from statefun.dev.spark_application import FileClock
 from statefun.engine.address_keys import address_key
 from statefun.inspect.state_export import export_state
 from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT, IngressOrder
 from statefun.runtime.checkpoint.lock import checkpoint_lock
@@ -214,6 +215,23 @@ def test_no_checkpoint_is_made_without_what_was_accepted(
     accept(quiet)
 
     assert export_state(quiet, tmp_path / "state.parquet").reason == reason
+
+
+def test_offsets_are_exported_as_an_interrupted_start_has_left_them(
+    quiet: Folder, tmp_path: Path
+) -> None:
+    """A start that was killed while it changed the ingresses has written the new offsets only beside their order."""
+    log, file = CommitLog(quiet), tmp_path / "state.parquet"
+    former, _ = log.end_offsets(log.newest())
+    new = {"others": {"0": 3}}
+    rewriting = {batch: [new, log.end_offsets(batch)[-1]] for batch in log.planned_batches()}
+    IngressOrder(["test/other"], {"test/commands": former}, {}, rewriting).write(quiet)
+
+    export_state(quiet, file)
+
+    facts = json.loads(pq.read_schema(file).metadata[b"statefun"])
+    assert facts["beginning"]["ends"] == {"test/other": new}
+    assert facts["beginning"]["removed"] == {"test/commands": former}
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

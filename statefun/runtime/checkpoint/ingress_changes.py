@@ -81,13 +81,21 @@ def committed_ends(
     return [ends.get(source_name(ingress)) for ingress in ingresses]
 
 
-def all_ends(checkpoint: Folder) -> tuple[dict[str, SourceOffset | None], set[str]]:
-    """Return the committed end offsets of all ingresses by name, and the names of those that were removed.
+def all_ends(
+    checkpoint: Folder, batch: int | None = None
+) -> tuple[dict[str, SourceOffset | None], set[str]]:
+    """Return the end offsets of all ingresses by name, and the names of those that were removed.
+
+    The ingresses that are read are in the order of the query's sources.
+
+    Args:
+        checkpoint: a checkpoint that is not fresh.
+        batch: the micro-batch that ends at these offsets; None for the newest committed one.
 
     Raises:
         CheckpointError: if a file of the checkpoint is missing or damaged.
     """
-    order, ends = _read(checkpoint)
+    order, ends = _read(checkpoint, batch)
     return ends, {*order.removed}
 
 
@@ -186,12 +194,19 @@ def finish_change(checkpoint: Folder) -> None:
         attrs.evolve(order, rewriting={}).write(checkpoint)
 
 
-def _read(checkpoint: Folder) -> tuple[IngressOrder, dict[str, SourceOffset | None]]:
-    """Return the order of a checkpoint, and the committed end offsets of all ingresses by name."""
+def _read(
+    checkpoint: Folder, batch: int | None = None
+) -> tuple[IngressOrder, dict[str, SourceOffset | None]]:
+    """Return the order of a checkpoint, and the end offsets of all ingresses by name.
+
+    Args:
+        checkpoint: the checkpoint.
+        batch: the micro-batch that ends at these offsets; None for the newest committed one.
+    """
     while True:
         order, log = IngressOrder.read(checkpoint), CommitLog(checkpoint)
-        newest = max(log.newest(), 0)
-        ends = order.rewriting.get(newest) or log.end_offsets(newest)
+        read = max(log.newest(), 0) if batch is None else batch
+        ends = order.rewriting.get(read) or log.end_offsets(read)
         if IngressOrder.read(checkpoint) == order:  # else a start has just changed both
             return order, {**order.removed, **dict(zip(order.names, ends, strict=False))}
 
