@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.address_keys import SEPARATOR
 from statefun.engine.wheel import BUCKET, TIMERS_NAMESPACE, PendingBuckets, bucket_of_id
@@ -58,6 +60,8 @@ _SCHEMA = pa.schema(
 )
 _GROUP = 50_000
 """The number of rows in a row group of the file."""
+_READ_AT_ONCE = 1000
+"""The largest number of rows that a task reads at once: a row may be large."""
 _BUCKETS = f"{TIMERS_NAMESPACE}/{BUCKET}"
 
 
@@ -124,9 +128,29 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
         functions = facts["functions"]
         if functions is not None:
             write_functions(checkpoint, KnownFunctions.of_json(functions))
-        rows = session.read.parquet(f"file:{file.absolute()}").select("key", "state")
+        rows = _rows(session, file)
         complete_checkpoint(session, checkpoint, rows, Beginning(**facts["beginning"]))
     return exported
+
+
+def _rows(session: SparkSession, file: Path) -> DataFrame:
+    """Return the keys and states in a file; each group of rows is read by a task.
+
+    Spark itself would take some characters of the name for a pattern, and a name that begins with ``_`` for hidden.
+    """
+    groups = pq.ParquetFile(file).num_row_groups
+    numbers = session.range(0, groups, numPartitions=max(groups, 1))
+    return numbers.mapInArrow(
+        partial(_read_groups, str(file.absolute())), "key binary, state binary"
+    )
+
+
+def _read_groups(file: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the groups of rows whose numbers are in Arrow batches, in Spark's workers."""
+    for batch in batches:
+        with pq.ParquetFile(file) as opened:
+            groups = batch.column(0).to_pylist()
+            yield from opened.iter_batches(_READ_AT_ONCE, groups, ["key", "state"])
 
 
 def _exported(checkpoint: Folder, file: Path, reason: str) -> Exported:

@@ -22,7 +22,7 @@ from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.cli import main
 from statefun.dev.spark_application import FileClock
 from statefun.engine.address_keys import address_key
-from statefun.inspect.state_export import export_state
+from statefun.inspect.state_export import export_state, import_state
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -232,6 +232,17 @@ def test_offsets_are_exported_as_an_interrupted_start_has_left_them(
     facts = json.loads(pq.read_schema(file).metadata[b"statefun"])
     assert facts["beginning"]["ends"] == {"test/other": new}
     assert facts["beginning"]["removed"] == {"test/commands": former}
+
+
+@pytest.mark.spark
+def test_a_file_of_any_name_can_be_imported(quiet: Folder, tmp_path: Path) -> None:
+    """What ``export`` has written under a name, ``import`` reads under this name, with all of its rows."""
+    file, copy = tmp_path / "_state {a,b} [1] * %20 ?#é.parquet", tmp_path / "copy"
+    assert not export_state(quiet, file).reason
+
+    import_state(file, Folder.at(copy), 1)
+
+    assert all_rows(copy) == with_state(quiet, None, dict)
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
