@@ -40,6 +40,7 @@ from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
+from statefun.runtime.ingress.holding import waiting_after, write_waiting
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.loading.new_checkpoint import (
@@ -128,6 +129,8 @@ def import_state(file: Path, checkpoint: Folder, state_partitions: int | None) -
         functions = facts["functions"]
         if functions is not None:
             write_functions(checkpoint, KnownFunctions.of_json(functions))
+        if "waiting" in facts:  # earlier versions have not exported it
+            write_waiting(checkpoint, facts["waiting"])
         rows = _rows(session, file)
         complete_checkpoint(session, checkpoint, rows, Beginning(**facts["beginning"]))
     return exported
@@ -217,6 +220,7 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
         "reason": reason,
         "beginning": attrs.asdict(beginning),
         "functions": functions,
+        "waiting": waiting_after(checkpoint, batch),
     }
 
 

@@ -23,7 +23,7 @@ from statefun.cli import main
 from statefun.dev.spark_application import FileClock
 from statefun.engine.address_keys import address_key
 from statefun.inspect.state_export import export_state, import_state
-from statefun.protocol.runtime_pb2 import AddressState
+from statefun.protocol.runtime_pb2 import AddressState, Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT, IngressOrder
@@ -31,6 +31,7 @@ from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.checkpoint.repair_log import Change, RepairLog
 from statefun.runtime.checkpoint.sent_messages import put_message
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.stored.committed_state import with_state
 from statefun.sdk.address import Address
 from statefun.windows import Tumbling, Window, WindowContext, windowed
@@ -232,6 +233,22 @@ def test_offsets_are_exported_as_an_interrupted_start_has_left_them(
     facts = json.loads(pq.read_schema(file).metadata[b"statefun"])
     assert facts["beginning"]["ends"] == {"test/other": new}
     assert facts["beginning"]["removed"] == {"test/commands": former}
+
+
+@pytest.mark.spark
+def test_an_imported_checkpoint_knows_how_many_messages_wait(quiet: Folder, tmp_path: Path) -> None:
+    """The messages wait in the exported states, and later micro-batches take them off this number."""
+    waits = Outcome(waiting_bytes={"test.fns/account": 400}, waiting_messages=3)
+    WaitingGauge(quiet).add(2, [waits])
+    file, copy = tmp_path / "state.parquet", Folder.at(tmp_path / "copy")
+    assert not export_state(quiet, file).reason
+
+    import_state(file, copy, 1)
+
+    assert WaitingGauge(copy).messages == 3
+    ends = Outcome(waiting_bytes={"test.fns/account": -400}, waiting_messages=-3)
+    WaitingGauge(copy).add(2, [ends])
+    assert WaitingGauge(copy).messages == 0
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -45,6 +46,19 @@ class _Count:
     """The number of waiting messages before the micro-batch ``batch``."""
     messages: int = 0
     """The number of waiting messages after the micro-batch ``batch``."""
+
+    def as_of(self, newest: int) -> _Count:
+        """Return the count without what a micro-batch after ``newest`` has changed."""
+        if self.batch <= newest:
+            return self
+        functions = self.functions or [name for name, _ in Counter(self.before).most_common(_NAMED)]
+        return attrs.evolve(
+            self,
+            batch=newest,
+            after=self.before,
+            messages=self.messages_before,
+            functions=functions,
+        )
 
     def before_batch(self, batch: int) -> Mapping[str, int]:
         """Return the sizes before a micro-batch, also if it was counted already and is now repeated."""
@@ -149,17 +163,35 @@ def take_back_waiting(checkpoint: Folder, newest: int) -> None:
     """
     count = _read_count(checkpoint)
     if count.batch > newest:
-        functions = count.functions or [
-            name for name, _ in Counter(count.before).most_common(_NAMED)
-        ]
-        undone = attrs.evolve(
-            count,
-            batch=newest,
-            after=count.before,
-            messages=count.messages_before,
-            functions=functions,
-        )
-        _write_count(checkpoint, undone)
+        _write_count(checkpoint, count.as_of(newest))
+
+
+def waiting_after(checkpoint: Folder, batch: int) -> dict[str, Any]:
+    """Return what :func:`write_waiting` writes into a copy of a checkpoint: the count after a micro-batch, as JSON.
+
+    Raises:
+        CheckpointError: if the file with the count is damaged.
+    """
+    count = _read_count(checkpoint).as_of(batch)
+    return {"sizes": {**count.after}, "messages": count.messages, "functions": [*count.functions]}
+
+
+def write_waiting(checkpoint: Folder, waiting: Mapping[str, Any]) -> None:
+    """Write the count of the messages that wait in the states of a new checkpoint.
+
+    Args:
+        checkpoint: the new checkpoint, whose micro-batches are numbered anew.
+        waiting: what :func:`waiting_after` has returned for the checkpoint that had these states.
+    """
+    sizes, messages = waiting["sizes"], waiting["messages"]
+    count = _Count(
+        before=sizes,
+        after=sizes,
+        functions=waiting["functions"],
+        messages_before=messages,
+        messages=messages,
+    )
+    _write_count(checkpoint, count)
 
 
 def _write_count(checkpoint: Folder, count: _Count) -> None:

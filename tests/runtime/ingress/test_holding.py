@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from statefun.runtime.ingress.holding import (
     WAITING,
     WaitingGauge,
     take_back_waiting,
+    waiting_after,
+    write_waiting,
 )
 from statefun.sdk.errors import CheckpointError
 
@@ -82,6 +85,23 @@ def test_a_batch_that_is_dropped_does_not_count(tmp_path: Path) -> None:
     WaitingGauge(folder).add(9, _adding(2))
     take_back_waiting(folder, 9)
     assert WaitingGauge(folder).is_holding
+
+
+def test_a_copy_has_the_count_after_its_micro_batch(tmp_path: Path) -> None:
+    """A micro-batch that was not committed does not count, and the copy's micro-batches are numbered anew."""
+    folder, copy = Folder.at(tmp_path / "checkpoint"), Folder.at(tmp_path / "copy")
+    waiting = [Outcome(waiting_bytes={"t/slow": MOST_WAITING_BYTES + 1}, waiting_messages=3)]
+    ended = [Outcome(waiting_bytes={"t/slow": -2}, waiting_messages=-2)]
+    WaitingGauge(folder).add(2, waiting)
+    WaitingGauge(folder).add(3, ended)  # and the process ends before the commit
+
+    write_waiting(copy, json.loads(json.dumps(waiting_after(folder, 2))))
+
+    gauge = WaitingGauge(copy)
+    assert (gauge.messages, gauge.is_holding) == (3, True)
+    take_back_waiting(copy, 1)
+    gauge.add(2, ended)
+    assert (gauge.messages, gauge.is_holding) == (1, False)
 
 
 def test_a_hold_that_a_dropped_batch_has_ended_names_functions(
