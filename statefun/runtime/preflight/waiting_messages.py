@@ -21,7 +21,7 @@ class WaitingMessages:
     """The messages that wait in a checkpoint for one function."""
 
     messages: int = 0
-    """How many are in the outbox and not delivered yet, or wait until the function can be called."""
+    """How many are in the outbox or an inbox and not delivered yet, or wait until the function can be called."""
     timers: int = 0
     """How many are delayed and not due yet."""
     first_due: int = 0
@@ -73,7 +73,7 @@ class WaitingMessages:
 def waiting_messages(
     checkpoint: Folder, state: StoredState
 ) -> dict[tuple[str, str], WaitingMessages]:
-    """Return the messages that wait in a checkpoint: they are delayed, wait for a call, or are in the outbox.
+    """Return the messages that wait in a checkpoint: they are delayed, wait for a call, or are not delivered yet.
 
     The keys are the stored name of the function of their targets, and the typename of their values, which is empty
     for messages without a value.

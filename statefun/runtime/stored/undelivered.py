@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the messages in the outbox that no micro-batch has delivered yet."""
+"""Finds the messages in the outbox and in the inboxes that no micro-batch has delivered yet."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.playground_store import undelivered_posted
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX
 from statefun.runtime.stored.message_types import type_of_waiting, value_type
 from statefun.sdk.errors import CheckpointError
 
@@ -50,9 +52,14 @@ def sent_rows(checkpoint: Folder, batch: int) -> Iterator[Row]:
 def undelivered(checkpoint: Folder) -> Iterator[tuple[str, str, int]]:
     """Yield each message that no micro-batch has delivered: its target's function type, its value's type, its due time.
 
-    The due time is in milliseconds since the epoch; 0 for a message that is not delayed.
+    The due time is in milliseconds since the epoch; 0 for a message that is not delayed. Messages of functions come
+    first, then those of ``statefun send``, and those of the playground.
+
+    Raises:
+        CheckpointError: if a file with messages is damaged.
     """
-    for row in undelivered_rows(checkpoint, CommitLog(checkpoint).newest()):
+    newest = CommitLog(checkpoint).newest()
+    for row in undelivered_rows(checkpoint, newest):
         if not (is_wake_up(row.typename, row.value) or chunks.is_own(row.typename, row.value)):
             yield typename_of(row.target), value_type(row.typename, row.value), 0
         for typename, waiting in chunks.kept_for(row.target, row.typename, row.value):
@@ -60,6 +67,11 @@ def undelivered(checkpoint: Folder) -> Iterator[tuple[str, str, int]]:
         for message in delayed_messages(row.typename, row.value):
             value = value_type(message.typename, message.value)
             yield typename_of(message.target), value, message.due
+    for row in sent_rows(checkpoint, newest):
+        yield typename_of(row.target), row.typename, 0
+    delivered = feedback_offset(CommitLog(checkpoint), newest).last_of(PLAYGROUND_INBOX)
+    for each in undelivered_posted(checkpoint, delivered):
+        yield typename_of(each.target), each.typename, 0
 
 
 def _rows(outbox: Outbox, batch: int, stream: EffectStream) -> Iterator[Row]:

@@ -71,7 +71,7 @@ def test_a_micro_batch_reads_a_limited_number_of_bytes(store: PlaygroundStore) -
     assert ends == [0, 1, 2, 3, 4, 5]
 
 
-def test_messages_that_are_not_delivered_can_be_read_without_a_run(tmp_path: Path) -> None:
+def test_messages_that_are_not_delivered_can_be_read_beside_a_run(tmp_path: Path) -> None:
     """All of them, in order; where there is no playground, none is made."""
     folder = Folder.at(tmp_path)
     assert [*undelivered_posted(folder, 0)] == []
@@ -79,8 +79,8 @@ def test_messages_that_are_not_delivered_can_be_read_without_a_run(tmp_path: Pat
     with closing(PlaygroundStore(folder)) as store:
         for _ in range(5):
             store.post(b"a", "a/T", bytes(5_000_000))
+        assert [each.number for each in undelivered_posted(folder, 2)] == [3, 4, 5]
 
-    assert [each.number for each in undelivered_posted(folder, 2)] == [3, 4, 5]
     assert [*undelivered_posted(folder, 5)] == []
 
 
