@@ -58,19 +58,12 @@ def requests_in(content: str, file: str) -> list[Request]:
         file: the name of the file, for errors.
 
     Raises:
-        ConfigurationError: if the file has another form.
+        ConfigurationError: if the file has another form; the error quotes no values, which may be secret.
     """
-    import yaml  # noqa: PLC0415 - slow to import, and other commands do not need it
+    # It imports PyYAML, which is slow, and other commands do not need it.
+    from statefun.module.yaml.plain_values import plain_value  # noqa: PLC0415 - see above
 
-    try:
-        items = yaml.safe_load(content)
-    except yaml.YAMLError as error:
-        # The text of the error would quote the file, which may have secret values.
-        mark = getattr(error, "problem_mark", None)
-        place = f": line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        is_syntax = isinstance(error, (yaml.scanner.ScannerError, yaml.parser.ParserError))
-        problem = f" ({getattr(error, 'problem', None)})" if is_syntax else ""
-        raise ConfigurationError(f"file {file} is not YAML{place}{problem}") from error
+    items = plain_value(content, file)
     if not isinstance(items, list) or not items:
         raise ConfigurationError(
             f"file {file} must be a list of changes, such as - {{address: com.example/card/c1, set: {{balance: 5}}}}"

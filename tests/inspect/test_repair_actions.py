@@ -105,6 +105,8 @@ def test_nothing_is_deleted_at_an_unknown_address(
         ("{}", "must be a list of changes"),
         ("[", "file f.yaml is not YAML: line 1, column 2 (expected the node content"),
         ("- {set: {pin: *hunter2}}", "file f.yaml is not YAML: line 1, column 15"),
+        ("- {address: a/b/c, set: {a: 1, a: 2}}", "line 1, column 32: this key occurs twice"),
+        ("- {address: a/b/c, set: {a: 2026-02-30}}", "line 1, column 29: this date or number"),
         ("- 5", "change 1 in file f.yaml must have the key address"),
         ("- {address: a/b/c}", "must have the key set, or the key delete"),
         ("- {address: a/b/c, sett: {a: 1}}", "has the unknown key sett; did you mean set?"),

@@ -121,7 +121,7 @@ def _documents(
 
 def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
     try:
-        loader = _BoundedLoader(text.content)
+        loader = BoundedLoader(text.content)
         while loader.check_node():
             raw = loader.get_node()
             if raw is not None:  # it never is None, although its type allows it
@@ -146,12 +146,17 @@ def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
         raise problems.report(text.location(mark), "", f"not valid YAML: {what}") from None
 
 
-class _BoundedLoader(yaml.SafeLoader):
+class BoundedLoader(yaml.SafeLoader):
     """A loader of PyYAML that composes nodes recursively, up to a depth of MAX_DEPTH."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+        """Compose a node and all nodes inside of it.
+
+        Raises:
+            MarkedYAMLError: if it is too deep in the document.
+        """
         self._depth += 1
         try:
             if self._depth > MAX_DEPTH:

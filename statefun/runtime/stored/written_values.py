@@ -6,7 +6,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -55,14 +56,29 @@ def written_value(text: str, type_: Type[Any] | None) -> Any:
     (7, '7')
 
     Raises:
-        ValueError: if the text is not JSON.
+        ValueError: if the text is not JSON, or an object in it has a key twice.
     """
     if type_ is not None and type_.typename == StringType.typename:
         return text
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     except ValueError as error:
         raise ValueError(f"{text!r} is not JSON ({error})") from error
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; refuse one that would lose a value.
+
+    Raises:
+        ValueError: if a key occurs twice.
+    """
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return content
 
 
 def encoded_value(value: Any, type_: Type[Any] | None, typename: str) -> bytes:

@@ -85,6 +85,8 @@ def test_primitive_values_go_round(pair: tuple[Type[Any], Any]) -> None:
         (TYPES["profile"], '{"age": 1}', "it is no value of type test.state/Profile"),
         (TYPES["note"], '{"text": 1, "tags": {}}', "it is no value of type test.state/Note"),
         (TYPES["span"], '"soon"', "it is no value of type"),
+        (TYPES["anything"], '{"a": 1, "a": 2}', "is not JSON (the key 'a' occurs twice)"),
+        (TYPES["anything"], "[" * 200_000, "it is nested too deep"),
         (None, "1", "its type, a/b, is known only to a program"),
     ],
 )
