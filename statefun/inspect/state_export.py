@@ -95,7 +95,7 @@ def export_state(checkpoint: Folder, file: Path) -> Exported:
         return _exported(checkpoint, file, "nothing showed whether an application was running")
     if CommitLog(checkpoint).query_id():
         with suppress(CheckpointError), checkpoint_lock(checkpoint, timedelta(0)):
-            return _exported(checkpoint, file, next(_on_their_way(checkpoint), ""))
+            return _exported(checkpoint, file, _reason(checkpoint))
     return _exported(checkpoint, file, "an application was running with the checkpoint")
 
 
@@ -222,6 +222,14 @@ def _facts_of(checkpoint: Folder, batch: int, reason: str) -> dict[str, Any]:
         "functions": functions,
         "waiting": waiting_after(checkpoint, batch),
     }
+
+
+def _reason(checkpoint: Folder) -> str:
+    """Return why a stopped application could not go on from its states alone; empty if it could."""
+    try:
+        return next(_on_their_way(checkpoint), "")
+    except CheckpointError as error:
+        return f"a file of the checkpoint could not be read ({error.message})"
 
 
 def _on_their_way(checkpoint: Folder) -> Iterator[str]:

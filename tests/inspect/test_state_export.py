@@ -218,6 +218,17 @@ def test_no_checkpoint_is_made_without_what_was_accepted(
     assert export_state(quiet, tmp_path / "state.parquet").reason == reason
 
 
+def test_a_damaged_file_is_the_reason_that_is_given(quiet: Folder, tmp_path: Path) -> None:
+    """The states are exported all the same, and no application is said to be running."""
+    quiet.child("sent").write("1.message", b"damaged")
+
+    exported = export_state(quiet, tmp_path / "state.parquet")
+
+    assert exported.addresses
+    assert exported.reason.startswith("a file of the checkpoint could not be read")
+    assert "sent/1.message" in exported.reason
+
+
 def test_offsets_are_exported_as_an_interrupted_start_has_left_them(
     quiet: Folder, tmp_path: Path
 ) -> None:
