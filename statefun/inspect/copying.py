@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from statefun.inspect.snapshots import Progress
+from statefun.inspect.copied_files import Progress
 from statefun.runtime.terminal.status_line import StatusLine, renews_lines
 from statefun.sdk.errors import CheckpointError
 

@@ -19,6 +19,7 @@ from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.ingress_changes import all_ends, finish_change, replace_order
 from statefun.runtime.checkpoint.ingress_order import (
     INGRESSES,
+    STOPS,
     IngressOrder,
     SourceOffset,
     check_format,
@@ -26,7 +27,7 @@ from statefun.runtime.checkpoint.ingress_order import (
 from statefun.runtime.checkpoint.pauses import rename_paused
 from statefun.runtime.checkpoint.renamed_ingresses import forget_command
 from statefun.runtime.ingress.identities import rename_identity
-from statefun.runtime.ingress.stopping import STOPS, rewrite_read_offsets, stops_of_last_run
+from statefun.runtime.ingress.stopping import rewrite_read_offsets, stops_of_last_run
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.nearest_names import suggestion

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies checkpoints: to a snapshot, also while the application runs, and from a snapshot to a new checkpoint.
 
-A snapshot has everything that a start needs to go on after one committed micro-batch. The application replaces or
-deletes some files with each micro-batch: these files are copied again until no micro-batch is committed during the
-copy. Spark never changes the files of states, and keeps the files of a micro-batch for a hundred further
-micro-batches: they are copied afterwards, and a later snapshot in the same folder copies only new ones.
+A snapshot has everything that a start needs to go on after one committed micro-batch. First the files that the
+application replaces or deletes with each micro-batch are read, as they are at one moment. Spark never changes the files of
+states, and keeps the files of a micro-batch for a hundred further micro-batches: they are copied afterwards, and a later
+snapshot in the same folder copies only new ones.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import sqlite3
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path, PurePosixPath
 
-import attrs
-
+from statefun.inspect.changing_files import ChangingFiles
+from statefun.inspect.copied_files import Progress, copy_files, copy_states, write_path
+from statefun.inspect.snapshot_files import (
+    SNAPSHOT,
+    SnapshotFacts,
+    SnapshotFiles,
+    claim,
+    is_empty,
+    missing,
+    owner_of,
+    remove_others,
+)
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.former_queries import (
@@ -29,70 +34,17 @@ from statefun.runtime.checkpoint.former_queries import (
     former_queries,
     keep_former_queries,
 )
-from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
-from statefun.runtime.checkpoint.ingress_order import INGRESSES, IngressOrder, check_format
+from statefun.runtime.checkpoint.framing import damaged
+from statefun.runtime.checkpoint.ingress_order import (
+    INGRESSES,
+    IngressOrder,
+    check_format,
+    check_format_in,
+)
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE
-from statefun.runtime.checkpoint.trace_log import TRACES
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
 from statefun.sdk.errors import CheckpointError, ConfigurationError
-
-SNAPSHOT = "snapshot.json"
-"""The file that makes a snapshot complete: it is written last."""
-_ATTEMPTS = 200
-"""How often the changing files are copied until no micro-batch is committed meanwhile."""
-_PAUSE = 0.02
-"""The time, in seconds, before the changing files are copied again."""
-_STATE = "state"
-_VERSION = re.compile(r"(\d+)[_.]")
-"""A file of a state store that belongs to a version: its name begins with the number of the version."""
-_OF_RUN = {"driver.lock", "jvm.lock", "unlocked", SNAPSHOT}
-"""Files that say which processes use the checkpoint, and the file of a snapshot."""
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of copied bytes, and the number of all bytes to copy."""
-
-
-@attrs.frozen
-class SnapshotFacts:
-    """The facts in the file of a snapshot: its micro-batch, its query, and when it was made."""
-
-    batch: int
-    """The newest micro-batch that is in the snapshot."""
-    query_id: str
-    """The id of the checkpoint's query."""
-    created: datetime
-
-    @classmethod
-    def read(cls, folder: Folder) -> SnapshotFacts:
-        """Read the facts of the snapshot in a folder.
-
-        Raises:
-            CheckpointError: if the folder has no complete snapshot.
-            ConfigurationError: if the folder is empty, or there is none.
-        """
-        try:
-            content = json.loads(read_framed(folder, SNAPSHOT))
-            created = datetime.fromisoformat(content["created"])
-            return cls(int(content["batch"]), str(content["query"]), created)
-        except FileNotFoundError:
-            if not folder.names():
-                raise ConfigurationError(f"there is no snapshot at {folder.shown}") from None
-            raise CheckpointError(
-                f"{folder.shown} has no complete snapshot: its file {SNAPSHOT} is missing"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise damaged(folder, SNAPSHOT, error) from error
-
-    def write(self, folder: Folder) -> None:
-        """Write the file with the facts, which makes the snapshot in a folder complete."""
-        content = {
-            "batch": self.batch,
-            "query": self.query_id,
-            "created": self.created.isoformat(),
-        }
-        write_framed(folder, SNAPSHOT, json.dumps(content).encode())
 
 
 def take_snapshot(
@@ -102,7 +54,8 @@ def take_snapshot(
 
     Args:
         checkpoint: the checkpoint.
-        target: an empty folder, or one that has an earlier snapshot of the checkpoint, which is replaced.
+        target: an empty folder, or one that has an earlier snapshot of the checkpoint. That snapshot stays complete until
+            the new one replaces it.
         progress: is called while files of states are copied.
 
     Raises:
@@ -118,18 +71,24 @@ def take_snapshot(
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so there is nothing to copy"
         )
-    _check_target(checkpoint, target, query_id)
-    target.remove(SNAPSHOT)
-    copied = None
-    while copied is None:
-        batch, kept = _copy_changing(checkpoint, target)
-        copied = _copy_states(checkpoint, target, batch, progress)
-    for path in target.sizes().keys() - kept - copied - {FORMER_QUERIES}:
-        folder, name = _place(target, path)
-        folder.remove(name)
+    if f"{target.location}/".startswith(f"{checkpoint.location}/"):
+        raise ConfigurationError(
+            f"{target.shown} is inside of the checkpoint: give another folder for the snapshot"
+        )
+    _check_owner(target, query_id)
+    if not target.has(SNAPSHOT):
+        claim(target, query_id)
+    changing, states = ChangingFiles(checkpoint, target), None
+    while states is None:
+        captured = changing.capture()
+        states = copy_states(checkpoint, target, captured.batch, progress)
     keep_former_queries(checkpoint, target)
-    snapshot = SnapshotFacts(batch, query_id, datetime.now(timezone.utc))
+    permanent, others = states
+    files = SnapshotFiles({**captured.contents, **others}, {**captured.effects, **permanent})
+    archive = files.write(target, captured.batch)
+    snapshot = SnapshotFacts(captured.batch, query_id, datetime.now(timezone.utc), archive)
     snapshot.write(target)
+    remove_others(target, {SNAPSHOT, FORMER_QUERIES, archive, *files.permanent})
     return snapshot
 
 
@@ -150,146 +109,63 @@ def restore_snapshot(
             records that were published after the snapshot may be published again.
 
     Raises:
-        CheckpointError: if the snapshot is not complete, or damaged.
+        CheckpointError: if the snapshot is not complete, or damaged, or was replaced meanwhile.
         ConfigurationError: if the folder of the checkpoint has files.
     """
     facts = SnapshotFacts.read(snapshot)
-    check_format(snapshot)
-    check_logs(snapshot)
+    if facts.archive is None:
+        _check_loose(snapshot)
+    files = SnapshotFiles.read(snapshot, facts)
+    contents = {
+        path: content
+        for path, content in files.contents.items()
+        if not (may_repeat and path.startswith("runs/"))
+    }
+    ingresses = contents.pop(INGRESSES)
+    check_format_in(ingresses, snapshot)
     if checkpoint.names():
         raise ConfigurationError(
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"
         )
-    sizes = {
-        path: size
-        for path, size in snapshot.sizes().items()
-        if path not in {SNAPSHOT, INGRESSES} and not (may_repeat and path.startswith("runs/"))
-    }
     # A start refuses half of a copy: one that has offsets, and not yet the commit or the file of ingresses.
     offsets = f"{OFFSETS_FOLDER}/{facts.batch}"
-    _copy(snapshot, checkpoint, {offsets: sizes.pop(offsets)}, lambda *_: None)
-    _copy(snapshot, checkpoint, sizes, progress)
+    write_path(checkpoint, offsets, contents.pop(offsets))
+    for path, content in contents.items():
+        write_path(checkpoint, path, content)
+    _copy_permanent(snapshot, checkpoint, files, progress)
+    with suppress(FileNotFoundError):
+        checkpoint.write(FORMER_QUERIES, snapshot.read(FORMER_QUERIES))
     if may_repeat:
         query_id = _begin_anew(checkpoint)
         # A checkpoint that is restored later ends the transactions of this one; a backup may be read-only.
         with suppress(OSError):
             add_former_query(snapshot, query_id)
-    checkpoint.write(INGRESSES, snapshot.read(INGRESSES))
+    checkpoint.write(INGRESSES, ingresses)
     return facts
 
 
-def _copy_changing(checkpoint: Folder, target: Folder) -> tuple[int, set[str]]:
-    """Copy the files that the application may change meanwhile: all but those of the state stores and of traces.
-
-    Returns:
-        The number of the committed micro-batch whose files were copied, and the paths of the files.
-    """
-    log = CommitLog(checkpoint)
-    for _ in range(_ATTEMPTS):
-        batch = log.newest()
-        try:
-            paths = _copy_once(checkpoint, target, batch)
-        except FileNotFoundError:  # deleted after it was listed
-            paths = set()
-        if paths and log.newest() == batch:
-            return batch, paths
-        time.sleep(_PAUSE)
-    raise CheckpointError(
-        f"the application commits its micro-batches faster than the files of one can be copied from "
-        f"{checkpoint.shown} to {target.shown}: stop it for the time of the snapshot, or copy to a faster folder"
-    )
-
-
-def _copy_once(checkpoint: Folder, target: Folder, batch: int) -> set[str]:
-    """Copy the changing files, the outbox first.
-
-    Before a batch is deleted from the outbox, its timers are in their log, and its records are published: so if the
-    outbox lacks a batch, the files that are copied later have its effects.
-    """
-    outbox = _of_batch([f"outbox/{path}" for path in checkpoint.child("outbox").sizes()], batch)
-    paths = _copy_all(checkpoint, target, outbox)
-    others = [path for path in checkpoint.sizes() if not path.startswith("outbox/")]
-    return paths | _copy_all(checkpoint, target, _of_batch(others, batch))
-
-
-def _copy_all(checkpoint: Folder, target: Folder, all_paths: Iterable[str]) -> set[str]:
-    paths = set()
-    for path in all_paths:
-        (source, name), (copy, _) = _place(checkpoint, path), _place(target, path)
-        if path == PLAYGROUND_FILE and checkpoint.is_local and target.is_local:
-            _copy_database(Path(source.location) / name, Path(copy.location) / name)
-        else:
-            copy.write(name, source.read(name))
-        paths.add(path)
-    return paths
-
-
-def _of_batch(paths: Iterable[str], batch: int) -> Iterator[str]:
-    """Yield the paths to copy: no files of states or traces, no locks, nothing of micro-batches after ``batch``."""
-    for path in paths:
-        head, _, rest = path.partition("/")
-        name = PurePosixPath(path).name
-        if head in {_STATE, TRACES, FORMER_QUERIES} or name.startswith(".") or head in _OF_RUN:
-            continue
-        if name.startswith(
-            f"{PLAYGROUND_FILE}-"
-        ):  # parts of the database, which is copied as a whole
-            continue
-        if head in {OFFSETS_FOLDER, COMMITS, "outbox"}:
-            number = rest.partition("/")[0]
-            if not number.isdecimal() or int(number) > batch:
-                continue
-        yield path
-
-
-def _copy_states(
-    checkpoint: Folder, target: Folder, batch: int, progress: Progress
-) -> set[str] | None:
-    """Copy the files of states that are needed after a batch; return their paths.
-
-    The result is None if the application has deleted some of them meanwhile, as it has committed many batches.
-    """
-    sizes = {
-        path: size
-        for path, size in checkpoint.child(_STATE).sizes().items()
-        if not PurePosixPath(path).name.startswith(".") and _version(path) <= batch + 1
-    }
-    present = target.child(_STATE).sizes()
-    new = {path: size for path, size in sizes.items() if present.get(path) != size}
+def _check_loose(snapshot: Folder) -> None:
+    """Check the snapshot of an earlier version, which has not checked the logs before it has copied them."""
+    check_format(snapshot)
     try:
-        _copy(checkpoint.child(_STATE), target.child(_STATE), new, progress)
+        check_logs(snapshot)
     except FileNotFoundError:
-        return None
-    # Spark deletes states and offsets of the same age; two batches, as it deletes them one after the other.
-    if min(CommitLog(checkpoint).planned_batches()) > max(batch - 2, 0):
-        return None
-    return {f"{_STATE}/{path}" for path in sizes}
+        raise missing(snapshot, COMMITS) from None
 
 
-def _version(path: str) -> int:
-    """Return the version of a state store that a file belongs to; 0 for an SST file, which several versions use.
-
-    >>> _version("0/1/8_3f1b.changelog"), _version("0/1/SSTs/000011-3f1b.sst")
-    (8, 0)
-    """
-    *folders, name = PurePosixPath(path).parts
-    version = _VERSION.match(name)
-    return 0 if version is None or "SSTs" in folders else int(version[1])
-
-
-def _copy(source: Folder, target: Folder, sizes: dict[str, int], progress: Progress) -> None:
-    total, done = sum(sizes.values()), 0
-    for path, size in sizes.items():
-        (folder, name), (copy, _) = _place(source, path), _place(target, path)
-        copy.write(name, folder.read(name))
-        done += size
-        progress(done, total)
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(target)) as copy:
-        database.backup(copy)
+def _copy_permanent(
+    snapshot: Folder, checkpoint: Folder, files: SnapshotFiles, progress: Progress
+) -> None:
+    try:
+        copied = copy_files(snapshot, checkpoint, files.permanent, progress)
+    except FileNotFoundError:
+        gone = sorted(files.permanent.keys() - snapshot.sizes().keys())
+        raise missing(snapshot, next(iter(gone), "state")) from None
+    for path, size in copied.items():
+        # Spark was perhaps still writing a table of later micro-batches when it was copied: a failed snapshot has the rest.
+        if size < files.permanent[path]:
+            problem = f"it has {size} bytes, and had {files.permanent[path]}"
+            raise damaged(snapshot, path, problem)
 
 
 def is_noted(snapshot: Folder, checkpoint: Folder) -> bool:
@@ -312,25 +188,13 @@ def _begin_anew(checkpoint: Folder) -> str:
     return query_id
 
 
-def _check_target(checkpoint: Folder, target: Folder, query_id: str) -> None:
-    if f"{target.location}/".startswith(f"{checkpoint.location}/"):
-        raise ConfigurationError(
-            f"{target.shown} is inside of the checkpoint: give another folder for the snapshot"
-        )
-    if not target.names():
+def _check_owner(target: Folder, query_id: str) -> None:
+    if is_empty(target):
         return
-    if target.has(SNAPSHOT):
-        former = SnapshotFacts.read(target).query_id
-    else:  # an earlier snapshot that was not completed
-        former = CommitLog(target).query_id()
-    if former != query_id:
+    # An earlier version has left a snapshot that was not completed without the file that names its query.
+    owner = owner_of(target) or CommitLog(target).query_id()
+    if owner != query_id:
         raise ConfigurationError(
             f"{target.shown} has other files than a snapshot of this checkpoint: give an empty folder, or one "
             "with an earlier snapshot of the same checkpoint"
         )
-
-
-def _place(folder: Folder, path: str) -> tuple[Folder, str]:
-    """Return the folder of a path inside of ``folder``, and the name of the file."""
-    parent, _, name = path.rpartition("/")
-    return (folder.child(parent) if parent else folder), name

@@ -17,7 +17,7 @@ import attrs
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.framing import damaged, read_framed, unframed, write_framed
 from statefun.sdk.errors import CheckpointError
 
 INGRESSES = "ingresses.json"
@@ -30,6 +30,8 @@ checkpoint of each format that a version reads."""
 
 INCOMPLETE = "incomplete"
 """A new checkpoint with a given state has this file until the file with the ingresses makes it complete."""
+STOPS = "stops.json"
+"""The file with the stop offsets of a bounded run."""
 SourceOffset = dict[str, Any]
 """The offset of a source, as in Spark's log of offsets."""
 
@@ -42,7 +44,7 @@ def check_format(checkpoint: Folder) -> None:
             statefun was interrupted while it made the checkpoint from a given state.
     """
     try:
-        content = json.loads(read_framed(checkpoint, INGRESSES))
+        content = checkpoint.read(INGRESSES)
     except FileNotFoundError:
         if checkpoint.has(INCOMPLETE):
             raise CheckpointError(
@@ -50,6 +52,13 @@ def check_format(checkpoint: Folder) -> None:
                 "interrupted while making it; delete the folder, and repeat that"
             ) from None
         return
+    check_format_in(content, checkpoint)
+
+
+def check_format_in(frame: bytes, checkpoint: Folder) -> None:
+    """Check the format of a checkpoint, as :func:`check_format`, given the content of its file of ingresses."""
+    try:
+        content = json.loads(unframed(INGRESSES, frame))
     except ValueError as error:
         raise damaged(checkpoint, INGRESSES, error) from error
     number = content.get("format") if isinstance(content, dict) else None

@@ -23,7 +23,7 @@ from statefun.module.model import TopicPartition as Partition
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
-from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.checkpoint.ingress_order import STOPS, IngressOrder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.feedback_offset import feedback_offset
@@ -39,8 +39,6 @@ from statefun.sdk.times import EPOCH, in_milliseconds
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition, as in Spark's logs."""
-
-STOPS = "stops.json"
 
 
 def stops_of_last_run(checkpoint: Folder) -> dict[str, Offsets]:

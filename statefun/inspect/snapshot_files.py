@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a snapshot: those that never change lie beside an archive of all others, which ``snapshot.json`` names.
+
+The file ``snapshot.json`` is replaced last, in one step, and so decides between an earlier snapshot and a later one: until
+then, the former is complete, and afterwards the latter. The archive is a ZIP file, whose checksums show damage; it has the
+changing files of one micro-batch, and a list of the files that never change and belong to the snapshot, with their sizes.
+A snapshot of an earlier version has no archive: all files lie in its folder.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+import zlib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+
+import attrs
+
+from statefun.inspect.copied_files import is_permanent, read_path
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import FORMER_QUERIES
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.ingress_order import INGRESSES
+from statefun.runtime.spark_internals.log_files import OFFSETS_FOLDER
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+SNAPSHOT = "snapshot.json"
+"""The file that makes a snapshot complete: it is written last."""
+_OF_PROCESSES = {"snapshot.lock", "lease"}
+"""What says which process makes a snapshot."""
+_CHANGING = "checkpoint/"
+"""The folder of the changing files in the archive."""
+_PERMANENT = "permanent.json"
+"""The file of the archive that lists the files that never change."""
+
+
+@attrs.frozen
+class SnapshotFacts:
+    """The facts in the file of a snapshot: its micro-batch, its query, and when it was made."""
+
+    batch: int
+    """The newest micro-batch that is in the snapshot."""
+    query_id: str
+    """The id of the checkpoint's query."""
+    created: datetime
+    archive: str | None = None
+    """The name of the archive with the changing files; None in a snapshot of an earlier version."""
+
+    @classmethod
+    def read(cls, folder: Folder) -> SnapshotFacts:
+        """Read the facts of the snapshot in a folder.
+
+        Raises:
+            CheckpointError: if the folder has no complete snapshot.
+            ConfigurationError: if the folder is empty, or there is none.
+        """
+        try:
+            content = json.loads(read_framed(folder, SNAPSHOT))
+            if content.keys() == {"query"}:
+                raise CheckpointError(
+                    f"{folder.shown} has no complete snapshot: the command that makes it was interrupted, or still runs"
+                )
+            created = datetime.fromisoformat(content["created"])
+            archive = content.get("archive")
+            return cls(
+                int(content["batch"]),
+                str(content["query"]),
+                created,
+                None if archive is None else str(archive),
+            )
+        except FileNotFoundError:
+            if not folder.names():
+                raise ConfigurationError(f"there is no snapshot at {folder.shown}") from None
+            raise CheckpointError(
+                f"{folder.shown} has no complete snapshot: its file {SNAPSHOT} is missing"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(folder, SNAPSHOT, error) from error
+
+    def write(self, folder: Folder) -> None:
+        """Write the file with the facts, which makes the snapshot in a folder complete."""
+        content = {
+            "batch": self.batch,
+            "query": self.query_id,
+            "created": self.created.isoformat(),
+            "archive": self.archive,
+        }
+        write_framed(folder, SNAPSHOT, json.dumps(content).encode())
+
+
+def owner_of(folder: Folder) -> str | None:
+    """Return the id of the query whose snapshot a folder has, or is to have; None if the folder has none.
+
+    Raises:
+        CheckpointError: if the file of the snapshot is damaged.
+    """
+    try:
+        return str(json.loads(read_framed(folder, SNAPSHOT))["query"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(folder, SNAPSHOT, error) from error
+
+
+def claim(folder: Folder, query_id: str) -> None:
+    """Note in a folder without a snapshot whose first snapshot it is to have, so that it can be repeated after a crash."""
+    write_framed(folder, SNAPSHOT, json.dumps({"query": query_id}).encode())
+
+
+@attrs.frozen
+class SnapshotFiles:
+    """The files of a snapshot."""
+
+    contents: Mapping[str, bytes]
+    """The contents of the files that may change, by their paths in the checkpoint."""
+    permanent: Mapping[str, int]
+    """The sizes of the files that never change, by their paths in the checkpoint and in the snapshot."""
+
+    @classmethod
+    def read(cls, folder: Folder, facts: SnapshotFacts) -> SnapshotFiles:
+        """Read what changes of a snapshot, and the list of the other files.
+
+        Raises:
+            CheckpointError: if the archive is damaged, or the snapshot was replaced meanwhile.
+        """
+        files = (
+            cls._read_loose(folder)
+            if facts.archive is None
+            else cls._read_archive(folder, facts.archive)
+        )
+        for path in (INGRESSES, f"{OFFSETS_FOLDER}/{facts.batch}"):
+            if path not in files.contents:
+                raise missing(folder, path)
+        return files
+
+    @classmethod
+    def _read_archive(cls, folder: Folder, name: str) -> SnapshotFiles:
+        """Read the archive with this name."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(folder.read(name))) as archive:
+                contents = {
+                    each.removeprefix(_CHANGING): archive.read(each)
+                    for each in archive.namelist()
+                    if each.startswith(_CHANGING)
+                }
+                permanent = json.loads(archive.read(_PERMANENT))
+        except FileNotFoundError:
+            raise missing(folder, name) from None
+        except (ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise damaged(folder, name, error) from error
+        return cls(contents, permanent)
+
+    @classmethod
+    def _read_loose(cls, folder: Folder) -> SnapshotFiles:
+        """Read the files of a snapshot of an earlier version."""
+        contents, permanent = {}, {}
+        for path, size in folder.sizes().items():
+            if path in {SNAPSHOT, FORMER_QUERIES} or path.partition("/")[0] in _OF_PROCESSES:
+                continue
+            if is_permanent(path):
+                permanent[path] = size
+                continue
+            try:
+                contents[path] = read_path(folder, path)
+            except FileNotFoundError:
+                raise missing(folder, path) from None
+        return cls(contents, permanent)
+
+    def write(self, folder: Folder, batch: int) -> str:
+        """Write the archive; return its name, which no earlier one has."""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_PERMANENT, json.dumps(dict(self.permanent)))
+            for path, content in self.contents.items():
+                archive.writestr(f"{_CHANGING}{path}", content)
+        name = f"files-{batch}-{uuid.uuid4().hex}.zip"
+        folder.write(name, buffer.getvalue())
+        return name
+
+
+def missing(snapshot: Folder, path: str) -> CheckpointError:
+    """Return the error for a file of a snapshot that is missing."""
+    return CheckpointError(
+        f"{snapshot.shown}/{path} is missing; if a later snapshot has just replaced this one, delete what was restored, and "
+        "repeat the command; otherwise use another copy"
+    )
+
+
+def is_empty(folder: Folder) -> bool:
+    """Return whether a folder has no files but those that say which process makes a snapshot."""
+    return not {*folder.names()} - _OF_PROCESSES
+
+
+def remove_others(folder: Folder, kept: set[str]) -> None:
+    """Delete all files in the folder of a snapshot but those with the paths in ``kept``, and those of its lock."""
+    used = {str(parent) for path in kept for parent in PurePosixPath(path).parents}
+    others: dict[str, list[str]] = {}
+    for path in folder.sizes().keys() - kept:
+        place, _, name = path.rpartition("/")
+        if path.partition("/")[0] not in _OF_PROCESSES:
+            others.setdefault(place, []).append(name)
+    for place, names in others.items():
+        if place and place not in used:
+            folder.child(place).remove_all()
+        else:
+            (folder.child(place) if place else folder).remove_several(names)
