@@ -26,6 +26,7 @@ from statefun.inspect.snapshot_files import (
     owner_of,
     remove_others,
 )
+from statefun.inspect.snapshot_lock import only_snapshot
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, missing_checkpoint
 from statefun.runtime.checkpoint.former_queries import (
@@ -41,6 +42,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     check_format,
     check_format_in,
 )
+from statefun.runtime.checkpoint.lock import create_privately
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
@@ -59,7 +61,8 @@ def take_snapshot(
         progress: is called while files of states are copied.
 
     Raises:
-        CheckpointError: if the checkpoint is empty or damaged, or the application commits too often.
+        CheckpointError: if the checkpoint is empty or damaged, if the application commits too often, or if another
+            command makes a snapshot in the folder.
         ConfigurationError: if there is no checkpoint, or the target has other files.
     """
     check_format(checkpoint)
@@ -76,6 +79,14 @@ def take_snapshot(
             f"{target.shown} is inside of the checkpoint: give another folder for the snapshot"
         )
     _check_owner(target, query_id)
+    create_privately(target, "snapshot")
+    with only_snapshot(target) as owned:
+        _check_owner(owned, query_id)  # another command may have used the folder meanwhile
+        return _take(checkpoint, owned, query_id, progress)
+
+
+def _take(checkpoint: Folder, target: Folder, query_id: str, progress: Progress) -> SnapshotFacts:
+    """Make a snapshot in a folder that this process has locked."""
     if not target.has(SNAPSHOT):
         claim(target, query_id)
     changing, states = ChangingFiles(checkpoint, target), None

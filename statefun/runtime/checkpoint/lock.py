@@ -44,11 +44,15 @@ def can_lock(checkpoint: Folder) -> bool:
     return checkpoint.is_local or checkpoint.is_store
 
 
-def create_privately(checkpoint: Folder) -> None:
-    """Create the folder of a local checkpoint so that only this user can read and write it.
+def create_privately(checkpoint: Folder, noun: str = "checkpoint") -> None:
+    """Create the folder of a local checkpoint, or of its copy, so that only this user can read and write it.
 
     Its content is as secret as the records, and is trusted: Spark may unpickle stored state. A folder that
     exists already keeps its access rights.
+
+    Args:
+        checkpoint: the folder.
+        noun: what it is, for errors.
 
     Raises:
         CheckpointError: if the folder cannot be created.
@@ -58,9 +62,7 @@ def create_privately(checkpoint: Folder) -> None:
     try:
         Path(checkpoint.location).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.shown} cannot be written: {error}"
-        ) from error
+        raise CheckpointError(f"{noun} {checkpoint.shown} cannot be written: {error}") from error
 
 
 @contextmanager
