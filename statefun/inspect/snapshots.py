@@ -138,6 +138,7 @@ def restore_snapshot(
         raise ConfigurationError(
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"
         )
+    create_privately(checkpoint)
     # A start refuses half of a copy: one that has offsets, and not yet the commit or the file of ingresses.
     offsets = f"{OFFSETS_FOLDER}/{facts.batch}"
     write_path(checkpoint, offsets, contents.pop(offsets))

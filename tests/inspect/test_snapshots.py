@@ -285,3 +285,12 @@ def test_there_must_be_something_to_copy(checkpoint: Path, tmp_path: Path) -> No
 
     with pytest.raises(ConfigurationError, match="there is no checkpoint at "):
         take_snapshot(folder, Folder.at(tmp_path / "target"))
+
+
+def test_a_restored_checkpoint_and_a_snapshot_are_private(stored: Folder, tmp_path: Path) -> None:
+    """Like each new local checkpoint, they are for their user alone: they have the state unencrypted."""
+    snapshot, copy = tmp_path / "snapshot", tmp_path / "copy"
+    take_snapshot(stored, Folder.at(snapshot))
+    restore_snapshot(Folder.at(snapshot), Folder.at(copy))
+
+    assert [oct(each.stat().st_mode & 0o777) for each in (snapshot, copy)] == [oct(0o700)] * 2
