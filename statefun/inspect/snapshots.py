@@ -10,9 +10,12 @@ snapshot in the same folder copies only new ones.
 from __future__ import annotations
 
 import json
+import posixpath
 import uuid
 from contextlib import suppress
 from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from statefun.inspect.changing_files import ChangingFiles
 from statefun.inspect.copied_files import Progress, copy_files, copy_states, write_path
@@ -43,6 +46,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     check_format_in,
 )
 from statefun.runtime.checkpoint.lock import create_privately
+from statefun.runtime.checkpoint.object_store import SCHEMES
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
@@ -74,7 +78,7 @@ def take_snapshot(
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} has no committed micro-batch yet, so there is nothing to copy"
         )
-    if f"{target.location}/".startswith(f"{checkpoint.location}/"):
+    if _is_inside(target, checkpoint):
         raise ConfigurationError(
             f"{target.shown} is inside of the checkpoint: give another folder for the snapshot"
         )
@@ -121,7 +125,7 @@ def restore_snapshot(
 
     Raises:
         CheckpointError: if the snapshot is not complete, or damaged, or was replaced meanwhile.
-        ConfigurationError: if the folder of the checkpoint has files.
+        ConfigurationError: if the folder of the checkpoint has files, or is inside of the snapshot.
     """
     facts = SnapshotFacts.read(snapshot)
     if facts.archive is None:
@@ -134,6 +138,10 @@ def restore_snapshot(
     }
     ingresses = contents.pop(INGRESSES)
     check_format_in(ingresses, snapshot)
+    if _is_inside(checkpoint, snapshot):
+        raise ConfigurationError(
+            f"{checkpoint.shown} is inside of the snapshot: give another folder for the checkpoint"
+        )
     if checkpoint.names():
         raise ConfigurationError(
             f"{checkpoint.shown} has files: give an empty folder, or one that does not exist"
@@ -210,3 +218,22 @@ def _check_owner(target: Folder, query_id: str) -> None:
             f"{target.shown} has other files than a snapshot of this checkpoint: give an empty folder, or one "
             "with an earlier snapshot of the same checkpoint"
         )
+
+
+def _is_inside(folder: Folder, other: Folder) -> bool:
+    """Return whether a folder is another one, or inside of it, however the two are named."""
+    if folder.is_local and other.is_local:
+        return Path(folder.location).resolve().is_relative_to(Path(other.location).resolve())
+    return f"{_normal(folder)}/".startswith(f"{_normal(other)}/")
+
+
+def _normal(folder: Folder) -> str:
+    """Return the location of a folder in one of its forms.
+
+    >>> _normal(Folder("s3a://bucket/a/../b?region=x")), _normal(Folder("s3://bucket"))
+    ('s3://bucket/b', 's3://bucket')
+    """
+    parts = urlsplit(folder.location)
+    scheme = "s3" if parts.scheme in SCHEMES else parts.scheme
+    path = posixpath.normpath(f"/{parts.path.strip('/')}").rstrip("/")
+    return f"{scheme}://{parts.netloc}{path}"

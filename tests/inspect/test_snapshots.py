@@ -287,6 +287,21 @@ def test_there_must_be_something_to_copy(checkpoint: Path, tmp_path: Path) -> No
         take_snapshot(folder, Folder.at(tmp_path / "target"))
 
 
+def test_a_copy_is_not_made_inside_of_its_original(stored: Folder, tmp_path: Path) -> None:
+    """However the folder is named: the next snapshot would delete a checkpoint inside of it, as files that it does not know."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    target, name = Folder.at(tmp_path / "target"), Path(stored.location).name
+    take_snapshot(stored, target)
+
+    for place in (name, f"{name}/copy", f"other/../{name}/copy", f"link/{name}/copy"):
+        with pytest.raises(ConfigurationError, match="is inside of the checkpoint"):
+            take_snapshot(stored, Folder.at(tmp_path / place))
+    for place in ("target", "target/app", "other/../target/app", "link/target/app"):
+        with pytest.raises(ConfigurationError, match="is inside of the snapshot"):
+            restore_snapshot(target, Folder.at(tmp_path / place))
+
+
 def test_a_restored_checkpoint_and_a_snapshot_are_private(stored: Folder, tmp_path: Path) -> None:
     """Like each new local checkpoint, they are for their user alone: they have the state unencrypted."""
     snapshot, copy = tmp_path / "snapshot", tmp_path / "copy"
