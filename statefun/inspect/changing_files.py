@@ -23,8 +23,8 @@ from statefun.inspect.copied_files import (
     STATE,
     below,
     copy_files,
+    folder_and_name,
     is_permanent,
-    place_of,
     read_path,
 )
 from statefun.inspect.snapshot_files import SNAPSHOT
@@ -159,7 +159,7 @@ class ChangingFiles:
 
     def _content(self, path: str) -> bytes:
         if path == PLAYGROUND_FILE and self._checkpoint.is_local:
-            folder, name = place_of(self._checkpoint, path)
+            folder, name = folder_and_name(self._checkpoint, path)
             return _database(Path(folder.location) / name)
         return read_path(self._checkpoint, path)
 

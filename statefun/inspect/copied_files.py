@@ -111,17 +111,17 @@ def below(folder: Folder, name: str) -> dict[str, int]:
 
 def read_path(folder: Folder, path: str) -> bytes:
     """Return the content of a file below a folder; raises FileNotFoundError."""
-    place, name = place_of(folder, path)
+    place, name = folder_and_name(folder, path)
     return place.read(name)
 
 
 def write_path(folder: Folder, path: str, content: bytes) -> None:
     """Create or replace a file below a folder."""
-    place, name = place_of(folder, path)
+    place, name = folder_and_name(folder, path)
     place.write(name, content)
 
 
-def place_of(folder: Folder, path: str) -> tuple[Folder, str]:
+def folder_and_name(folder: Folder, path: str) -> tuple[Folder, str]:
     """Return the folder of a path inside of ``folder``, and the name of the file."""
     parent, _, name = path.rpartition("/")
     return (folder.child(parent) if parent else folder), name

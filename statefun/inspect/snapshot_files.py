@@ -62,7 +62,8 @@ class SnapshotFacts:
             content = json.loads(read_framed(folder, SNAPSHOT))
             if content.keys() == {"query"}:
                 raise CheckpointError(
-                    f"{folder.shown} has no complete snapshot: the command that makes it was interrupted, or still runs"
+                    f"{folder.shown} has no complete snapshot: the command that makes its first one still runs, or was "
+                    "interrupted: wait for its end, or run it again"
                 )
             created = datetime.fromisoformat(content["created"])
             archive = content.get("archive")
@@ -92,7 +93,7 @@ class SnapshotFacts:
         write_framed(folder, SNAPSHOT, json.dumps(content).encode())
 
 
-def owner_of(folder: Folder) -> str | None:
+def claimed_by(folder: Folder) -> str | None:
     """Return the id of the query whose snapshot a folder has, or is to have; None if the folder has none.
 
     Raises:

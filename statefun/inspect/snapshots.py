@@ -24,9 +24,9 @@ from statefun.inspect.snapshot_files import (
     SnapshotFacts,
     SnapshotFiles,
     claim,
+    claimed_by,
     is_empty,
     missing,
-    owner_of,
     remove_others,
 )
 from statefun.inspect.snapshot_lock import only_snapshot
@@ -212,7 +212,7 @@ def _check_owner(target: Folder, query_id: str) -> None:
     if is_empty(target):
         return
     # An earlier version has left a snapshot that was not completed without the file that names its query.
-    owner = owner_of(target) or CommitLog(target).query_id()
+    owner = claimed_by(target) or CommitLog(target).query_id()
     if owner != query_id:
         raise ConfigurationError(
             f"{target.shown} has other files than a snapshot of this checkpoint: give an empty folder, or one "
