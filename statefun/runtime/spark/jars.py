@@ -126,7 +126,7 @@ def resolve(
         # Inside the cache, because only a move within one file system is atomic.
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as work:
             downloaded = _download(artifacts, exclude, Path(work), progress)
-            return _keep(downloaded, folder)
+            return _keep(downloaded, folder, Path(work))
     except OSError as error:
         raise PlatformError(
             f"cannot keep jars in {root}: {error}; make the folder writable, or name another "
@@ -181,15 +181,16 @@ def _cached(folder: Path) -> tuple[Path, ...] | None:
     return tuple(sorted(folder / name for name in sizes))
 
 
-def _keep(downloaded: Sequence[Path], folder: Path) -> tuple[Path, ...]:
-    """Move downloaded jars into a cache folder, and list them in its manifest at the end."""
+def _keep(downloaded: Sequence[Path], folder: Path, work: Path) -> tuple[Path, ...]:
+    """Move downloaded jars into a cache folder, and list them in its manifest at the end, which is written in ``work``."""
     sizes = {jar.name: jar.stat().st_size for jar in downloaded}
     for jar in downloaded:
         # File by file: a folder that another process uses is complete at every moment.
         jar.replace(folder / jar.name)
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".manifest-", delete=False) as file:
-        json.dump(sizes, file, indent=1, sort_keys=True)
-    Path(file.name).replace(folder / _MANIFEST)
+    # With the permissions of any new file: who may read the jars may read their list.
+    manifest = work / _MANIFEST
+    manifest.write_text(json.dumps(sizes, indent=1, sort_keys=True))
+    manifest.replace(folder / _MANIFEST)
     return tuple(sorted(folder / name for name in sizes))
 
 

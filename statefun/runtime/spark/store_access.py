@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
@@ -59,28 +61,32 @@ def use_store(session: SparkSession, checkpoint: Folder, run: str) -> None:
             f"{'.'.join(map(str, version))}: install PySpark 4.2, or use a local checkpoint"
         )
     if checkpoint.is_object_store:
-        _add_s3a(session, version)
+        if not has_class(S3A):
+            add_jars(session, s3a_jars(lambda text: logger.info("downloading %s", text)))
         configure_bucket(session, urlsplit(checkpoint.location).netloc, _settings(checkpoint))
     else:
         configure_hdfs(session)
     keep_checkpoint_in_store(session, run)
 
 
-def _add_s3a(session: SparkSession, version: tuple[int, ...]) -> None:
-    """Add Hadoop's access to S3-compatible stores to the class path of a session, if it is not there."""
-    if has_class(S3A):
-        return
+def s3a_jars(progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+    """Return the jars of Hadoop's access to S3-compatible stores, without jars that Spark itself has.
+
+    Args:
+        progress: as for ``jars.resolve``.
+
+    Raises:
+        PlatformError: as for ``jars.resolve``.
+        ConfigurationError: as for ``jars.resolve``.
+    """
     names = {name for jar in spark_jars_folder().glob("*.jar") for name in artifact_names(jar)}
     artifacts = [
-        MavenArtifact("org.apache.hadoop", "hadoop-aws", ".".join(map(str, (*version, 0)))),
+        MavenArtifact(
+            "org.apache.hadoop", "hadoop-aws", ".".join(map(str, (*hadoop_version(), 0)))
+        ),
         *(MavenArtifact("software.amazon.awssdk", part, _SDK) for part in _SDK_PARTS),
     ]
-    jars = resolve(
-        artifacts,
-        exclude={*names, "bundle"},
-        progress=lambda text: logger.info("downloading %s", text),
-    )
-    add_jars(session, jars)
+    return resolve(artifacts, exclude={*names, "bundle"}, progress=progress)
 
 
 def hadoop_version() -> tuple[int, ...]:

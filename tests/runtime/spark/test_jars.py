@@ -147,6 +147,17 @@ def test_second_call_needs_no_java(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("repository")
+def test_who_may_read_the_jars_may_read_their_list(cache: Path) -> None:
+    """All files of the cache have the permissions of any new file, so that it can be filled for another user."""
+    [*jars, _] = resolve([APP], cache=cache)
+    (cache / "new").touch()
+
+    modes = {each.stat().st_mode for each in (*jars[0].parent.iterdir(), cache / "new")}
+
+    assert len(modes) == 1
+
+
+@pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "manifest"])
 def test_damaged_cache_is_repaired(cache: Path, damage: str) -> None:
     """A cache entry with a missing or cut file is resolved again."""
