@@ -232,12 +232,18 @@ def test_compose() -> None:
     mounts = [mount.split(":") for each in (app, kafka) for mount in each["volumes"]]
     assert {name for name, _ in mounts} == content["volumes"].keys()
     assert any(settings.checkpoint.location.startswith(path) for _, path in mounts)
+    # A new volume gets the owner that its folder has in the image, or else root.
+    image = (DEPLOY.parent / app["build"]["dockerfile"]).read_text()
+    last = image[image.rindex("FROM ") :]
+    user = re.findall(r"^USER (\d+)$", last, re.MULTILINE)[-1]
+    folder = next(path for name, path in mounts if name == "state")
+    assert f"\nRUN install -d -o {user} -g {user} {folder}\n" in last
+    assert last.index("USER root") < last.index("RUN install")
     assert app["depends_on"]["kafka"]["condition"] == "service_healthy"
     assert app["environment"]["KAFKA_ADDRESS"] in kafka["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert ":latest" not in (DEPLOY / "compose" / "compose.yaml").read_text()
     check = app["healthcheck"]["test"]
     assert check == ["CMD", "statefun", "status", settings.checkpoint.location, "--check"]
-    assert (DEPLOY.parent / app["build"]["dockerfile"]).exists()
 
 
 def test_the_dockerfile() -> None:
