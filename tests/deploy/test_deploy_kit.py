@@ -72,6 +72,8 @@ KUBEFLOW = {
         "serviceAccount": str,
         "terminationGracePeriodSeconds": int,
         "labels": None,
+        "annotations": None,
+        "template": _POD,
     },
     "executor": {**_KUBEFLOW_POD, "instances": int},
 }
@@ -111,6 +113,17 @@ def check_probe(container: Mapping[str, Any], checkpoint: str) -> None:
     assert probe["timeoutSeconds"] < probe["periodSeconds"]
 
 
+def check_scraped(annotations: Mapping[str, str], settings: Settings) -> None:
+    """Check that Prometheus is sent to the admin API, which has the metrics of the alerts, and reaches it."""
+    assert settings.admin is not None
+    assert settings.admin.host == "0.0.0.0"  # noqa: S104 - and so it needs a token
+    assert annotations == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(settings.admin.port),
+        "prometheus.io/path": "/metrics",
+    }
+
+
 def check_apache(application: Mapping[str, Any], budget: Mapping[str, Any]) -> None:
     """Check the application for the operator of Apache Spark, and its disruption budget."""
     assert (application["apiVersion"], application["kind"]) == (
@@ -130,6 +143,7 @@ def check_apache(application: Mapping[str, Any], budget: Mapping[str, Any]) -> N
     assert pod["terminationGracePeriodSeconds"] >= 3 * settings.shutdown_grace.total_seconds()
     [container] = pod["containers"]
     check_probe(container, settings.checkpoint.location)
+    check_scraped(template["metadata"]["annotations"], settings)
     assert (budget["apiVersion"], budget["kind"]) == ("policy/v1", "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 0
     labels = budget["spec"]["selector"]["matchLabels"]
@@ -159,6 +173,12 @@ def test_manifests_for_the_operator_of_kubeflow() -> None:
     settings = check_conf(spec["sparkConf"])
     assert settings.state_partitions == spec["executor"]["instances"] * spec["executor"]["cores"]
     assert spec["executor"]["envFrom"] == spec["driver"]["envFrom"]
+    check_scraped(spec["driver"]["annotations"], settings)
+    [container] = spec["driver"]["template"]["spec"]["containers"]
+    assert container["name"] == "spark-kubernetes-driver"
+    check_probe(container, settings.checkpoint.location)
+    # They count as long as the application lives.
+    assert spec["restartPolicy"]["onFailureRetries"] >= 1000
 
 
 @attrs.frozen
@@ -207,14 +227,18 @@ def test_values_of_the_chart(chart: Chart) -> None:
         secret="",
         probe={"enabled": False},
         disruptionBudget=False,
+        metricsPort=0,
     )
 
     spark = application["spec"]["sparkConf"]
     settings = check_conf(spark)
     assert (settings.checkpoint.location, settings.records_per_batch) == (checkpoint, 1000)
     assert spark["spark.kubernetes.driver.master"] == "local[4]"
-    [container] = application["spec"]["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
+    template = application["spec"]["driverSpec"]["podTemplateSpec"]
+    [container] = template["spec"]["containers"]
     assert container.keys() == {"name", "env"}
+    assert settings.admin is None
+    assert "annotations" not in template["metadata"]
 
 
 def test_compose() -> None:
