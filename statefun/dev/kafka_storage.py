@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +24,17 @@ KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
 BROKER_HOST = "127.0.0.1"
 READY = "Kafka Server started"
 """The text that the broker writes into its log once it serves clients."""
+
+_SETTINGS = ("log4j2.properties", "server.properties")
+"""The files with the settings of a broker, which show that a folder is that of a broker."""
+_DATA_FILES = re.compile(
+    r"(\.lock|\.kafka_cleanshutdown|bootstrap\.checkpoint|meta\.properties|[a-z-]+-offset-checkpoint)(\.tmp)?"
+)
+"""The names of the files of storage, besides the folders of partitions."""
+_PARTITION = re.compile(r".+-\d+(\.[0-9a-f]+-(delete|future|stray))?")
+"""The names of the folders of partitions; other folders may have such names, too."""
+_PARTITION_FILES = re.compile(r"partition\.metadata|\d{20}\.log")
+"""The names of files of which each partition has one or more."""
 
 _LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 
@@ -102,14 +115,17 @@ def prepare_storage(folder: Path, class_path: str) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Delete the folder of a broker; do nothing if the folder is not that of a broker.
+    """Delete what a broker has written to its folder; do nothing if the folder is not that of a broker.
+
+    The folder may also be that of a project, whose files stay.
 
     Raises:
         PlatformError: if a running broker uses the folder.
     """
-    if not (folder / "server.properties").exists():
+    if not all((folder / name).is_file() for name in _SETTINGS):
         return
-    lock = folder / "data" / ".lock"
+    data = folder / "data"
+    lock = data / ".lock"
     if lock.exists():
         with lock.open("r+b") as file:
             try:
@@ -120,7 +136,23 @@ def forget(folder: Path) -> None:
                 raise PlatformError(
                     f"a broker uses the records in {folder}; stop that broker first"
                 ) from None
-    shutil.rmtree(folder)
+    for path in list(data.iterdir()) if data.is_dir() else ():
+        if _is_partition(path):
+            shutil.rmtree(path)
+        elif _DATA_FILES.fullmatch(path.name) and path.is_file():
+            path.unlink()
+    # At the end: until then, another attempt finds the folder of a broker.
+    for name in ("broker.log", *_SETTINGS):
+        (folder / name).unlink(missing_ok=True)
+    for each in (data, folder):
+        with contextlib.suppress(OSError):  # it has other files, too
+            each.rmdir()
+
+
+def _is_partition(path: Path) -> bool:
+    if not _PARTITION.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    return any(_PARTITION_FILES.fullmatch(file.name) for file in path.iterdir())
 
 
 def _bootstrap_checkpoint(class_path: str) -> Path:

@@ -14,6 +14,7 @@ from local_servers import free_port
 
 from statefun import PlatformError
 from statefun.cli import main
+from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.kafka_storage import forget
 from statefun.dev.records import read_records, send_record
 
@@ -215,6 +216,33 @@ def test_a_broker_keeps_its_records_until_a_fresh_start(tmp_path: Path) -> None:
         "Ctrl-C\n"
     )
     assert records == [[(b"Ada", b"a")], []]
+
+
+def test_a_fresh_start_keeps_files_that_no_broker_has_written(tmp_path: Path) -> None:
+    """``--data .`` is the folder of a project, which may have a folder ``data`` of its own."""
+    port = free_port()
+    with Broker(tmp_path, port, "--data", "."):
+        send_record(f"127.0.0.1:{port}", "users", "Ada", "a")
+    kept = [tmp_path / name for name in ("app.py", "data/users.csv", "data/visits-1/a.jsonl")]
+    for file in kept:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+
+    forget(tmp_path)
+
+    assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == sorted(kept)
+
+
+def test_a_fresh_start_deletes_a_folder_that_only_a_broker_has_written(tmp_path: Path) -> None:
+    """A broker that was killed has written some files that others have not."""
+    folder = tmp_path / "kafka"
+    with EmbeddedKafka(data=folder) as kafka:
+        kafka.create_topic("users")
+        kafka.kill()
+
+    forget(folder)
+
+    assert not folder.exists()
 
 
 def test_only_folders_of_brokers_are_deleted(tmp_path: Path) -> None:
