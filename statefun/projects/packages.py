@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -46,8 +47,11 @@ def pack(program: Path, archive: Path, further: Iterable[str] = ()) -> Package:
     imports = imports_of(program)
     distributions = _with_requirements([STATEFUN, *sorted(imports.distributions), *further])
     files = [file for each in distributions.values() for file in _files(each)]
+    former = archive.resolve()
     for path, root in imports.own.items():
-        files += [(file, str(file.relative_to(root))) for file in _below(path)]
+        files += [
+            (file, str(file.relative_to(root))) for file in _below(path) if file.resolve() != former
+        ]
     _write(archive, files)
     versions = {each.name: each.version for each in distributions.values()}
     modules = {
@@ -159,15 +163,27 @@ def _package_of_statefun() -> Path:
 
 
 def _below(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder without compiled files and without hidden files, which may be secret."""
+    """Return a file, or the files of a folder.
+
+    Without compiled files, virtual environments, and hidden files, which may be secret.
+    """
     if not path.is_dir():
         return [path]
-    return [
-        each
-        for each in sorted(path.rglob("*"))
-        if each.is_file() and not any(map(_is_left_out, each.relative_to(path).parts))
-    ]
+    found: list[Path] = []
+    for place, folders, names in os.walk(path):
+        folder = Path(place)
+        folders[:] = [
+            each
+            for each in folders
+            if not _is_left_out(each) and not _is_environment(folder / each)
+        ]
+        found += [folder / name for name in names if not _is_left_out(name)]
+    return sorted(file for file in found if file.is_file())
 
 
 def _is_left_out(name: str) -> bool:
     return name == "__pycache__" or name.startswith(".")
+
+
+def _is_environment(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("pyvenv.cfg", "conda-meta"))

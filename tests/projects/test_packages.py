@@ -95,6 +95,22 @@ def test_modules_from_a_further_entry_of_the_path_have_their_full_names(
     assert not [name for name in names(package) if "site-packages" in name or "tar.gz" in name]
 
 
+def test_a_package_with_environments_and_its_former_archive(
+    home: Path, installed: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is part of the program; otherwise, an archive would grow by its own size with each command."""
+    write(home, "__init__.py", "near.py", "dist/data.csv", "dist/packages.tar.gz")
+    write(home, "venv/pyvenv.cfg", "venv/lib/large.py", "conda/conda-meta/history", "conda/a.py")
+    (home / "app.py").write_text("import home.near")
+    monkeypatch.syspath_prepend(str(home.parent))
+    monkeypatch.chdir(home)
+
+    package = pack(Path("app.py"), Path("dist/packages.tar.gz"))
+
+    kept = {"home/__init__.py", "home/near.py", "home/app.py", "home/dist/data.csv"}
+    assert names(package) == kept
+
+
 def test_a_part_of_a_shared_namespace_brings_its_distribution(
     home: Path, installed: Install
 ) -> None:
