@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from importlib.metadata import version
+from collections.abc import Mapping
+from importlib.metadata import requires, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from packaging.requirements import Requirement
+
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
+from statefun.runtime.spark_internals.distributions import OF_SPARK
 from statefun.sdk.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -50,7 +54,7 @@ def run_command(options: argparse.Namespace) -> None:
 
 
 def make_project(folder: Path) -> list[str]:
-    """Write the files of the template to a folder, and return their names.
+    """Write the files of the template to a folder, and return their names; finish what an earlier attempt has begun.
 
     Raises:
         ConfigurationError: as for ``run_command``.
@@ -61,17 +65,38 @@ def make_project(folder: Path) -> list[str]:
             f"{name!r} is no name for an application: use small letters, digits and single hyphens, with a letter "
             f"first, and {_LONGEST} characters at most, such as 'my-shop'"
         )
+    if name in _required():
+        raise ConfigurationError(
+            f"{name!r} is no name for an application: pip would take it for the package {name}, which it requires; "
+            f"choose another name, such as 'my-{name}'"
+        )
+    project = _project(name)
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not (folder.is_dir() and _has_only_parts(folder, project)):
             raise ConfigurationError(
                 f"{folder} exists already, and is not an empty folder; choose another name"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        for file, text in _project(name).items():
+        for file, text in project.items():
             (folder / file).write_text(text, "utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from error
-    return sorted(_project(name))
+    return sorted(project)
+
+
+def _required() -> frozenset[str]:
+    """Return the names of the packages that an application and its tests require."""
+    requirements = map(Requirement, requires("statefun") or ())
+    always = {each.name for each in requirements if not each.marker or each.marker.evaluate()}
+    return OF_SPARK | always | {"statefun", "pytest"}
+
+
+def _has_only_parts(folder: Path, project: Mapping[str, str]) -> bool:
+    """Return whether a folder has nothing but files of a project, or their beginnings, as a write that failed leaves them."""
+    return all(
+        path.is_file() and project.get(path.name, "").encode().startswith(path.read_bytes())
+        for path in folder.iterdir()
+    )
 
 
 def _project(name: str) -> dict[str, str]:

@@ -152,3 +152,38 @@ def test_the_last_part_of_a_path_is_the_name(
     assert "com.example.your-shop/greeter" in Path("shops/your-shop/app.py").read_text("utf-8")
     assert main(["new", "file/shop"]) == 1
     assert "file/shop cannot be written: Not a directory" in capsys.readouterr().err
+
+
+def test_a_project_whose_files_could_not_be_written_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has no room for the second half of a file; what the first attempt has written is no obstacle."""
+    monkeypatch.chdir(tmp_path)
+    limited = 'ulimit -f 1; exec "$0" -m statefun.cli new my-shop'
+    command = ["bash", "-c", limited, sys.executable]
+
+    failed = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert failed.returncode == 1
+    assert "my-shop cannot be written: File too large" in failed.stderr
+    assert main(["new", "my-shop"]) == 0
+    assert main(["new", "complete/my-shop"]) == 0
+    for file in FILES:
+        complete = tmp_path / "complete" / "my-shop" / file
+        assert (tmp_path / "my-shop" / file).read_text("utf-8") == complete.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["statefun", "pyspark", "pandas", "confluent-kafka", "pytest"])
+def test_a_project_cannot_have_the_name_of_a_package_that_it_requires(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """Pip would take the project for the package, and install none."""
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["new", name]) == 1
+
+    assert f"the package {name}, which it requires; choose another name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
