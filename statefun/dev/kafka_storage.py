@@ -33,8 +33,10 @@ _DATA_FILES = re.compile(
 """The names of the files of storage, besides the folders of partitions."""
 _PARTITION = re.compile(r".+-\d+(\.[0-9a-f]+-(delete|future|stray))?")
 """The names of the folders of partitions; other folders may have such names, too."""
-_PARTITION_FILES = re.compile(r"partition\.metadata|\d{20}\.log")
-"""The names of files of which each partition has one or more."""
+_PARTITION_FILES = re.compile(
+    r"partition\.metadata|leader-epoch-checkpoint|quorum-state|\d{20}(-\d+)?\.\w+"
+)
+"""The names of the files of partitions, one of which shows that a folder is that of a partition."""
 
 _LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 
@@ -152,7 +154,9 @@ def forget(folder: Path) -> None:
 def _is_partition(path: Path) -> bool:
     if not _PARTITION.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
-    return any(_PARTITION_FILES.fullmatch(file.name) for file in path.iterdir())
+    names = [file.name for file in path.iterdir()]
+    # An attempt to delete it may have been killed before its end.
+    return not names or any(map(_PARTITION_FILES.fullmatch, names))
 
 
 def _bootstrap_checkpoint(class_path: str) -> Path:

@@ -234,11 +234,13 @@ def test_a_fresh_start_keeps_files_that_no_broker_has_written(tmp_path: Path) ->
 
 
 def test_a_fresh_start_deletes_a_folder_that_only_a_broker_has_written(tmp_path: Path) -> None:
-    """A broker that was killed has written some files that others have not."""
+    """The broker was killed, and so was an earlier attempt, which has deleted a part of the files."""
     folder = tmp_path / "kafka"
     with EmbeddedKafka(data=folder) as kafka:
         kafka.create_topic("users")
         kafka.kill()
+    for file in ("partition.metadata", f"{0:020}.log"):
+        (folder / "data" / "users-0" / file).unlink(missing_ok=True)
 
     forget(folder)
 
