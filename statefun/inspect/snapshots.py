@@ -47,7 +47,6 @@ from statefun.runtime.checkpoint.ingress_order import (
 )
 from statefun.runtime.checkpoint.lock import create_privately
 from statefun.runtime.checkpoint.object_store import SCHEMES
-from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -131,11 +130,7 @@ def restore_snapshot(
     if facts.archive is None:
         _check_loose(snapshot)
     files = SnapshotFiles.read(snapshot, facts)
-    contents = {
-        path: content
-        for path, content in files.contents.items()
-        if not (may_repeat and path.startswith("runs/"))
-    }
+    contents = dict(files.contents)
     ingresses = contents.pop(INGRESSES)
     check_format_in(ingresses, snapshot)
     if _is_inside(checkpoint, snapshot):
@@ -199,12 +194,6 @@ def _begin_anew(checkpoint: Folder) -> str:
     query_id = str(uuid.uuid4())
     add_former_query(checkpoint, str(metadata["id"]))
     checkpoint.write(METADATA, json.dumps({**metadata, "id": query_id}).encode())
-    outbox = Outbox(checkpoint)
-    for batch in outbox.batches():
-        manifest = outbox.manifest(batch)
-        if manifest is not None:
-            manifest.query_id = query_id
-            outbox.stage(manifest)
     return query_id
 
 

@@ -137,6 +137,8 @@ class DriverLanes:
         self._missing_lanes = missing_lanes
         self._refused = refused
         self._lanes: list[Lane] = []
+        self._query_id = ""
+        """The id of the checkpoint's query; empty in a first run, whose batches have the id."""
 
     def connect(self) -> None:
         """Connect one lane before the first batch, if the cluster stores no markers.
@@ -159,6 +161,7 @@ class DriverLanes:
         Raises:
             StatefunError: if this run cannot or must not publish to the egress.
         """
+        self._query_id = query_id
         self._create(query_id, lanes)
         for lane in self._lanes:
             lane.open(known_runs)
@@ -184,7 +187,8 @@ class DriverLanes:
         """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
         for staged in batches:
             before = self._count_refused()
-            self.claim_more(staged.manifest.query_id, staged.lanes)
+            # A batch that was staged before the checkpoint was restored has a former id.
+            self.claim_more(self._query_id or staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
             yield Published(staged, self._count_refused() - before)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of connectors in a checkpoint that was restored from a snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from statefun.components import ConnectorEgress
+from statefun.components.running import EgressRecord, Marker, Writing
+from statefun.engine.effects import EffectRows
+from statefun.inspect.snapshots import restore_snapshot, take_snapshot
+from statefun.module.loader import parse_module
+from statefun.module.location import Location
+from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.checkpoint.known_runs import Runs
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
+from statefun.runtime.egress.lane_set import DriverLanes, UntilStopped
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
+from statefun.runtime.settings import Settings
+from statefun.sdk.address import TypeName
+
+WRITTEN: list[bytes | None] = []
+"""What the connector without markers has written in the present test."""
+
+
+class Connection:
+    """A connection of a connector that keeps no markers."""
+
+    def __init__(self, _: Writing) -> None:
+        pass
+
+    def open(self) -> None:
+        """Keep no markers."""
+
+    def write(self, records: Sequence[EgressRecord], _: Marker) -> None:
+        """Write all records."""
+        WRITTEN.extend(record.value for record in records)
+
+    def close(self) -> None:
+        """Do nothing: the connection has no resources."""
+
+
+MEMORY = ConnectorEgress(
+    id=TypeName("t", "out"),
+    kind="memory",
+    location=Location("module.yaml", 1, 1),
+    writer=f"{__name__}:Connection",
+    address="memory",
+    convert=lambda _: None,
+)
+PLAYGROUND = (
+    "kind: io.statefun.playground.v1/egress\nspec: {port: 7999, topics: [topic], id: t/out}\n"
+)
+
+
+@pytest.fixture
+def folder(checkpoint: Path) -> Folder:
+    """Return a checkpoint without micro-batches."""
+    folder = Folder.at(checkpoint)
+    IngressOrder([]).write(folder)
+    folder.write("metadata", b'{"id":"query"}')
+    WRITTEN.clear()
+    return folder
+
+
+def commit(folder: Folder, batch: int, records: Sequence[EgressRecord], *egresses: str) -> None:
+    """Stage and commit a batch with the same records to several egresses."""
+    rows = EffectRows()
+    for record in records:
+        rows.append(record)
+    stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), len(records))
+    segments = [Segment(partition=0, egress=dict.fromkeys(egresses, stream))]
+    Outbox(folder).stage(Manifest(batch=batch, query_id="query", segments=segments, lanes=1))
+    folder.child("offsets").write(str(batch), b'v1\n{}\n{"batch":-1,"tick":-1}')
+    folder.child("commits").write(str(batch), b"v1\n{}")
+
+
+def begin(folder: Folder, made: ConnectorEgress, run: str) -> DriverLanes:
+    """Return the lanes of a run that does not end as it should: nobody closes them."""
+    lanes = ConnectorLaneFactory(made, folder, run).driver_lanes(UntilStopped(threading.Event()))
+    lanes.open(CommitLog(folder).query_id(), 1, [])
+    lanes.claim()
+    Runs(folder, run, [str(made.id)]).add()
+    return lanes
+
+
+def publish(folder: Folder, lanes: DriverLanes, batch: int, *, remove: bool = True) -> None:
+    """Publish a batch, and delete it unless another egress is behind."""
+    staged = Outbox(folder).staged(batch)
+    assert staged is not None
+    assert len(list(lanes.publish([staged]))) == 1
+    if remove:
+        Outbox(folder).remove(batch)
+
+
+def start(folder: Folder, made: ConnectorEgress) -> None:
+    """Publish as the start of an application does, until all committed batches are published; then stop."""
+    settings, log = Settings.resolve({}, None, checkpoint=Path(folder.location)), CommitLog(folder)
+    late = threading.Event()
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        factories = [ConnectorLaneFactory(made, folder, "second")]
+        publisher = Publisher("second", factories, settings, group_offsets, Retention(folder))
+        try:
+            publisher.start(Outbox(folder).recover(log.newest()))
+            publisher.drain(log.newest(), late)
+        finally:
+            publisher.stop()
+
+
+def restored(snapshot: Folder, target: Path, *, may_repeat: bool) -> Folder:
+    """Return a checkpoint that is restored from a snapshot."""
+    copy = Folder.at(target)
+    restore_snapshot(snapshot, copy, may_repeat=may_repeat)
+    return copy
+
+
+def taken(folder: Folder, target: Path) -> Folder:
+    """Return a snapshot of a checkpoint."""
+    snapshot = Folder.at(target)
+    take_snapshot(folder, snapshot)
+    return snapshot
+
+
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_a_connector_without_markers_goes_on(
+    folder: Folder, tmp_path: Path, *, may_repeat: bool
+) -> None:
+    """Its progress is in the checkpoint, also in a batch that waits for another egress."""
+    commit(
+        folder, 0, [EgressRecord("topic", b"key", value, None) for value in (b"a", b"b")], "t/out"
+    )
+    publish(folder, begin(folder, MEMORY, "first"), 0, remove=False)
+    copy = restored(taken(folder, tmp_path / "snapshot"), tmp_path / "copy", may_repeat=may_repeat)
+
+    start(copy, MEMORY)
+
+    assert WRITTEN == [b"a", b"b"]
+    assert Outbox(copy).batches() == []
+
+
+@pytest.mark.parametrize("may_repeat", [False, True])
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_playground_goes_on(
+    folder: Folder, tmp_path: Path, *, may_repeat: bool, remove: bool
+) -> None:
+    """Its markers are in the checkpoint, and so agree with it: no record comes twice."""
+    [made] = parse_module(PLAYGROUND, str(tmp_path / "m.yaml")).connector_egresses
+    commit(folder, 0, [EgressRecord("topic", b"key", b"a", None)], "t/out")
+    with playground(folder, made):
+        publish(folder, begin(folder, made, "first"), 0, remove=remove)
+        snapshot = taken(folder, tmp_path / "snapshot")
+    copy = restored(snapshot, tmp_path / "copy", may_repeat=may_repeat)
+
+    with playground(copy, made) as store:
+        start(copy, made)
+        record = store.take("topic", 0)
+        assert record is not None
+        assert (record.payload, store.take("topic", 0)) == (b"a", None)
+
+
+@contextmanager
+def playground(folder: Folder, made: ConnectorEgress) -> Iterator[PlaygroundStore]:
+    """Open the database of a playground during the block."""
+    door = made.settings
+    OPEN[door.host, door.port] = store = PlaygroundStore(folder)
+    try:
+        yield store
+    finally:
+        OPEN.pop((door.host, door.port)).close()
