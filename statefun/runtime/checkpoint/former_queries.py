@@ -3,9 +3,10 @@
 
 In a snapshot, the file has the ids of the queries whose checkpoints were restored from the snapshot.
 
-The names of Kafka transactions contain the id of the query. The application that was lost may have left a transaction
-open, which would hide all later records from readers of committed records until it times out. So a start ends the
-transactions of the former queries, and then deletes the file.
+The lanes of an exactly-once egress have the id of the query in their names. The application that was lost may have left
+a Kafka transaction open, which would hide all later records from readers of committed records until it times out; or its
+lanes may have gathered records that no reader sees yet, and that are no longer in the outbox. So a start ends the lanes of
+the former queries, and then deletes the file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FORMER_QUERIES = "former.json"
 
 
 def former_queries(checkpoint: Folder) -> list[str]:
-    """Return the ids in the file; there are none if a start has ended the transactions of these queries.
+    """Return the ids in the file; there are none if a start has ended the lanes of these queries.
 
     Raises:
         CheckpointError: if the file is damaged.
@@ -47,5 +48,5 @@ def keep_former_queries(checkpoint: Folder, snapshot: Folder) -> None:
 
 
 def forget_former_queries(checkpoint: Folder) -> None:
-    """Delete the file, since the transactions of all former queries have ended."""
+    """Delete the file, since the lanes of all former queries have ended."""
     checkpoint.remove(FORMER_QUERIES)

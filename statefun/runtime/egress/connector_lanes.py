@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pkgutil import resolve_name
 
 import attrs
@@ -14,7 +16,7 @@ from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_cluster import CheckedCluster, KeptProgress
-from statefun.runtime.egress.lane import Cluster, Lane
+from statefun.runtime.egress.lane import Cluster, Lane, UncertainError
 from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
 from statefun.runtime.egress.patience import Patience
 
@@ -71,27 +73,72 @@ class ConnectorLaneFactory:
 
         return DriverLanes(self, missing_lanes)
 
+    def end_former(self, query_id: str, turn: LaneTurn) -> None:
+        """Claim the lanes of a lost application, and show readers the records that these lanes have gathered.
+
+        Nobody else has these records any more: they count as published, so that their batches are deleted. The lanes
+        may have published more than the checkpoint knows, so their markers are not compared with it.
+
+        Args:
+            query_id: the id that the query of the lost application had.
+            turn: decides how long to try.
+
+        Raises:
+            ConnectorError: if the connector fails.
+            UndeliveredError: if ``turn`` ends publishing.
+        """
+        patience = Patience(self.egress)
+        pause = pausing(patience, turn)
+
+        def try_to_end(lane: int) -> bool:
+            with closing(self._connection(lane, query_id, turn, patience)) as cluster:
+                try:
+                    if (marker := cluster.open()) is not None:
+                        cluster.write([], marker._replace(owner=self.run))
+                        cluster.tend(is_last=True)
+                except UncertainError as error:
+                    pause(str(error))
+                    return False
+            return True
+
+        for lane in range(self._earlier_lanes()):
+            while not try_to_end(lane):
+                pass
+
     def _most_lanes(self, lanes: int) -> int:
         """Return ``lanes``, or the number of lanes of an earlier run if larger; store it in the checkpoint."""
-        folder = connector_folder(self.checkpoint, self.egress.id)
-        if folder.has(_LANES):
-            lanes = max(lanes, int(read_framed(folder, _LANES)))
-        write_framed(folder, _LANES, b"%d" % lanes)
+        lanes = max(lanes, self._earlier_lanes())
+        write_framed(connector_folder(self.checkpoint, self.egress.id), _LANES, b"%d" % lanes)
         return lanes
+
+    def _earlier_lanes(self) -> int:
+        """Return the number of lanes of earlier runs, as the checkpoint has it; 0 if there was no such run."""
+        folder = connector_folder(self.checkpoint, self.egress.id)
+        return int(read_framed(folder, _LANES)) if folder.has(_LANES) else 0
+
+    def _connection(
+        self,
+        lane: int,
+        query_id: str,
+        turn: LaneTurn,
+        patience: Patience,
+        on_written: Callable[[int], None] = lambda _: None,
+    ) -> CheckedCluster:
+        """Return a new connection of the connector for a lane."""
+
+        def connect(has_written: Callable[[int], None]) -> object:
+            signals = turn.should_stop, patience.wait, patience.end, has_written
+            return resolve_name(self.egress.writer)(Writing(self.egress, query_id, lane, *signals))
+
+        return CheckedCluster(owner_of(self.egress), connect, on_written)
 
     def _lane(self, number: int, query_id: str, turn: LaneTurn) -> Lane:
         egress, patience = self.egress, Patience(self.egress)
-
-        def checked_cluster(on_written: Callable[[int], None]) -> CheckedCluster:
-            def connection(has_written: Callable[[int], None]) -> object:
-                signals = turn.should_stop, patience.wait, patience.end, has_written
-                return resolve_name(egress.writer)(Writing(egress, query_id, number, *signals))
-
-            return CheckedCluster(owner_of(egress), connection, on_written)
+        checked_cluster = partial(self._connection, number, query_id, turn, patience)
 
         def connect() -> Cluster:
             if self.needs_progress:
-                return checked_cluster(lambda _: None)
+                return checked_cluster()
             return KeptProgress(
                 connector_folder(self.checkpoint, egress.id), number, self.run, checked_cluster
             )

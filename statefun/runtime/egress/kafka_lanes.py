@@ -84,7 +84,7 @@ class KafkaLaneFactory:
             return progress, lanes
         return progress, progress.create(lanes, self.kafka_timeout)
 
-    def end_transactions(self, query_id: str, turn: LaneTurn) -> None:
+    def end_former(self, query_id: str, turn: LaneTurn) -> None:
         """End the transactions that a lost application has left open; its query had the id ``query_id``.
 
         Raises:

@@ -79,6 +79,18 @@ class LaneFactory(Protocol):
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
         """Return the lanes of the egress, which the driver publishes until ``turn`` ends publishing."""
 
+    def end_former(self, query_id: str, turn: LaneTurn) -> None:
+        """Keep a lost application from publishing, and end what it has begun, so that readers see its records.
+
+        Args:
+            query_id: the id that the query of the lost application had, from whose snapshot the checkpoint was restored.
+            turn: decides how long to try.
+
+        Raises:
+            StatefunError: if this run cannot publish to the egress.
+            UndeliveredError: if ``turn`` ends publishing.
+        """
+
 
 @attrs.frozen
 class UntilStopped:

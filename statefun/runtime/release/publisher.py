@@ -241,21 +241,23 @@ class Publisher:
         if not query_id:  # no earlier run has published from the checkpoint
             runs.add()
             return
-        self._end_transactions(exactly_once)
+        self._end_former(exactly_once)
         for thread in exactly_once:
             thread.open(query_id, self._settings.egress_lanes, runs.earlier)
         publishers = set().union(*(thread.claim() for thread in exactly_once))
         runs.add()
         runs.forget_all_but(publishers)
 
-    def _end_transactions(self, exactly_once: Iterable[EgressThread]) -> None:
-        """If the checkpoint is restored from a snapshot, end the transactions of the lost application."""
+    def _end_former(self, exactly_once: Iterable[EgressThread]) -> None:
+        """If the checkpoint is restored from a snapshot, end the lanes of the lost applications.
+
+        A crash in between repeats all of this, which changes nothing.
+        """
         checkpoint = self._settings.checkpoint
         if former := former_queries(checkpoint):
             for thread in exactly_once:
-                if isinstance(thread.factory, KafkaLaneFactory):
-                    for query_id in former:
-                        thread.factory.end_transactions(query_id, thread.turn)
+                for query_id in former:
+                    thread.factory.end_former(query_id, thread.turn)
             forget_former_queries(checkpoint)
 
     def _backlog(self) -> int:

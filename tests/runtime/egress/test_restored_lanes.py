@@ -6,19 +6,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
+from file_writer import LATER, egress_of, files, hidden, names
+from file_writer import rows as records_of
 
 from statefun.components import ConnectorEgress
-from statefun.components.running import EgressRecord, Marker, Writing
+from statefun.components.running import EgressRecord, Marker, UncertainError, Writing
 from statefun.engine.effects import EffectRows
+from statefun.files.file_writing import write_files
 from statefun.inspect.snapshots import restore_snapshot, take_snapshot
 from statefun.module.loader import parse_module
 from statefun.module.location import Location
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.former_queries import former_queries
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
@@ -180,3 +187,121 @@ def playground(folder: Folder, made: ConnectorEgress) -> Iterator[PlaygroundStor
         yield store
     finally:
         OPEN.pop((door.host, door.port)).close()
+
+
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_gathered_records_become_files(folder: Folder, tmp_path: Path, *, may_repeat: bool) -> None:
+    """The lost run had gathered them before the snapshot, so that their batch is deleted."""
+    made = egress_of(tmp_path, LATER)
+    commit(folder, 0, records_of("Ada"), "a/b")
+    publish(folder, begin(folder, made, "first"), 0)
+    assert files(tmp_path) == []
+    copy = restored(taken(folder, tmp_path / "snapshot"), tmp_path / "copy", may_repeat=may_repeat)
+
+    start(copy, made)
+
+    assert [names(file) for file in files(tmp_path)] == [["Ada"]]
+    assert former_queries(copy) == []
+
+
+def test_records_that_were_gathered_after_the_snapshot_become_files(
+    folder: Folder, tmp_path: Path
+) -> None:
+    """The lost run had published more than the restored checkpoint knows; it publishes nothing more."""
+    made = egress_of(tmp_path, LATER)
+    commit(folder, 0, records_of("Ada"), "a/b")
+    lost = begin(folder, made, "first")
+    publish(folder, lost, 0)
+    snapshot = taken(folder, tmp_path / "snapshot")
+    commit(folder, 1, records_of("Alan"), "a/b")
+    publish(folder, lost, 1)
+    copy = restored(snapshot, tmp_path / "copy", may_repeat=True)
+    commit(copy, 1, records_of("Alan", "Grace"), "a/b")
+
+    start(copy, made)
+
+    written = [names(file) for file in files(tmp_path)]
+    assert sorted(written) == [["Ada", "Alan"], ["Alan", "Grace"]]
+    assert [name for name in hidden(tmp_path) if name != "marker"] == []
+    commit(folder, 2, records_of("late"), "a/b")
+    with pytest.raises(Exception, match="another run has taken over"):
+        publish(folder, lost, 2)
+
+
+def test_a_start_that_is_killed_is_repeated(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records become files once, although the next start ends the lanes of the lost run again."""
+    made = egress_of(tmp_path, LATER)
+    commit(folder, 0, records_of("Ada"), "a/b")
+    publish(folder, begin(folder, made, "first"), 0)
+    copy = restored(taken(folder, tmp_path / "snapshot"), tmp_path / "copy", may_repeat=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "statefun.runtime.release.publisher.forget_former_queries", lambda _: killed()
+        )
+        with pytest.raises(KilledError):
+            start(copy, made)
+    start(copy, made)
+
+    assert [names(file) for file in files(tmp_path)] == [["Ada"]]
+
+
+class KilledError(Exception):
+    """The process has ended."""
+
+
+def killed() -> None:
+    """End the process."""
+    raise KilledError
+
+
+TROUBLES: list[str] = []
+"""The reasons for which the next calls fail, in the order of the calls."""
+
+
+class Unreliable:
+    """A connection to files that fails now and then."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._files = write_files(writing)
+
+    def open(self) -> Marker | None:
+        """Open, or fail."""
+        fail("open")
+        return self._files.open()
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write, or fail."""
+        fail("write")
+        self._files.write(records, marker)
+
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Show records, or fail."""
+        fail("tend")
+        return self._files.tend(is_last=is_last)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._files.close()
+
+
+def fail(method: str) -> None:
+    """Fail if this call is to fail."""
+    if TROUBLES and TROUBLES[0] == method:
+        raise UncertainError(TROUBLES.pop(0))
+
+
+def test_a_lost_lane_is_ended_in_spite_of_missing_answers(folder: Folder, tmp_path: Path) -> None:
+    """A new connection begins with reading the marker again."""
+    made: Any = egress_of(tmp_path, LATER)
+    commit(folder, 0, records_of("Ada"), "a/b")
+    publish(folder, begin(folder, made, "first"), 0)
+    copy = restored(taken(folder, tmp_path / "snapshot"), tmp_path / "copy", may_repeat=True)
+    TROUBLES[:] = ["open", "write", "tend"]
+
+    start(copy, attrs.evolve(made, writer=f"{__name__}:Unreliable"))
+
+    assert TROUBLES == []
+    assert [names(file) for file in files(tmp_path)] == [["Ada"]]
