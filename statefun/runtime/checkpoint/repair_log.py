@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -116,10 +117,12 @@ class RepairLog:
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
         """Return the changes with numbers from ``after + 1`` to ``last``, in order."""
+        # The first of these changes may be in the midst of a repair, which begins before it.
+        start = max(bisect_right(self._firsts, after + 1) - 1, 0)
         return [
             change.message(number)
-            for repair in self.repairs()
-            for number, change in enumerate(repair.changes, repair.first)
+            for first in self._firsts[start : bisect_right(self._firsts, last)]
+            for number, change in enumerate(self._read(first).changes, first)
             if after < number <= last
         ]
 

@@ -256,10 +256,11 @@ class FeedbackReader:
             return
         newest = self._commit_log.newest()
         self._commit_log.sync(newest)
-        committed = feedback_offset(self._commit_log, newest)
+        committed, before = feedback_offset(self._commit_log, newest), self._forgotten
         self._forgotten = {name: committed.last_of(name) for name in self._durable}
         for name, number in self._forgotten.items():
-            self._inboxes[name].forget(number)
+            if number != before[name]:
+                self._inboxes[name].forget(number)
 
     def _readable(self, start: FeedbackOffset, *, is_busy: bool) -> dict[str, int]:
         """Return, by inbox, the number of the last message that the next micro-batch reads.

@@ -76,6 +76,25 @@ def test_the_log_says_what_waits(tmp_path: Path) -> None:
     assert not log.is_pending()
 
 
+def test_a_repair_is_found_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the files with the wanted changes are read, also if the first one is in the midst of a repair."""
+    folder = Folder.at(tmp_path)
+    log = RepairLog(folder)
+    for _ in range(10):
+        log.accept("ada@host", NOW, [change("a", None, b"1")] * 3)
+    reads: list[str] = []
+    read = Folder.read
+
+    def noting(place: Folder, name: str) -> bytes:
+        reads.append(name)
+        return read(place, name)
+
+    monkeypatch.setattr(Folder, "read", noting)
+
+    assert [each.number for each in log.messages(14, 19)] == [15, 16, 17, 18, 19]
+    assert reads == ["13", "16", "19"]
+
+
 def test_a_damaged_repair_is_named(tmp_path: Path) -> None:
     """It is neither skipped nor half applied."""
     RepairLog(Folder.at(tmp_path)).accept("ada@host", NOW, [change("a", None, b"1")])
