@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import argparse
-
-import attrs
+import shlex
 
 from statefun.console.json_output import print_json
 from statefun.inspect.checkpoint_options import add_checkpoint, is_in_use, usable
@@ -39,12 +38,17 @@ def change_part(options: argparse.Namespace, *, is_paused: bool) -> None:
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
-        parts, _ = parts_of(checkpoint)
+        parts, paused = parts_of(checkpoint)
+        if is_paused:
+            paused = Paused()
+        # A part that the application has no longer can be resumed, as it would be paused if it came back.
         part, name = Pausable.APPLICATION, ""
         if options.ingress is not None:
-            part, name = Pausable.INGRESS, _known(options.ingress, "ingress", parts.ingresses)
+            part = Pausable.INGRESS
+            name = _known(options.ingress, "ingress", parts.ingresses | paused.ingresses)
         elif options.egress is not None:
-            part, name = Pausable.EGRESS, _known(options.egress, "egress", parts.egresses)
+            part = Pausable.EGRESS
+            name = _known(options.egress, "egress", parts.egresses | paused.egresses)
         has_changed = change_paused(checkpoint, part, name, is_paused=is_paused)
         is_running = is_in_use(checkpoint)
     if options.json:
@@ -72,14 +76,15 @@ def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
     """
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
-        _, paused = parts_of(checkpoint)
+        parts, paused = parts_of(checkpoint)
         if not is_in_use(checkpoint):
             raise ConfigurationError(f"no application runs with checkpoint {checkpoint.shown}")
-        if order is Order.DRAIN and (paused.application or paused.egresses):
-            what = ", ".join(attrs.evolve(paused, ingresses=frozenset()).parts())
+        # The application has nothing for an egress that is paused, but that it has no longer.
+        paused = Paused(paused.application, egresses=paused.egresses & parts.egresses)
+        if order is Order.DRAIN and paused.parts():
             raise ConfigurationError(
-                f"{what}: paused, so that not everything can be delivered and published; first run: "
-                f"statefun resume {checkpoint.shown}"
+                f"{', '.join(paused.parts())}: paused, so that not everything can be delivered and published; "
+                f"first run: statefun resume {shlex.quote(checkpoint.shown)}"
                 + "".join(f" --egress {name}" for name in sorted(paused.egresses)[:1])
                 * (not paused.application)
             )

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,36 @@ def test_orders_go_to_running_applications_only(
         write_paused(folder, PARTS, Paused(egresses=PARTS.egresses))
         refused = said(capsys, "drain", folder.shown, code=1)
     assert "egress t/greets, egress t/letters: paused" in refused
-    assert refused.endswith(f"statefun resume {folder.shown} --egress t/greets")
+    place = shlex.quote(folder.shown)
+    assert refused.endswith(f"statefun resume {place} --egress t/greets")
     assert orders.next() is None
+
+
+def test_a_paused_part_that_was_removed_does_not_keep_from_draining(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It can be resumed, in case that it comes back, but not paused again."""
+    removed = Paused(False, frozenset({"t/former"}), frozenset({"t/old"}))
+    write_paused(folder, PARTS, removed)
+    orders = Orders(folder)
+    with checkpoint_lock(folder):
+        said(capsys, "drain", folder.shown)
+        assert orders.next() is Order.DRAIN
+        write_paused(folder, PARTS, Paused(egresses=frozenset({"t/old", "t/greets"})))
+        refused = said(capsys, "drain", folder.shown, code=1)
+        assert "egress t/greets: paused" in refused
+        # The command that the error names can be run, whatever the name of the folder is.
+        command = shlex.split(refused.partition("first run: ")[2])
+        assert said(capsys, *command[1:]) == "egress t/greets is resumed"
+        said(capsys, "drain", folder.shown)
+
+    write_paused(folder, PARTS, removed)
+    assert "no egress t/old" in said(capsys, "pause", folder.shown, "--egress", "t/old", code=1)
+    assert "no egress t/odd" in said(capsys, "resume", folder.shown, "--egress", "t/odd", code=1)
+    resumed = said(capsys, "resume", folder.shown, "--egress", "t/old")
+    assert resumed == "egress t/old is resumed, from its next start on"
+    said(capsys, "resume", folder.shown, "--ingress", "t/former")
+    assert read_paused(folder) == (PARTS, Paused())
 
 
 def test_the_status_shows_progress_and_pauses(
