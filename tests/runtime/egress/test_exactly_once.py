@@ -212,7 +212,7 @@ def test_a_restored_application_ends_the_transactions_of_the_lost_one(bench: Ben
     add_former_query(bench.folder, bench.query_id)
     restored = attrs.evolve(bench, query_id=str(uuid.uuid4()))
     bench.folder.write(METADATA, json.dumps({"id": restored.query_id}).encode())
-    restored.stage(0, "restored")
+    bench.stage(0, "restored")
     feedback = json.dumps({"batch": -1, "tick": -1})
     bench.folder.child("offsets").write("0", f"v1\n{{}}\n{feedback}".encode())
 

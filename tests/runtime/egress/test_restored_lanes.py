@@ -83,14 +83,16 @@ def folder(checkpoint: Path) -> Folder:
     return folder
 
 
-def commit(folder: Folder, batch: int, records: Sequence[EgressRecord], *egresses: str) -> None:
-    """Stage and commit a batch with the same records to several egresses."""
+def commit(
+    folder: Folder, batch: int, records: Sequence[EgressRecord], egress: str, lanes: int = 1
+) -> None:
+    """Stage and commit a batch with the same records in all lanes of an egress."""
     rows = EffectRows()
     for record in records:
         rows.append(record)
     stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), len(records))
-    segments = [Segment(partition=0, egress=dict.fromkeys(egresses, stream))]
-    Outbox(folder).stage(Manifest(batch=batch, query_id="query", segments=segments, lanes=1))
+    segments = [Segment(partition=lane, egress={egress: stream}) for lane in range(lanes)]
+    Outbox(folder).stage(Manifest(batch=batch, query_id="query", segments=segments, lanes=lanes))
     folder.child("offsets").write(str(batch), b'v1\n{}\n{"batch":-1,"tick":-1}')
     folder.child("commits").write(str(batch), b"v1\n{}")
 
@@ -257,6 +259,8 @@ def killed() -> None:
     raise KilledError
 
 
+QUERIES: list[str] = []
+"""The ids of queries with which connections were made."""
 TROUBLES: list[str] = []
 """The reasons for which the next calls fail, in the order of the calls."""
 
@@ -265,6 +269,7 @@ class Unreliable:
     """A connection to files that fails now and then."""
 
     def __init__(self, writing: Writing) -> None:
+        QUERIES.append(writing.query_id)
         self._files = write_files(writing)
 
     def open(self) -> Marker | None:
@@ -305,3 +310,16 @@ def test_a_lost_lane_is_ended_in_spite_of_missing_answers(folder: Folder, tmp_pa
 
     assert TROUBLES == []
     assert [names(file) for file in files(tmp_path)] == [["Ada"]]
+
+
+def test_no_lane_of_a_restored_checkpoint_has_the_former_id(folder: Folder, tmp_path: Path) -> None:
+    """This holds also for lanes that only a batch in the outbox needs, which an earlier run has staged."""
+    made: Any = egress_of(tmp_path, LATER)
+    commit(folder, 0, records_of("Ada"), "a/b", lanes=2)
+    copy = restored(taken(folder, tmp_path / "snapshot"), tmp_path / "copy", may_repeat=True)
+    QUERIES.clear()
+
+    start(copy, attrs.evolve(made, writer=f"{__name__}:Unreliable"))
+
+    assert [CommitLog(copy).query_id()] * 2 == QUERIES
+    assert [names(file) for file in files(tmp_path)] == [["Ada"], ["Ada"]]
