@@ -20,8 +20,9 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.produced import PlainRecords, other_arguments
 from statefun.runtime.egress.progress_topic import ProgressTopic
-from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
+from statefun.runtime.egress.refusals import Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
+from statefun.runtime.kafka.refusal_codes import OF_CLIENTS, OF_RECORDS
 from statefun.sdk.errors import KafkaError
 from statefun.sdk.times import in_milliseconds
 

@@ -28,6 +28,7 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import RecordCounter
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
+from statefun.runtime.kafka.refusal_codes import OF_BATCH, OF_TOPIC, UNKNOWN_PLACES
 from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.kafka_parts import topic_problem
@@ -35,35 +36,6 @@ from statefun.sdk.times import to_epoch_millis
 
 _ANSWER = timedelta(seconds=10)
 """How long a cluster may take to list its topics."""
-
-_MISSING = {
-    ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - how the client names its own codes
-    ClientError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
-    ClientError.UNKNOWN_TOPIC_OR_PART,
-}
-_OF_TOPIC = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.TOPIC_EXCEPTION}
-"""Error codes with which a cluster refuses all records of a topic."""
-_OF_BATCH = {
-    ClientError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - as above; another record of the batch is invalid
-    ClientError.INVALID_MSG,
-    ClientError.INVALID_MSG_SIZE,
-    ClientError.INVALID_RECORD,
-    ClientError.INVALID_TIMESTAMP,
-    ClientError.MSG_SIZE_TOO_LARGE,
-    ClientError.RECORD_LIST_TOO_LARGE,
-}
-"""Error codes for a producer's whole batch, which may be caused by a single record."""
-OF_RECORDS = _MISSING | _OF_TOPIC | _OF_BATCH
-"""Error codes for records that the cluster refuses until a person changes the cluster or the egress."""
-OF_CLIENTS = {
-    ClientError._INVALID_ARG,  # noqa: SLF001 - as above
-    ClientError.CLUSTER_AUTHORIZATION_FAILED,
-    ClientError.INVALID_REQUIRED_ACKS,
-    ClientError.INVALID_TRANSACTION_TIMEOUT,
-    ClientError.POLICY_VIOLATION,
-    ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-"""Error codes for the client itself, which the cluster returns until a person changes cluster or egress."""
 
 
 class Refused(NamedTuple):
@@ -141,16 +113,18 @@ class Refusals:
         Raises:
             UncertainError: if it is not certain which records are refused; then the records are sent again.
         """
-        if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
+        if any(each.reason.code() in OF_BATCH and not each.alone for each in refused):
             self.alone = True
             raise UncertainError(
                 "a producer batch was refused, and its records are sent again one by one: "
                 f"{refused[0].reason.str()}"
             )
-        missing = {_partition(each.record) for each in refused if each.reason.code() in _MISSING}
+        missing = {
+            _partition(each.record) for each in refused if each.reason.code() in UNKNOWN_PLACES
+        }
         self._check_missing(missing)
         topic_reasons = {
-            each.record.topic: each.reason for each in refused if each.reason.code() in _OF_TOPIC
+            each.record.topic: each.reason for each in refused if each.reason.code() in OF_TOPIC
         }
         certain = {each.number: each for each in refused}
         reasons = {_partition(each.record): each.reason for each in refused}
@@ -213,12 +187,12 @@ class Refusals:
         topic, address = record.topic, self._egress.address
         if topic_problem(topic):  # the client reports a name that is no topic as an unknown topic
             return KafkaError(f"{self._owner}: {topic_problem(topic)}")
-        if reason.code() in _MISSING and record.partition is not None:
+        if reason.code() in UNKNOWN_PLACES and record.partition is not None:
             return TopicError(
                 f"{self._owner}: topic {topic} at {address} does not exist, or has no partition "
                 f"{record.partition}, to which a record was sent; create it"
             )
-        if reason.code() in _MISSING:
+        if reason.code() in UNKNOWN_PLACES:
             return TopicError(
                 f"{self._owner}: topic {topic} does not exist at {address}; create it"
             )

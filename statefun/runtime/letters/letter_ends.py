@@ -8,7 +8,7 @@ starts later fences the other one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,22 +17,16 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
 from statefun.runtime.kafka.client import connect, reason_of
+from statefun.runtime.kafka.refusal_codes import OF_TOPIC
 from statefun.runtime.letters.dead_letter import DeadLetter
-from statefun.runtime.letters.dead_letters import (
-    DROPPED_HEADER,
-    REPLAYED_HEADER,
-    TIMEOUT,
-    DeadLetters,
-)
+from statefun.runtime.letters.dead_letters import TIMEOUT, DeadLetters
 from statefun.runtime.letters.letter_filter import LetterFilter
+from statefun.runtime.letters.letter_transaction import Ending, LetterTransaction
 from statefun.runtime.letters.replay_routes import Replay, ReplayRoutes
 from statefun.sdk.errors import ConfigurationError, KafkaError
 
 _LETTERS_PER_TRANSACTION = 1000
 """How many letters one transaction replays or drops at most."""
-
-Ending = tuple[DeadLetter, Replay | None]
-"""A letter and the record that replays it; None instead of a record drops the letter."""
 
 
 @attrs.frozen
@@ -63,8 +57,8 @@ class LetterEnds:
         Raises:
             ConfigurationError: if a given id is not that of a letter, or the letter was replayed or
                 dropped already; or if ``to_target`` is True and the egress has no replay topic.
-            KafkaError: if the cluster refuses a transaction: the letters of this transaction and of
-                later ones are not replayed.
+            KafkaError: if a transaction fails for another reason than a record: the letters of this transaction
+                and of later ones are not replayed.
         """
         routes = self._routes(to_target=to_target)
         return self._end(filter_, routes.replay)
@@ -117,30 +111,41 @@ class LetterEnds:
                 problems += self._write(producer, endings[start : start + _LETTERS_PER_TRANSACTION])
         return EndResult(len(letters) - len(problems), tuple(problems))
 
-    def _write(self, producer: Producer, endings: Iterable[Ending]) -> list[ConfigurationError]:
-        """Replay or drop letters in one transaction; return an error for each letter that is too large."""
-        too_large = []
-        producer.begin_transaction()
-        for letter, record in endings:
-            if record is not None:
-                try:
-                    producer.produce(record.topic, record.value, record.key, headers=record.headers)
-                except KafkaException as error:
-                    if reason_of(error).code() != ClientError.MSG_SIZE_TOO_LARGE:
-                        raise
-                    too_large.append(self._too_large(letter))
-                    continue
-            producer.produce(
-                self._letters.topic,
-                None,
-                letter.id,
-                partition=letter.partition,
-                headers=[
-                    (DROPPED_HEADER if record is None else REPLAYED_HEADER, letter.id.encode())
-                ],
-            )
-        producer.commit_transaction(TIMEOUT.total_seconds())
-        return too_large
+    def _write(self, producer: Producer, endings: Sequence[Ending]) -> list[ConfigurationError]:
+        """Replay or drop letters in one transaction, or in more of them if the cluster refuses records.
+
+        A cluster refuses whole batches of a producer, and a transaction is written as a whole or not at all. So if a
+        record is refused, the letters are divided among two transactions, until the refused one is alone.
+
+        Returns:
+            An error for each letter that cannot be replayed.
+        """
+        transaction = LetterTransaction(producer, self._letters.topic)
+        if transaction.write(endings):
+            return [self._too_large(letter) for letter in transaction.too_large]
+        topic, reason = transaction.refusal
+        refused: list[Ending] = []
+        if reason.code() in OF_TOPIC:  # then all records for the topic are refused
+            others: list[Ending] = []
+            for letter, record in endings:
+                is_for_topic = record is not None and record.topic == topic
+                (refused if is_for_topic else others).append((letter, record))
+            parts: list[Sequence[Ending]] = [others]
+        elif len(endings) == 1:
+            refused, parts = [*endings], []
+        else:
+            middle = len(endings) // 2
+            parts = [endings[:middle], endings[middle:]]
+        problems = [self._refused(letter, topic, reason) for letter, _ in refused]
+        for part in filter(None, parts):
+            problems += self._write(producer, part)
+        return problems
+
+    def _refused(self, letter: DeadLetter, topic: str, reason: ClientError) -> ConfigurationError:
+        return ConfigurationError(
+            f"dead letter {letter.id}: the cluster {self._egress.address} refuses its record for topic {topic}: "
+            f"{reason.str()}; change the topic, replay another value with `statefun dlq edit`, or drop the letter"
+        )
 
     def _too_large(self, letter: DeadLetter) -> ConfigurationError:
         return ConfigurationError(

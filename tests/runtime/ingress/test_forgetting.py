@@ -13,6 +13,7 @@ import pytest
 from statefun.engine.clock import SystemClock
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, Change, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, SentMessages, put_message
 from statefun.runtime.ingress.feedback import FeedbackReader
@@ -27,7 +28,10 @@ def test_repairs_of_the_past_cost_nothing_in_a_micro_batch(
     log, change = RepairLog(folder), Change(b"Ada\0t/f", "note", None, value)
     for _ in range(20):
         log.accept("me", datetime.now(timezone.utc), [change])
-    inboxes = {REPAIRS_INBOX: RepairLog(folder), SENT_INBOX: SentMessages(folder, 0)}
+    inboxes: dict[str, Inbox] = {
+        REPAIRS_INBOX: RepairLog(folder),
+        SENT_INBOX: SentMessages(folder, 0),
+    }
     reader = FeedbackReader(folder, SystemClock(), inboxes)
 
     def look(batch: int, **numbers: int) -> dict[str, Any]:
