@@ -10,15 +10,26 @@ from typing import Any
 import attrs
 
 from statefun.runtime.checkpoint.declarations import (
+    Declaration,
     Declarations,
     declarations_json,
     declarations_of,
+    secret_names,
 )
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.sdk.types import Type
 
 FUNCTIONS_FILE = "functions.json"
+
+
+def all_of_namespace(typename: str) -> str:
+    """Return the typename that stands for all functions in the namespace of a typename.
+
+    >>> all_of_namespace("com.example/greeter")
+    'com.example/*'
+    """
+    return f"{typename.rpartition('/')[0]}/*"
 
 
 @attrs.frozen
@@ -58,6 +69,21 @@ class KnownFunctions:
     def present_name(self, stored: str) -> str:
         """Return the typename that the function with a stored name had last."""
         return self.names[stored][-1] if stored in self.names else stored
+
+    def declared(self, stored: str) -> Mapping[str, Sequence[Declaration]]:
+        """Return the declarations of the values of a function: its own, or those of ``namespace/*`` if it is one of them.
+
+        >>> values = {"count": [Declaration(0, "io.statefun.types/int")]}
+        >>> KnownFunctions(declarations={"t/*": values}).declared("t/f") == values
+        True
+        """
+        name = stored if stored in self.stored_names else all_of_namespace(stored)
+        return self.declarations.get(name, {})
+
+    def secret_values(self, stored: str) -> frozenset[str]:
+        """Return the names of a function's secret values, also if ``namespace/*`` has, or had, declared them."""
+        names = (stored, all_of_namespace(stored))
+        return frozenset[str]().union(*(secret_names(self.declarations.get(n, {})) for n in names))
 
     def with_types(self, types: Iterable[Type[Any]]) -> KnownFunctions:
         """Return a copy that says which types of the present program are secret; other types stay as they were."""

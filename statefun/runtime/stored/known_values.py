@@ -9,9 +9,13 @@ from typing import Any
 
 import attrs
 
-from statefun.runtime.checkpoint.declarations import newest_declaration, secret_names
+from statefun.runtime.checkpoint.declarations import newest_declaration
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.known_functions import KnownFunctions, known_functions
+from statefun.runtime.checkpoint.known_functions import (
+    KnownFunctions,
+    all_of_namespace,
+    known_functions,
+)
 from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.stored.typed_values import PRIMITIVE_TYPES, ValueDecoder, primitive_type
 from statefun.sdk.address import Address
@@ -42,8 +46,6 @@ class KnownValues:
 
     typenames: Sequence[str]
     """The present typenames of all functions that are known, sorted."""
-    _declared: Mapping[str, Mapping[str, str]]
-    """The typename of each value that was declared at a start, by stored name of the function and value name."""
     _functions: StatefulFunctions | None
     _known: KnownFunctions = attrs.field(factory=KnownFunctions)
 
@@ -68,18 +70,10 @@ class KnownValues:
                 f"the program's functions ({', '.join(sorted(own))}) are not those of the application of "
                 f"checkpoint {checkpoint.shown} ({', '.join(sorted(names))}); give its own program"
             )
-        declared = {
-            typename: {
-                name: newest.typename
-                for name, own in values.items()
-                if (newest := newest_declaration(own)) is not None
-            }
-            for typename, values in known.declarations.items()
-        }
         if functions is not None:
             functions = continued(functions, checkpoint)
             names = {name for name in names if functions.find(name) is None}
-        return cls(sorted(names | own), declared, functions, known)
+        return cls(sorted(names | own), functions, known)
 
     def stored_name(self, typename: str) -> str:
         """Return the typename with which the checkpoint stores the function that has, or had, a typename."""
@@ -109,7 +103,7 @@ class KnownValues:
     def has(self, typename: str) -> bool:
         """Return whether a function is known, by its typename or as one of ``namespace/*`` behind an endpoint."""
         name = self.present_name(typename)
-        return name in self.typenames or f"{name.rpartition('/')[0]}/*" in self.typenames
+        return name in self.typenames or all_of_namespace(name) in self.typenames
 
     def check(self, typename: str) -> None:
         """Check that a function is known, as :meth:`has` says.
@@ -124,7 +118,7 @@ class KnownValues:
         """Return the type of each value that a function is known to have, by name; None for an unknown type."""
         found: dict[str, Type[Any] | None] = {
             name: primitive_type(value_type)
-            for name, value_type in self._declared.get(self.stored_name(typename), {}).items()
+            for name, value_type in self._declared(self.stored_name(typename)).items()
         }
         function = self._functions.find(typename) if self._functions is not None else None
         if function is not None:
@@ -139,7 +133,12 @@ class KnownValues:
             typename: the stored name of the function.
             name: the name of the value.
         """
-        return self._declared.get(typename, {}).get(name, "")
+        return self._declared(typename).get(name, "")
+
+    def _declared(self, stored: str) -> dict[str, str]:
+        """Return the typename of each value of a function as the newest start declared it, by the value's name."""
+        newest = {n: newest_declaration(own) for n, own in self._known.declared(stored).items()}
+        return {name: each.typename for name, each in newest.items() if each is not None}
 
     def expires_after(self, typename: str, name: str) -> timedelta | None:
         """Return how long after a write a value expires; None if it does not expire, or if no program declares it."""
@@ -187,7 +186,7 @@ class KnownValues:
 
     def secrets(self, typename: str) -> Secrets:
         """Return which values of a function must not be shown, as the program or the checkpoint says."""
-        names = secret_names(self._known.declarations.get(self.stored_name(typename), {}))
+        names = self._known.secret_values(self.stored_name(typename))
         function = self._functions.find(typename) if self._functions is not None else None
         if function is not None:
             own = {name for name, spec in function.specs.items() if spec.type.is_secret}

@@ -33,7 +33,7 @@ STORED = Folder.at(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}")
 ACCOUNT = Address("test.fns/account", "Ada")
 KEY = address_key(ACCOUNT)
 DUE = round((MADE + DELAY).timestamp() * 1000)
-NOTHING_KNOWN = KnownValues([], {}, None)
+NOTHING_KNOWN = KnownValues([], None)
 
 
 class Model(CommittedState):
