@@ -119,11 +119,13 @@ class StoredValues:
         """
         for (typename, name, value_type), group in self._groups:
             spec = self._spec(typename, name)
-            present = self._dropped.get((typename, name), name) if spec is None else spec.name
-            if among is not None and (typename, present) not in among:
+            declared_by = self._declared_by(typename)
+            dropped = self._dropped.get((declared_by, name))
+            present = (dropped or name) if spec is None else spec.name
+            if among is not None and (declared_by, present) not in among:
                 continue
             text = self._described(typename, name, value_type, group)
-            if (typename, name) in self._dropped:
+            if dropped is not None:
                 yield (
                     f"{text}, and value {present!r}, which was renamed from it, no longer declares that; declare "
                     f"renamed_from={name!r} again"
@@ -140,7 +142,7 @@ class StoredValues:
                     "name with upgrades= for the stored type"
                 )
         for (typename, name, former), count in sorted(self._twice.items()):
-            if among is None or (typename, name) in among:
+            if among is None or (self._declared_by(typename), name) in among:
                 yield (
                     f"value {name!r} of function {self._names.typename(typename)} is declared as renamed from {former!r}, "
                     f"but values at {counted(count, 'address', 'es')} have both names; give one of the two another name"
@@ -153,9 +155,17 @@ class StoredValues:
             # A function that runs elsewhere declares its values when it is called.
             if function is None or function.transport is not None:
                 continue
-            if self._spec(typename, name) is None and (typename, name) not in self._dropped:
+            if (
+                self._spec(typename, name) is None
+                and (function.stored_name, name) not in self._dropped
+            ):
                 text = self._described(typename, name, value_type, group)
                 yield f"{text}, and the function no longer declares it"
+
+    def _declared_by(self, typename: str) -> str:
+        """Return the stored name of the function that declares the values of a type: maybe ``namespace/*``."""
+        function = self._functions.find(typename)
+        return typename if function is None else function.stored_name
 
     def _spec(self, typename: str, name: str) -> ValueSpec | None:
         """Return the spec of a value, given a present or former name of it."""

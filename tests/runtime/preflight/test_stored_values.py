@@ -179,6 +179,48 @@ def stored(**values: int) -> list[tuple[Address, dict[str, TypedValue]]]:
     return [(Address(COUNTER, "Ada"), content)]
 
 
+def declaring_all(*specs: ValueSpec) -> StatefulFunctions:
+    """Return a function for the whole namespace with these values."""
+    functions = StatefulFunctions()
+    functions.register("test.fns/*", lambda ctx, message: None, specs)
+    return functions
+
+
+def test_values_of_a_whole_namespace_are_read_under_the_names_of_its_functions() -> None:
+    """The function ``namespace/*`` declares them, and each address stores them under its own type."""
+    before = declared(
+        declaring_all(ValueSpec("a", IntType)), declaring_all(ValueSpec("b", IntType))
+    )
+    other = declaring_all(ValueSpec("b", StringType))
+    unreadable = StoredValues(stored(b=1), other, before).unreadable(changed_values(before, other))
+
+    assert [*unreadable] == [
+        (
+            f"value 'b' of function {COUNTER} is stored at 1 address as io.statefun.types/int, but declared as "
+            "io.statefun.types/string; use another name, or add upgrades= for the stored type"
+        )
+    ]
+
+
+def test_former_names_of_values_of_a_whole_namespace_must_stay_declared() -> None:
+    """So must the values that have both names be found."""
+    renamed = declaring_all(ValueSpec("b", IntType, renamed_from="a"))
+    before = declared(declaring_all(ValueSpec("a", IntType)), renamed)
+    forgetful = declaring_all(ValueSpec("c", IntType, renamed_from="b"))
+    dropped = StoredValues(stored(a=1), forgetful, before)
+    (problem,) = dropped.unreadable(changed_values(before, forgetful))
+    first = declared(declaring_all(ValueSpec("a", IntType)))
+    (twice,) = StoredValues(stored(a=1, b=2), renamed, first).unreadable(
+        changed_values(first, renamed)
+    )
+
+    assert problem.endswith("no longer declares that; declare renamed_from='a' again")
+    assert [*dropped.undeclared()] == []
+    assert twice.endswith(
+        "but values at 1 address have both names; give one of the two another name"
+    )
+
+
 def test_renamed_values_are_read_under_former_names() -> None:
     """They may be upgraded as well; their declarations are changes."""
     renamed = declaring(ValueSpec("now", StringType, renamed_from="was", upgrades={IntType: str}))
