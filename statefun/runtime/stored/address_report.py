@@ -23,9 +23,9 @@ from statefun.engine.row import Row
 from statefun.engine.wheel import LATEST, TIMERS_NAMESPACE, bucket_key, event_tick_of, tick_of
 from statefun.protocol.runtime_pb2 import AddressState, Retry, Waiting
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.stored.committed_state import CommittedState
 from statefun.runtime.stored.known_values import KnownValues
+from statefun.runtime.stored.pending_timers import pending_buckets
 from statefun.runtime.stored.typed_values import (
     SECRET_VALUE,
     Decoded,
@@ -116,8 +116,8 @@ def address_report(
         state: the state as of a micro-batch.
         address: the address, with the stored name of its function.
         known: the types of values.
-        is_newest: whether the micro-batch is the newest one: then the log of timers names the buckets with delayed
-            messages, and the outbox has the undelivered messages. Otherwise the whole state is read for the delayed
+        is_newest: whether the micro-batch is the newest one: then the log of timers and the outbox name the buckets
+            with delayed messages, and the outbox has the undelivered messages. Otherwise the whole state is read for the delayed
             messages, and messages that were undelivered then are not known.
 
     Raises:
@@ -237,8 +237,8 @@ def _kept(state: CommittedState, keys: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _scheduled(state: CommittedState, target: bytes) -> list[tuple[Entry, str]]:
-    """Return the delayed messages to an address in the buckets that the log of timers names, each with its token."""
-    pending = TimerLog(state.checkpoint).load()
+    """Return the delayed messages to an address in the buckets that wait for their tick, each with its token."""
+    pending = pending_buckets(state.checkpoint, state.batch)
     buckets = pending.due(tick_of(LATEST) + 1) + pending.due(event_tick_of(LATEST) + 1)
     found: list[tuple[Entry, str]] = []
     tokens: set[bytes] = set()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from statefun.engine.wheel import due_tick, is_of_event_time, time_of
+from statefun.engine.wheel import PendingBuckets, due_tick, is_of_event_time, time_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -32,13 +32,9 @@ def pending_timers(checkpoint: Folder) -> Counter[DueSecond]:
     Raises:
         CheckpointError: if a file is damaged.
     """
-    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    log = CommitLog(checkpoint)
     newest = log.newest()
-    pending = TimerLog(checkpoint).load()
-    for batch in outbox.batches():
-        manifest = outbox.manifest(batch) if batch <= newest else None
-        if manifest is not None:
-            pending.add(timer_buckets(manifest))
+    pending = pending_buckets(checkpoint, newest)
     feedback = feedback_offset(log, newest)
     for tick in (feedback.tick, feedback.last_event_tick):
         pending.drop(tick)
@@ -46,3 +42,24 @@ def pending_timers(checkpoint: Folder) -> Counter[DueSecond]:
     return Counter(
         DueSecond(time_of(tick) // 1000 * 1000, is_of_event_time(tick)) for tick in ticks
     )
+
+
+def pending_buckets(checkpoint: Folder, batch: int) -> PendingBuckets:
+    """Return all buckets of timers that wait for their tick after a micro-batch, perhaps also some whose tick has come.
+
+    Args:
+        checkpoint: the checkpoint.
+        batch: the number of the newest micro-batch, or of one that was the newest a moment ago.
+
+    Raises:
+        CheckpointError: if a file is damaged.
+    """
+    outbox = Outbox(checkpoint)
+    # A batch leaves the outbox, maybe meanwhile, when its buckets are in the log; it may stay for long after it is
+    # delivered, if an egress is paused.
+    manifests = [outbox.manifest(each) for each in outbox.batches() if each <= batch]
+    pending = TimerLog(checkpoint).load()
+    for manifest in manifests:
+        if manifest is not None:
+            pending.add(timer_buckets(manifest))
+    return pending

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from stored_checkpoint import CHECKPOINTS, DELAY, MADE, functions
@@ -21,9 +23,19 @@ from statefun.engine.buckets import DELAYED
 from statefun.engine.chunks import KEPT, chunk_key
 from statefun.engine.wheel import bucket_for, bucket_key
 from statefun.inspect.state_texts import sections
-from statefun.protocol.runtime_pb2 import AddressState, Bucket, DelayedMessage, Retry, Waiting
+from statefun.protocol.runtime_pb2 import (
+    AddressState,
+    Bucket,
+    DelayedMessage,
+    Manifest,
+    Retry,
+    Segment,
+    Waiting,
+)
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.stored.address_report import AddressReport, address_report
 from statefun.runtime.stored.committed_state import CommittedState, with_state
 from statefun.runtime.stored.known_values import KnownValues
@@ -83,6 +95,23 @@ def test_values_and_timers_are_decoded(batch: int | None) -> None:
         (DUE, "token", 100, ACCOUNT),
     ]
     assert [report.waiting, report.undelivered, report.call] == [[], [], None]
+
+
+def test_timers_are_found_while_an_egress_is_behind(tmp_path: Path) -> None:
+    """Their batch is delivered, but stays in the outbox until its records are published; the log lacks its buckets."""
+    stored = Folder.at(shutil.copytree(STORED.location, tmp_path / "stored"))
+    buckets = TimerLog(stored).load().all()
+    stored.child("timers").remove_all()
+    stream = effect_stream(b"", 1)
+    segment = Segment(partition=0, egress={"t/out": stream}, messages=stream, buckets=buckets)
+    Outbox(stored).stage(Manifest(batch=0, query_id="query", segments=[segment], lanes=1))
+
+    known = KnownValues.of(stored, None)
+    report = with_state(
+        stored, None, lambda state: address_report(state, ACCOUNT, known, is_newest=True)
+    )
+
+    assert sorted(each.token for each in report.timers) == ["", "token"]
 
 
 def test_timers_of_event_time_are_named() -> None:
