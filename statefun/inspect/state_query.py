@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from pyspark.errors import PySparkException
 
@@ -22,6 +23,9 @@ from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
+
+_QUOTED = re.compile("`([^`]+)`")
+"""A name in a query that may be a table: typenames have slashes, and so must be in backquotes."""
 
 
 def run_query(
@@ -42,17 +46,16 @@ def run_query(
     known = KnownValues.of(checkpoint, functions)
     session = open_session(debug=False, state_partitions=None, kafka=False)
     hidden = list[str]()
-    for typename in known.typenames:
-        if typename in options.query:
-            hidden += [f"{name} of `{typename}`" for name in sorted(known.secrets(typename).names)]
-            frame = state(
-                session,
-                checkpoint.location,
-                typename,
-                at_batch=batch,
-                functions=functions or StatefulFunctions(),
-            )
-            frame.createOrReplaceTempView(f"`{typename}`")
+    for typename in filter(known.has, dict.fromkeys(_QUOTED.findall(options.query))):
+        hidden += [f"{name} of `{typename}`" for name in sorted(known.secrets(typename).names)]
+        frame = state(
+            session,
+            checkpoint.location,
+            typename,
+            at_batch=batch,
+            functions=functions or StatefulFunctions(),
+        )
+        frame.createOrReplaceTempView(f"`{typename}`")
     try:
         with silent_queries():
             found = session.sql(options.query)

@@ -48,7 +48,7 @@ def state(  # noqa: PLR0913 - each is a choice of users
     Args:
         spark: any session.
         checkpoint: the checkpoint of the application: a folder or its URI.
-        typename: the typename of the function.
+        typename: the typename of the function; it may be one for which ``namespace/*`` stands.
         at_batch: the number of the micro-batch whose state is read; the newest committed one if not given.
         functions: the functions of the application, which declare the types of their values. Without the function,
             the checkpoint has the names of the values, and says which of them are of primitive types.
@@ -69,7 +69,7 @@ def state(  # noqa: PLR0913 - each is a choice of users
     for module in own_modules(functions):
         pickle_by_value(sys.modules[module])
     known = KnownValues.of(folder, functions if functions.find(typename) is not None else None)
-    if known.present_name(typename) not in known.typenames:
+    if not known.has(typename):
         raise ConfigurationError(
             f"checkpoint {folder.shown} has no function {typename}{known.hint(typename)}"
         )

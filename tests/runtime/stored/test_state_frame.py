@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -10,9 +11,14 @@ import pytest
 import state_application
 from pyspark.sql import SparkSession
 from state_application import BATCHES, COUNTER, EVERYTHING, counts
+from stored_checkpoint import CHECKPOINTS
 
 import statefun
 from statefun import CheckpointError, ConfigurationError, StatefulFunctions
+from statefun.cli import main
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
+from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.structured import StructuredType
 
@@ -123,3 +129,22 @@ def test_bad_input_is_one_sentence(spark: SparkSession, real: Path, tmp_path: Pa
         statefun.state(spark, real, COUNTER, at_batch=99)
     with pytest.raises(ConfigurationError, match="there is no checkpoint at"):
         statefun.state(spark, tmp_path, COUNTER)
+
+
+def test_a_function_for_which_a_namespace_stands_has_a_state(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Functions behind an endpoint may be declared as ``namespace/*``; each one with state is a table."""
+    stored = shutil.copytree(CHECKPOINTS / f"format-{CHECKPOINT_FORMAT}", tmp_path / "stored")
+    write_functions(Folder.at(stored), KnownFunctions(frozenset({"test.fns/*"})))
+
+    frame = statefun.state(spark, stored, "test.fns/account", functions=StatefulFunctions())
+
+    assert [row.asDict() for row in frame.collect()] == [
+        {"id": "Ada", "note": "reminded", "total": 2, "undecoded": None}
+    ]
+    query = "select total, note from `test.fns/account`"
+    assert main(["state", "sql", query, "--checkpoint", str(stored)]) == 0
+    assert capsys.readouterr().out == "total  note\n2      reminded\n1 row from batch 2\n"
+    with pytest.raises(ConfigurationError, match=r"has no function other\.fns/account"):
+        statefun.state(spark, stored, "other.fns/account", functions=StatefulFunctions())
