@@ -282,9 +282,10 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _field_names(class_: Any) -> list[str] | None:
-    """Return the names of the encoded fields of a Pydantic, attrs or data class; None for any other class."""
+    """Return the names of the attributes with the encoded fields of a Pydantic, attrs or data class; None for any other class."""
     if is_pydantic(class_):
-        return [name for name, field in class_.model_fields.items() if not field.exclude]
+        fields = class_.model_fields.items()
+        return [*(name for name, field in fields if not field.exclude), "model_extra"]
     if attrs.has(class_):
         return [field.name for field in attrs.fields(class_)]
     if dataclasses.is_dataclass(class_):

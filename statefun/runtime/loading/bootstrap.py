@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
@@ -36,10 +37,12 @@ from statefun.runtime.loading.new_checkpoint import (
 )
 from statefun.runtime.spark.session import query_session, use_checkpoint
 from statefun.runtime.spark.shipping import own_modules
+from statefun.runtime.spark_internals.arrow_functions import spark_schema
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.task import tasks_of_batch
+from statefun.runtime.stored.decoded_rows import UNDECODED, UNDECODED_TYPE
 from statefun.runtime.stored.known_values import nearest
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -68,8 +71,9 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
 
     A DataFrame has the column ``id``, of type string, and a column for each value that it sets: of the type that
     :func:`state` returns for the value, or of binary, for values that are encoded already. A null is no value, and a
-    row without values is no address with state. A value with an expiration expires as if it were written now. If a
-    value has the name ``id``, its column is ``id_value``.
+    row without values is no address with state. It may have the column ``undecoded``, as :func:`state` returns it: a
+    value in it is taken instead of that in its column. A value with an expiration expires as if it were written now.
+    If a value has the name ``id`` or ``undecoded``, its column is ``id_value`` or ``undecoded_value``.
 
     Args:
         spark: any session; its cluster does the work.
@@ -166,18 +170,29 @@ def _encoder(functions: StatefulFunctions, typename: str, frame: DataFrame) -> S
             f"the DataFrame of function {typename} must have a column {ID_COLUMN} of type string, but has the columns "
             f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in frame.schema)}"
         )
+    own = {ID_COLUMN, UNDECODED}
     declared: dict[str, ValueSpec] = {
-        f"{name}_value" if name == ID_COLUMN else name: spec
-        for name, spec in function.specs.items()
+        f"{name}_value" if name in own else name: spec for name, spec in function.specs.items()
     }
     for column in frame.columns:
-        if column not in {ID_COLUMN, *declared}:
+        if column not in {*own, *declared}:
             raise ConfigurationError(
                 f"function {typename} declares no value for the column {column}"
                 f"{nearest(column, declared, 'values')}"
             )
-    columns = {column: declared[column] for column in frame.columns if column != ID_COLUMN}
-    return StateEncoder(typename, columns, SystemClock().now())
+    columns = {column: declared[column] for column in frame.columns if column not in own}
+    stored = None
+    if UNDECODED in frame.columns:
+        expected = spark_schema(pa.schema([(UNDECODED, UNDECODED_TYPE)]))[0].dataType.simpleString()
+        found = frame.schema[UNDECODED].dataType.simpleString()
+        if found != expected:
+            raise ConfigurationError(
+                f"the column {UNDECODED} of the DataFrame of function {typename} must have the type that statefun.state() "
+                f"gives it, {expected}, but has the type {found}; the column of a value of this name is {UNDECODED}_value"
+            )
+        former = {name: function.specs[new] for name, new in function.renamed_values.items()}
+        stored = {**former, **function.specs}
+    return StateEncoder(typename, columns, SystemClock().now(), stored)
 
 
 def _written_rows(

@@ -16,8 +16,10 @@ from statefun.engine.effects import Effects
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.loading.typed_cells import CellEncoder
+from statefun.runtime.stored.decoded_rows import UNDECODED
 from statefun.sdk.address import Address
 from statefun.sdk.secrecy import reason
+from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 ID_COLUMN = "id"
@@ -48,13 +50,20 @@ class StateEncoder:
     """The declaration of the value in each column, by the column's name."""
     now: int
     """When the values were written, in milliseconds since the epoch."""
+    stored: Mapping[str, ValueSpec] | None = None
+    """The declarations of all values by present and former names, if there is a column of stored bytes, ``undecoded``."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encode the rows of Arrow batches to rows of ``ENCODED_ROWS``; rows without values are left out."""
         encoders = {column: CellEncoder(spec.type) for column, spec in self.columns.items()}
-        expirations = [spec.expiration for spec in self.columns.values() if spec.expiration]
+        specs = {
+            each.name: each for each in (*self.columns.values(), *(self.stored or {}).values())
+        }
+        expirations = [spec.expiration for spec in specs.values() if spec.expiration]
         for batch in batches:
             cells = {name: _cells(batch.column(name)) for name in encoders}
+            has_bytes = self.stored is not None
+            undecoded = _cells(batch.column(UNDECODED)) if has_bytes else [None] * len(batch)
             rows: list[_Encoded] = []
             for number, id_ in enumerate(batch.column(ID_COLUMN).to_pylist()):
                 row = {name: column[number] for name, column in cells.items()}
@@ -62,8 +71,10 @@ class StateEncoder:
                 if not id_:
                     text = f"function {self.typename}: a row has {'no' if id_ is None else 'an empty'} id"
                     rows.append((b"", b"", None, text))
-                elif present:
-                    rows.append(self._encoded(id_, present, encoders, expirations))
+                elif present or undecoded[number]:
+                    rows.append(
+                        self._encoded(id_, present, undecoded[number] or {}, encoders, expirations)
+                    )
             columns = zip(*rows, strict=True) if rows else ([],) * len(_ROWS_ARROW)
             yield pa.record_batch(
                 [
@@ -77,12 +88,24 @@ class StateEncoder:
         self,
         id_: str,
         cells: Mapping[str, Any],
+        undecoded: Mapping[str, Any],
         encoders: Mapping[str, CellEncoder],
         expirations: Sequence[Any],
     ) -> _Encoded:
         values = AddressValues(None)
+        for name, stored in undecoded.items():
+            value = TypedValue(stored["typename"], stored["value"])
+            problem = self._problem(name, value, cells, encoders)
+            if problem is None:
+                values.apply({(self.stored or {})[name].name: value})
+            else:
+                text = f"the value {name} of {self.typename}/{id_} cannot be taken from the column {UNDECODED}: {problem}"
+                return b"", b"", None, text
+        taken = frozenset(values.values)
         for column, cell in cells.items():
             name = self.columns[column].name
+            if name in taken:  # the cell is not exactly the stored value
+                continue
             try:
                 values.apply({name: encoders[column].encode(cell)})
             except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
@@ -93,6 +116,28 @@ class StateEncoder:
         wake = values.next_wake_up(self.now)
         namespace, _, name = self.typename.rpartition("/")
         return address_key(Address(namespace, name, id_)), values.encoded() or b"", wake, None
+
+    def _problem(
+        self,
+        name: str,
+        value: TypedValue,
+        cells: Mapping[str, Any],
+        encoders: Mapping[str, CellEncoder],
+    ) -> str | None:
+        """Return why a value in the column of stored bytes cannot be taken; None if it can."""
+        spec = (self.stored or {}).get(name)
+        if spec is None:
+            return "the function does not declare it"
+        if not value.has_value or not spec.type.reads(value.typename):
+            return f"it is stored as {value.typename}, and declared as {spec.type.typename}"
+        try:
+            spec.type.decode(*value)
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            return f"it does not decode as {value.typename}: {reason(error, spec.type)}"
+        for column, each in self.columns.items():
+            if each.name == spec.name and not encoders[column].shows(cells.get(column), value):
+                return f"the column {column} shows another value; leave one of the two out, with null in its place"
+        return None
 
 
 @attrs.frozen

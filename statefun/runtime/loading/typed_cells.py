@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-import msgspec
-from google.protobuf.message import Message
+import pyarrow as pa
 
+from statefun.runtime.stored.restored_values import restored_value
+from statefun.runtime.stored.typed_values import ValueDecoder
+from statefun.runtime.stored.value_columns import column_of
+from statefun.sdk.fields import are_same
 from statefun.sdk.primitives import BytesType
-from statefun.sdk.structured import StructuredType
-from statefun.sdk.types import SimpleType, Type, TypedValue
+from statefun.sdk.types import Type, TypedValue
 
 
 class CellEncoder:
@@ -30,6 +29,7 @@ class CellEncoder:
         self._type = type_
         self._serializer = type_.serializer()
         self._takes_bytes = type_.typename != BytesType.typename
+        self._column = column_of(type_)
 
     def encode(self, cell: Any) -> TypedValue:
         """Encode a cell; any exception means that the type has no such value."""
@@ -37,42 +37,15 @@ class CellEncoder:
         if self._takes_bytes and isinstance(cell, bytes):
             self._serializer.deserialize(cell)
             return TypedValue(type_.typename, cell)
-        return TypedValue(type_.typename, self._serializer.serialize(self._value(cell)))
+        value = restored_value(type_, self._column, cell)
+        return TypedValue(type_.typename, self._serializer.serialize(value))
 
-    def _value(self, cell: Any) -> Any:
-        """Convert a cell to a value of the program's type."""
-        type_ = self._type
-        if isinstance(type_, StructuredType):
-            if isinstance(cell, str) and _is_json(cell):
-                cell = json.loads(cell)
-            form = msgspec.json if type_.is_json else msgspec.msgpack
-            return self._serializer.deserialize(form.encode(cell))
-        if not isinstance(type_, SimpleType):
-            return cell
-        class_ = type_.python_type
-        if isinstance(class_, type) and issubclass(class_, Message):
-            return _message(class_, cell)
-        if type_.deserialize_fn is json.loads and isinstance(cell, str):
-            return json.loads(cell)
-        return cell
-
-
-def _is_json(cell: str) -> bool:
-    """Return whether a text looks like a JSON object or list, and so has to be decoded."""
-    return cell[:1] in {"{", "["}
-
-
-def _message(class_: type[Message], cell: Any) -> Message:
-    """Return a Protobuf message with the fields of a struct, or Protobuf's timestamp for a date and time."""
-    if isinstance(cell, datetime):
-        moment: Any = class_()
-        moment.FromDatetime(cell)
-        return cast("Message", moment)
-    return class_(**_set_fields(cell))
-
-
-def _set_fields(cell: Any) -> Any:
-    """Return a struct as a dict without the fields that are null, as Protobuf has no such fields."""
-    if isinstance(cell, Mapping):
-        return {name: _set_fields(each) for name, each in cell.items() if each is not None}
-    return [_set_fields(each) for each in cell] if isinstance(cell, list) else cell
+    def shows(self, cell: Any, stored: TypedValue) -> bool:
+        """Return whether a cell is the one in which ``statefun.state()`` shows a stored value; a null if it shows none."""
+        decoder = ValueDecoder(self._type)
+        decoded = decoder.decode(*stored)
+        shown = None
+        if decoded.problem is None:
+            scalar = pa.scalar(decoded.value, decoder.column.type)
+            shown = scalar.as_py(maps_as_pydicts="strict")
+        return are_same(shown, cell) or bool(shown == cell)

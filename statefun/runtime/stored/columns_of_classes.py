@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import types
 from collections import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,16 +24,22 @@ _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 MOMENT = pa.timestamp("us", tz="UTC")
 
 
-class Column(NamedTuple):
-    """The type of a column, and the function that converts a value of a program to one of the column."""
-
-    type: pa.DataType
-    convert: Callable[[Any], Any]
-
-
 def as_it_is(value: Any) -> Any:
     """Return the value unchanged, for columns whose values need no conversion."""
     return value
+
+
+class Column(NamedTuple):
+    """The type of a column, and how values of a program become cells of the column, and cells values."""
+
+    type: pa.DataType
+    convert: Callable[[Any], Any]
+    """Converts a value of a program to a cell."""
+    restore: Callable[[Any], Any] = as_it_is
+    """Converts a cell to the form in which the value's type reads it, such as the parts of a JSON document.
+
+    A cell of another type than the column's, such as that of a table from elsewhere, is returned unchanged, or is an
+    error."""
 
 
 def json_text(value: Any) -> str:
@@ -48,7 +55,19 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-JSON = Column(pa.string(), json_text)
+def json_parts(cell: Any) -> Any:
+    """Return what a cell with JSON text stands for; other cells are already what they stand for."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError as error:
+        raise ValueError(
+            f"the text {cell!r} is not JSON, which its column must have ({error}); a text in JSON is in quotes"
+        ) from error
+
+
+JSON = Column(pa.string(), json_text, json_parts)
 
 
 def _long(value: Any) -> int:
@@ -103,43 +122,76 @@ def column_of_annotation(  # noqa: PLR0911 - one for each kind of annotations
         if origin in origins:
             return make(origin, arguments, within)
     if is_class(annotation) and issubclass(annotation, enum.Enum):
-        return Column(pa.string(), lambda value: str(value.value))
+        members = {str(each.value): each for each in annotation}
+        return Column(
+            pa.string(), lambda value: str(value.value), lambda cell: members.get(cell, cell)
+        )
     return _of_fields(annotation, within)
 
 
 def optional(column: Column) -> Column:
     """Return a column that also takes None."""
-    return Column(column.type, lambda value: None if value is None else column.convert(value))
+    return Column(
+        column.type,
+        lambda value: None if value is None else column.convert(value),
+        lambda cell: None if cell is None else column.restore(cell),
+    )
 
 
-def struct_column(columns: Mapping[str, Column], get: Callable[[Any, str], Any]) -> Column:
+def struct_column(
+    columns: Mapping[str, Column],
+    get: Callable[[Any, str], Any],
+    make: Callable[[dict[str, Any]], Any] = as_it_is,
+) -> Column:
     """Return a column of structs.
 
     Args:
         columns: the fields' columns, by their names.
         get: returns a field of a value, given its name.
+        make: returns a value, given the restored values of fields, by name.
     """
     fields = {name: optional(column) for name, column in columns.items()}
+
+    def restore(cell: Any) -> Any:
+        if not isinstance(cell, Mapping):
+            return cell
+        known = {
+            name: column.restore(cell[name]) for name, column in fields.items() if name in cell
+        }
+        return make({**known, **{name: cell[name] for name in cell if name not in known}})
+
     return Column(
         pa.struct([pa.field(name, column.type) for name, column in fields.items()]),
         lambda value: {name: column.convert(get(value, name)) for name, column in fields.items()},
+        restore,
     )
 
 
 def list_column(item: Column) -> Column:
     """Return a column of lists."""
     item = optional(item)
-    return Column(pa.list_(item.type), lambda value: [item.convert(each) for each in value])
+    return Column(
+        pa.list_(item.type),
+        lambda value: [item.convert(each) for each in value],
+        lambda cell: [item.restore(each) for each in cell] if isinstance(cell, list) else cell,
+    )
 
 
 def map_column(key: Column, value: Column) -> Column:
     """Return a column of maps."""
     value = optional(value)
+
+    def restore(cell: Any) -> Any:
+        if not isinstance(cell, Mapping):
+            return cell
+        return {key.restore(name): value.restore(each) for name, each in cell.items()}
+
     return Column(
         pa.map_(key.type, value.type),
         lambda values: {
             key.convert(name): value.convert(each) for name, each in dict(values).items()
         },
+        restore,
     )
 
 
@@ -192,7 +244,27 @@ def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
     columns = {
         name: column_of_annotation(hints.get(name, Any), (*within, class_)) for name in names
     }
-    return struct_column(columns, _field)
+    return struct_column(columns, _field, _maker(class_, hints))
+
+
+def _maker(class_: Any, hints: Mapping[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that gives the fields of a value the form in which msgspec and Pydantic read the class."""
+    if is_typeddict(class_):
+        missing = {
+            name
+            for name, hint in hints.items()
+            if name not in class_.__required_keys__ or "NotRequired" in str(get_origin(hint))
+        }
+        return lambda fields: {
+            name: each for name, each in fields.items() if each is not None or name not in missing
+        }
+    if hasattr(class_, "__struct_config__"):  # of msgspec
+        names = dict(zip(class_.__struct_fields__, class_.__struct_encode_fields__, strict=True))
+        if not class_.__struct_config__.array_like:
+            return lambda fields: {names.get(name, name): each for name, each in fields.items()}
+        tag = class_.__struct_config__.tag
+        return lambda fields: [*([] if tag is None else [tag]), *fields.values()]
+    return (lambda fields: [*fields.values()]) if issubclass(class_, tuple) else as_it_is
 
 
 def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, time, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from statefun.runtime.stored.columns_of_classes import (
     JSON,
@@ -34,29 +39,46 @@ _AVRO: Mapping[str, Column] = {
     "string": _TEXT,
     "enum": _TEXT,
 }
+
+
+def _of_text(read: Callable[[str], Any]) -> Column:
+    """Return the column of values that are shown as text, and that a function reads from this text."""
+    return Column(pa.string(), str, lambda cell: read(cell) if isinstance(cell, str) else cell)
+
+
+def _utc_if_moment(cell: Any) -> Any:
+    return utc(cell) if isinstance(cell, datetime) else cell
+
+
+def _local(cell: Any) -> Any:
+    """Return a moment as date and time without a time zone: as the clocks of UTC show it."""
+    is_moment = isinstance(cell, datetime) and cell.tzinfo is not None
+    return cell.astimezone(timezone.utc).replace(tzinfo=None) if is_moment else cell
+
+
+_UNITS = ("millis", "micros")
 _LOGICAL: Mapping[str, Column] = {
     "date": Column(pa.date32(), as_it_is),
-    "decimal": _TEXT,
+    "decimal": _of_text(Decimal),
     "uuid": _TEXT,
-    **dict.fromkeys(
-        [
-            f"{kind}-{unit}"
-            for kind in ("timestamp", "local-timestamp")
-            for unit in ("millis", "micros")
-        ],
-        Column(MOMENT, utc),
-    ),
-    **dict.fromkeys(("time-millis", "time-micros", "duration"), _TEXT),
+    "duration": _TEXT,
+    **{f"timestamp-{unit}": Column(MOMENT, utc, _utc_if_moment) for unit in _UNITS},
+    **{f"local-timestamp-{unit}": Column(MOMENT, utc, _local) for unit in _UNITS},
+    **{f"time-{unit}": _of_text(time.fromisoformat) for unit in _UNITS},
 }
 _PROTOBUF: Mapping[int, Column] = {
     FieldDescriptor.CPPTYPE_BOOL: _AVRO["boolean"],
     FieldDescriptor.CPPTYPE_INT32: _AVRO["int"],
     FieldDescriptor.CPPTYPE_UINT32: _AVRO["long"],
     FieldDescriptor.CPPTYPE_INT64: _AVRO["long"],
-    FieldDescriptor.CPPTYPE_UINT64: Column(pa.decimal128(20), as_it_is),
+    FieldDescriptor.CPPTYPE_UINT64: Column(
+        pa.decimal128(20), as_it_is, lambda cell: int(cell) if isinstance(cell, Decimal) else cell
+    ),
     FieldDescriptor.CPPTYPE_FLOAT: _AVRO["float"],
     FieldDescriptor.CPPTYPE_DOUBLE: _AVRO["double"],
 }
+_NUMBER = re.compile(r"-?\d+$")
+"""A number of an enum that has no name."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 
 
@@ -114,15 +136,30 @@ def column_of_message(descriptor: Descriptor, within: tuple[str, ...] = ()) -> C
         descriptor: the descriptor of the messages.
         within: the full names of the messages that contain it, to find messages that contain themselves.
     """
+    class_: Any = GetMessageClass(descriptor)
     if descriptor.full_name == _TIMESTAMP:
-        return Column(MOMENT, lambda message: utc(message.ToDatetime()))
+        return Column(
+            MOMENT, lambda message: utc(message.ToDatetime()), lambda cell: _timestamp(class_, cell)
+        )
     if descriptor.full_name in within or not descriptor.fields:
-        return _TEXT
+        return _of_text(lambda text: text_format.Parse(text, class_()))
     inside = (*within, descriptor.full_name)
     fields = {field.name: _of_field(field, inside) for field in descriptor.fields}
     columns = {name: column for name, (column, _) in fields.items()}
     getters = {name: get for name, (_, get) in fields.items()}
-    return struct_column(columns, lambda message, name: getters[name](message))
+    return struct_column(
+        columns,
+        lambda message, name: getters[name](message),
+        lambda cells: class_(**{name: each for name, each in cells.items() if each is not None}),
+    )
+
+
+def _timestamp(class_: Any, cell: Any) -> Any:
+    if not isinstance(cell, datetime):
+        return cell
+    message = class_()
+    message.FromDatetime(cell)
+    return message
 
 
 def _of_field(
@@ -147,7 +184,11 @@ def _of_item(field: FieldDescriptor, within: tuple[str, ...]) -> Column:
         return column_of_message(field.message_type, within)
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        return Column(pa.string(), lambda number: names.get(number, str(number)))
+        return Column(
+            pa.string(),
+            lambda number: names.get(number, str(number)),
+            lambda cell: int(cell) if isinstance(cell, str) and _NUMBER.match(cell) else cell,
+        )
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return _AVRO["bytes"] if field.type == FieldDescriptor.TYPE_BYTES else _TEXT
     return _PROTOBUF[field.cpp_type]

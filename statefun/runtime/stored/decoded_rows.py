@@ -15,8 +15,9 @@ from statefun.runtime.stored.typed_values import ValueDecoder
 from statefun.sdk.types import Type
 
 UNDECODED = "undecoded"
-"""The column with the values that have no column, or do not decode as their column's type."""
-_UNDECODED_TYPE = pa.map_(
+"""The column with the stored bytes of values that have no column, do not decode as their column's type, or are not
+exactly what their column shows."""
+UNDECODED_TYPE = pa.map_(
     pa.string(),
     pa.struct([("typename", pa.string()), ("value", pa.binary()), ("reason", pa.string())]),
 )
@@ -28,7 +29,7 @@ TypedColumns = Mapping[str, tuple[str, Type[Any] | None]]
 def row_type(columns: TypedColumns) -> pa.StructType:
     """Return the type of the rows: the columns, and :data:`UNDECODED`."""
     fields = [(name, ValueDecoder(type_).column.type) for name, (_, type_) in columns.items()]
-    return pa.struct([*fields, (UNDECODED, _UNDECODED_TYPE)])
+    return pa.struct([*fields, (UNDECODED, UNDECODED_TYPE)])
 
 
 def decoded_states(
@@ -61,10 +62,12 @@ def decoded_states(
                 problem = result.problem
                 if problem is None:
                     decoded[name][index] = result.value
+                    problem = decoder.loss(result.value, value.typename, value.value)
+                if problem is None:
                     continue
             entry = {"typename": value.typename, "value": value.value, "reason": problem}
             undecoded[index] = [*(undecoded[index] or ()), (value.name, entry)]
     arrays = [pa.array(decoded[name], decoders[name].column.type) for name in decoders]
     return pa.StructArray.from_arrays(
-        [*arrays, pa.array(undecoded, _UNDECODED_TYPE)], fields=list(row_type(columns))
+        [*arrays, pa.array(undecoded, UNDECODED_TYPE)], fields=list(row_type(columns))
     )

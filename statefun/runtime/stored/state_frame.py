@@ -56,9 +56,10 @@ def state(  # noqa: PLR0913 - each is a choice of users
 
     Returns:
         The column ``id``, a column for each value, and a column ``undecoded``: a map, by name, of values that do not
-        decode, or that their function does not declare, with the reason. Values of primitive types, of Avro, of
-        Protobuf, and of classes in JSON or MessagePack have columns of Spark's types; other values are bytes. If a
-        value has the name ``id`` or ``undecoded``, its column is ``id_value`` or ``undecoded_value``.
+        decode, that their function does not declare, or that are not exactly what their column shows, with the stored
+        bytes and the reason. Values of primitive types, of Avro, of Protobuf, and of classes in JSON or MessagePack have
+        columns of Spark's types; other values are bytes. If a value has the name ``id`` or ``undecoded``, its column is
+        ``id_value`` or ``undecoded_value``.
 
     Raises:
         ConfigurationError: if there is no checkpoint, or no function of this name is known in it.

@@ -96,6 +96,26 @@ class ValueDecoder:
         except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
             return Decoded(content, f"it does not decode as {typename}: {line_of(error)}")
 
+    def loss(self, cell: Any, typename: str, content: bytes) -> str | None:
+        """Return why a decoded value is not exactly the stored one; None if its cell becomes the same value again.
+
+        Args:
+            cell: the decoded value, in the form of its column.
+            typename: the typename with which it is stored.
+            content: the stored value.
+        """
+        from statefun.runtime.stored.restored_values import is_restored  # noqa: PLC0415 - see above
+        from statefun.runtime.stored.value_columns import BYTES_COLUMN  # noqa: PLC0415 - as above
+
+        type_ = self._type
+        if type_ is None or type_.typename in _PRIMITIVES or self.column is BYTES_COLUMN:
+            return None
+        if cell is None:
+            return "it is a null, which stands for no value in its column"
+        if is_restored(type_, self.column, cell, type_.decode(typename, content)):
+            return None
+        return "its column cannot have exactly this value"
+
     def _decode_for_column(self, type_: Type[Any], typename: str, content: bytes) -> Decoded:
         import pyarrow as pa  # noqa: PLC0415 - see above
 

@@ -57,7 +57,7 @@ def column_of(type_: Type[Any] | None) -> Column:  # noqa: PLR0911 - one for eac
     if type_.typename in _PRIMITIVES:
         return Column(_PRIMITIVES[type_.typename], as_it_is)
     if isinstance(type_, StructuredType):
-        return column_of_annotation(type_.annotation)
+        return _not_binary(column_of_annotation(type_.annotation))
     if not isinstance(type_, SimpleType):
         return BYTES_COLUMN
     if isinstance(type_.python_type, type) and issubclass(type_.python_type, Message):
@@ -65,6 +65,17 @@ def column_of(type_: Type[Any] | None) -> Column:  # noqa: PLR0911 - one for eac
         return column_of_message(descriptor)
     if type_.deserialize_fn is json.loads:
         return JSON
-    # The two kinds of types with Avro schemas keep the schema that they read with.
-    schema = getattr(getattr(type_.deserialize_fn, "__self__", None), "schema", None)
-    return column_of_schema(schema) if isinstance(schema, str) else BYTES_COLUMN
+    schema = avro_schema_of(type_)
+    return BYTES_COLUMN if schema is None else _not_binary(column_of_schema(schema))
+
+
+def avro_schema_of(type_: Type[Any]) -> str | None:
+    """Return the Avro schema with which a type reads its values, as JSON text; None if it has no such schema."""
+    owner = getattr(getattr(type_, "deserialize_fn", None), "__self__", None)
+    schema = getattr(owner, "schema", None)  # both kinds of types with schemas keep it there
+    return schema if isinstance(schema, str) else None
+
+
+def _not_binary(column: Column) -> Column:
+    """Return the column, or that of stored bytes instead of a binary one: a binary cell always has stored bytes."""
+    return BYTES_COLUMN if column.type == pa.binary() else column

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from statefun import (
     StringType,
     ValueSpec,
     make_json_type,
+    make_msgpack_type,
 )
 from statefun.cli import main
 from statefun.engine.address_keys import address_of
@@ -59,6 +60,17 @@ def stored(checkpoint: Path) -> dict[str, AddressState]:
     return {str(address_of(key)): AddressState.FromString(row) for key, row in rows.items()}
 
 
+OTHERS: list[tuple[ValueSpec, Any]] = [
+    # It has no time zone, and so is not what its column shows.
+    (ValueSpec("at", make_json_type("t.fns/At", datetime)), datetime(2026, 1, 1, 12)),  # noqa: DTZ001
+    (
+        ValueSpec("free", make_msgpack_type("t.fns/Free", dict[str, Any])),
+        {"age": 5, "name": "[Ada"},
+    ),
+    (ValueSpec("undecoded", IntType), 7),
+]
+
+
 def test_what_state_returns_is_what_bootstrap_takes(spark: SparkSession, tmp_path: Path) -> None:
     """Values of all kinds of types are the same bytes as those that functions have written."""
     functions, first, second = state_application.functions(), tmp_path / "a", tmp_path / "b c"
@@ -69,15 +81,29 @@ def test_what_state_returns_is_what_bootstrap_takes(spark: SparkSession, tmp_pat
         ", ".join(["id string", *(f"`{name}` binary" for name in encoded)]),
     )
 
-    statefun.bootstrap(spark, first, {EVERYTHING: raw}, functions=functions, state_partitions=3)
-    frame = statefun.state(spark, first, EVERYTHING, functions=functions).drop("undecoded")
+    others = {spec.name: spec.type.serializer().serialize(value) for spec, value in OTHERS}
+    functions.register("t.fns/others", lambda ctx, message: None, [spec for spec, _ in OTHERS])
+    other = spark.createDataFrame(
+        [("Ada", *map(bytearray, others.values()))],
+        "id string, at binary, free binary, undecoded_value binary",
+    )
+
+    frames = {EVERYTHING: raw, "t.fns/others": other}
+    statefun.bootstrap(spark, first, frames, functions=functions, state_partitions=3)
+    shown = {name: statefun.state(spark, first, name, functions=functions) for name in frames}
     counts = spark.range(50).selectExpr("concat('c', id) as id", "cast(id as int) as count")
-    statefun.bootstrap(spark, second, {EVERYTHING: frame, COUNTER: counts}, functions=functions)
+    statefun.bootstrap(spark, second, {**shown, COUNTER: counts}, functions=functions)
 
     ada = stored(first)[f"{EVERYTHING}/Ada"]
     assert {value.name: value.value for value in ada.values} == encoded
     assert ada.wake > 0, "one of its values expires"
     states = stored(second)
+    kept = {value.name: value.value for value in states.pop("t.fns/others/Ada").values}
+    assert {
+        name: spec.type.serializer().deserialize(kept[name])
+        for spec, _ in OTHERS
+        for name in [spec.name]
+    } == {spec.name: value for spec, value in OTHERS}
     # msgspec writes the fields of classes that were sent to workers in another order.
     again = {value.name: value for value in states.pop(f"{EVERYTHING}/Ada").values}
     assert {name: specs[name].deserialize(again[name].value) for name in again} == {
@@ -194,6 +220,22 @@ def refused(spark: SparkSession, folder: Path, frame: DataFrame, **options: Any)
         (
             lambda spark: spark.sql("select 'a' as id, 5000000000 as count"),
             "the value count of t.fns/counter/a does not fit its type: ",
+        ),
+        (
+            lambda spark: spark.sql("select 'a' as id, 1 as count, 'b' as undecoded"),
+            (
+                "the column undecoded of the DataFrame of function t.fns/counter must have the type that statefun.state() "
+                "gives it, map<string,struct<typename:string,value:binary,reason:string>>, but has the type string; "
+            ),
+        ),
+        (
+            lambda spark: spark.sql(
+                "select 'a' as id, map('gone', named_struct('typename', 't/t', 'value', X'00', 'reason', 'r')) as undecoded"
+            ),
+            (
+                "the value gone of t.fns/counter/a cannot be taken from the column undecoded: the function does not declare "
+                "it; nothing was written"
+            ),
         ),
         (
             lambda spark: spark.sql("select 'a' as id, named_struct('y', 1) as point"),

@@ -3,8 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from datetime import time, timedelta
+from decimal import Decimal
+from itertools import count
+from typing import Any, NamedTuple, TypedDict
+from uuid import UUID
 
+import attrs
+import msgspec
 import pyarrow as pa
 import pytest
 import state_application
@@ -13,13 +20,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from state_application import SPECS
 
-from statefun import DoubleType, IntType, StringType, Type, make_json_type, make_protobuf_type
+from statefun import (
+    DoubleType,
+    IntType,
+    StringType,
+    Type,
+    make_avro_type,
+    make_json_type,
+    make_msgpack_type,
+    make_protobuf_type,
+)
 from statefun.runtime.loading.typed_cells import CellEncoder
 from statefun.runtime.stored.value_columns import column_of
+from statefun.sdk.fields import are_same
 
 TYPES = {spec.name: spec.type for spec in state_application.everything()}
 LISTS = make_json_type("test.cells/Lists", dict[str, list[int]])
 ANYTHING = make_json_type("test.cells/Anything")
+NUMBERS = count()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -39,6 +57,111 @@ def there_and_back(type_: Type[Any], value: Any) -> Any:
 def test_cells_of_all_kinds_of_types(name: str) -> None:
     """Primitive types, JSON and MessagePack of classes and of anything, Avro, Protobuf."""
     assert there_and_back(TYPES[name], SPECS[name]) == SPECS[name]
+
+
+@attrs.frozen
+class Either:
+    """A value of two types."""
+
+    value: int | str
+
+
+@attrs.frozen
+class Tree:
+    """A class that contains itself."""
+
+    size: int | str
+    children: list[Tree] = attrs.field(factory=list)
+
+
+class Options(TypedDict, total=False):
+    """Options that need not be there."""
+
+    depth: int
+    width: int
+
+
+class Level(enum.IntEnum):
+    """An enum of numbers."""
+
+    HIGH = 20
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    """A class whose fields have other names in JSON."""
+
+    given_name: str
+
+
+class Place(NamedTuple):
+    """A class whose values are lists in JSON."""
+
+    x: int
+    y: int
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+@pytest.mark.parametrize("make", [make_json_type, make_msgpack_type])
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Either, Either(5)),
+        (Either, Either("five")),
+        (Either, Either("5")),
+        (dict[str, Any], {"age": 5, "name": "Ada", "tags": ["[x", None]}),
+        (list[Any], [1, "a", True, 1.0]),
+        (int | str, 5),
+        (int | str, "5"),
+        (str, "[a remark in brackets]"),
+        (Tree, Tree(1, [Tree("1"), Tree("a", [Tree(2)])])),
+        (Options, {"depth": 3}),
+        (dict[Level, Level], {Level.HIGH: Level.HIGH}),
+        (time, time(12, 30)),
+        (list[timedelta], [timedelta(hours=-1, microseconds=1)]),
+        (Renamed, Renamed("Ada")),
+        (list[Place], [Place(1, 2)]),
+        (dict[str, Decimal], {"price": Decimal("1.50")}),
+    ],
+)
+def test_cells_become_the_values_of_which_they_were_made(
+    make: Any, annotation: Any, value: Any
+) -> None:
+    """Also where a column has JSON, a text looks like JSON, or fields have other names or are missing."""
+    number = next(NUMBERS)
+    again = there_and_back(make(f"test.cells/Made{number}", annotation), value)
+
+    assert are_same(again, value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (["null", "int", "string"], 5),
+        (["null", "int", "string"], "5"),
+        (DECIMAL, Decimal("1.50")),
+        ({"type": "int", "logicalType": "time-millis"}, time(12, 30)),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=5)),
+    ],
+)
+def test_cells_of_avro_become_the_values_of_which_they_were_made(schema: Any, value: Any) -> None:
+    """Unions of several types, and logical types that are shown as text."""
+    again = there_and_back(make_avro_type(f"test.cells/Avro{next(NUMBERS)}", schema), value)
+
+    assert are_same(again, value)
+
+
+def test_a_text_that_is_not_json_is_no_cell_of_a_column_of_json() -> None:
+    """It is refused, since it could be any of several values; the error says how to write a text."""
+    either = make_json_type("test.cells/Either", Either)
+
+    with pytest.raises(
+        ValueError, match=r"the text 'five' is not JSON, which its column must have"
+    ):
+        CellEncoder(either).encode({"value": "five"})
+    assert either.decode(*CellEncoder(either).encode({"value": '"five"'})) == Either("five")
+    assert either.decode(*CellEncoder(either).encode('{"value": "five"}')) == Either("five")
 
 
 @pytest.mark.parametrize("name", SPECS)
