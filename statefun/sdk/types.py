@@ -8,12 +8,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -109,7 +112,7 @@ class Type(ABC, Generic[T]):
         upgraded.__dict__["_older"] = {**self._older, **_decoding_older(self.typename, upgrades)}
         return upgraded
 
-    def as_secret(self) -> Type[T]:
+    def as_secret(self) -> Self:
         """Return a copy of the type whose values are secret; :func:`secret_type` registers it as well."""
         secret = copy.copy(self)
         secret.is_secret = True
@@ -269,6 +272,8 @@ class TypeRegistry:
     def add(self, type_: Type_) -> Type_:
         """Register ``type_`` and return it; the same definition may be registered again.
 
+        A type that was registered as secret stays secret: then the result is a secret copy.
+
         Raises:
             DefinitionError: if the typename already belongs to a different type.
         """
@@ -278,6 +283,8 @@ class TypeRegistry:
                 f"typename {type_.typename!r} already belongs to another type ({present.origin()}); "
                 "give one of the two another name"
             )
+        if present is not None and present.is_secret and not type_.is_secret:
+            type_ = type_.as_secret()
         self._types[type_.typename] = type_
         self._by_class.clear()
         return type_
@@ -346,7 +353,8 @@ def simple_type(
 def secret_type(type_: Type[T]) -> Type[T]:
     """Register a type as secret: no command, error or log of statefun shows its values, in states and messages.
 
-    What functions log and raise themselves is not checked.
+    It stays secret if the program, or the value format of a topic, registers the same definition again. What functions log and
+    raise themselves is not checked.
 
     Args:
         type_: a type of any kind that the program has made.

@@ -91,6 +91,16 @@ def test_a_value_is_secret_without_its_type_being_so() -> None:
     assert upgraded.decode(IntType.typename, IntType.serializer().serialize(7)) == "7"
 
 
+def test_a_secret_type_stays_secret() -> None:
+    """The same definition, registered again without a word about secrets, is a secret type, too."""
+    secret_type(simple_type("test.secrets/Again", str.encode, bytes.decode))
+
+    again = simple_type("test.secrets/Again", str.encode, bytes.decode)
+
+    assert again.is_secret
+    assert default_types.find("test.secrets/Again") is again
+
+
 def test_a_secret_type_is_registered_instead_of_the_former_one() -> None:
     """It encodes and decodes as before, also in another process; statefun's own types are never secret."""
     plain = make_json_type("test.secrets/Card", Card)
