@@ -17,9 +17,8 @@ from statefun.engine.record_routes import EventRoute, RecordRoutes
 from statefun.engine.row_flags import REPLAYED
 from statefun.protocol.runtime_pb2 import EventTimes, Outcome
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
-from statefun.sdk.errors import RecordError
-from statefun.sdk.event_fields import checked_timestamp, time_in
-from statefun.sdk.types import default_types
+from statefun.sdk.errors import FunctionError, RecordError, StatefunError
+from statefun.sdk.event_fields import checked_timestamp
 
 _ROUNDED = 1000
 """Waiting messages hold the watermark at whole seconds, so that the driver counts few different times."""
@@ -63,10 +62,7 @@ class TaskTimes:
         self._columns = columns
         times = list(columns.column("event_time"))
         if columns.has_own:
-            for row, typename in enumerate(columns.typename):
-                if typename == RETRY:
-                    again = RetriedMessage.FromString(columns.value[row])
-                    times[row] = again.event_time if again.HasField("event_time") else None
+            self._find_retried(columns, times)
         routes = columns.routes()
         if any(route is not None for route in routes):
             topics, partitions = columns.column("topic"), columns.column("partition")
@@ -105,11 +101,9 @@ class TaskTimes:
             return
         try:
             time = times[row] = record_time(route, timestamp, columns.value[row])
-        except Exception as error:  # noqa: BLE001 - users' types may raise any exception
+        except Exception as error:  # noqa: BLE001 - as below
             times[row] = None
-            shown = "its value is secret" if default_types.is_secret(route.value_type) else error
-            text = f"ingress {route.ingress}: the record has no event time: {shown}"
-            columns.untimed[row] = RecordError(text)
+            columns.untimed[row] = _untimed(route, error)
             return
         if is_replayed or time is None:
             return
@@ -119,6 +113,34 @@ class TaskTimes:
         key = _Partition(route.ingress, topic, int(partition))
         if self._newest.get(key, NO_TIME) < time:
             self._newest[key] = time
+
+    def _find_retried(self, columns: Columns, times: list[int | None]) -> None:
+        """Find the event times of the messages in retry envelopes.
+
+        A record that could not be read, as a schema registry did not answer, has none yet. It is read again, and its
+        envelope gets the time.
+        """
+        values: list[Any] | None = None
+        for row, typename in enumerate(columns.typename):
+            if typename != RETRY:
+                continue
+            again = RetriedMessage.FromString(columns.value[row])
+            route = self._routes.event_times.get(again.record.route)
+            if again.HasField("event_time"):
+                times[row] = again.event_time
+            elif route is None or not route.settings.field or not again.HasField("value"):
+                times[row] = None
+            else:
+                try:
+                    again.event_time = route.values.time_in(again.value, route.settings.field)
+                except Exception as error:  # noqa: BLE001 - users' types may raise any exception
+                    times[row], columns.untimed[row] = None, _untimed(route, error)
+                    continue
+                times[row] = again.event_time
+                values = [*columns.value] if values is None else values
+                values[row] = again.SerializeToString()
+        if values is not None:
+            columns.value = values
 
     def settle(self, group: Group) -> None:
         """Let the waiting messages of a handled group hold the watermark, as long as there are any."""
@@ -182,19 +204,30 @@ class TaskTimes:
             counts.event_times.CopyFrom(found)
 
 
+def _untimed(route: EventRoute, error: Exception) -> StatefunError:
+    """Return the error for a record whose event time cannot be read."""
+    if type(error) is FunctionError:  # a service does not answer: the record may be valid
+        return FunctionError(
+            f"ingress {route.ingress}: the record cannot be read now: {error.message}"
+        )
+    shown = "its value is secret" if route.values.are_secret else error
+    return RecordError(f"ingress {route.ingress}: the record has no event time: {shown}")
+
+
 def record_time(route: EventRoute, timestamp: int, value: bytes | None) -> int | None:
     """Return the event time of a record: its timestamp, or the time in a field of its value.
 
     A record without a value (a tombstone) has no field, and so no event time.
 
     Raises:
-        ValueError: if the field is missing, or is no time.
+        FunctionError: if a schema registry does not answer.
+        Exception: if the field is missing, or is no time.
     """
     if not route.settings.field:
         return checked_timestamp(timestamp)
     if value is None:
         return None
-    return time_in(value, route.settings.field, default_types.find(route.value_type))
+    return route.values.time_in(value, route.settings.field)
 
 
 def merged(parts: list[EventTimes]) -> EventTimes:

@@ -51,7 +51,12 @@ class FailedMessages:
         self._failures.handle(failed, policy, effects)
 
     def without_untimed(self, group: Group, effects: Effects) -> list[int]:
-        """Apply the failure policy to records whose event time cannot be read; return the other rows of a group."""
+        """Apply a failure policy to records whose event time cannot be read; return the other rows of a group.
+
+        It is the policy of the route, or that of the function if only a service does not answer.
+        """
+        address = self._names.address(address_of(group.key))
+        function = self._functions.find(address.typename)
         others = []
         for row in range(group.start, group.end):
             error = group.columns.untimed.get(row)
@@ -59,7 +64,10 @@ class FailedMessages:
                 others.append(row)
             else:
                 failed = failed_row(group, row, error)
-                self._failures.handle(failed, self._route_policy(failed), effects)
+                if function is None:
+                    self.without_function(failed, effects)
+                else:
+                    self.handle(failed, function, effects)
         return others
 
     def rejected(self, name: str, group: Group, effects: Effects) -> None:

@@ -14,7 +14,7 @@ from statefun.engine.address_values import AddressValues
 from statefun.engine.origin import headers_of, original
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.sdk.errors import RecordError
+from statefun.sdk.errors import StatefunError
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
@@ -64,7 +64,7 @@ class Columns:
         self.column = column
         self.times: Sequence[int | None] | None = None
         """The event times of all rows, in milliseconds since the epoch; None if no ingress declares event time."""
-        self.untimed: dict[int, RecordError] = {}
+        self.untimed: dict[int, StatefunError] = {}
         """The errors of the records whose event time cannot be read, by row."""
         self._routes: Sequence[Any] | None = None
         self._records: dict[int, RecordOrigin | None] = {}

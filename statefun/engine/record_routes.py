@@ -10,6 +10,7 @@ import attrs
 
 from statefun.module.event_time import EventTime
 from statefun.module.model import Module
+from statefun.module.recorded_values import RecordedValues
 from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import TypeName
@@ -45,8 +46,8 @@ class EventRoute:
     ingress: str
     """The id of the ingress."""
     settings: EventTime
-    value_type: str
-    """The typename of the records' values; empty if a deserializer makes the values of messages from them."""
+    values: RecordedValues
+    """The values of the records, in whose fields the event times may be."""
 
     @property
     def max_future(self) -> int:
@@ -84,7 +85,7 @@ class RecordRoutes:
                 route_number(ingress.id, route): EventRoute(
                     str(ingress.id),
                     ingress.event_time,
-                    "" if route.deserializer else str(route.value_type),
+                    RecordedValues.of(route),
                 )
                 for ingress in module.ingresses
                 if ingress.event_time is not None

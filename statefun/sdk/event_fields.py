@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from statefun.sdk.times import to_epoch_millis
-from statefun.sdk.types import Type
 
 _SECONDS_BELOW = 100_000_000_000
 """A number below this one counts seconds since the epoch: as milliseconds, it would be a time before 1973."""
@@ -19,49 +18,64 @@ EARLIEST_TIME = -62_104_060_800_000
 """The earliest event time: the first day of the second year, so that less than a year can be taken off."""
 
 
-def time_in(value: bytes | None, path: Sequence[str], type_: Type[Any] | None) -> int:
-    """Return the event time in a field of a value, in milliseconds since the epoch.
+def time_in_json(value: bytes, path: Sequence[str], within: Sequence[str] = ()) -> int:
+    """Return the event time in a field of a JSON object, in milliseconds since the epoch.
 
     Args:
-        value: the value of a record: a JSON object, or bytes that ``type_`` decodes.
+        value: the JSON object.
         path: the name of the field, after the names of the fields that contain it.
-        type_: the type of the value, if one is registered.
+        within: the names of the fields around the value that has the path, such as that of a payload.
 
     Raises:
         ValueError: if the field is missing, or is no time; the text says why.
 
-    >>> time_in(b'{"at": "2001-09-09T01:46:40Z"}', ["at"], None)
+    >>> time_in_json(b'{"at": "2001-09-09T01:46:40Z"}', ["at"])
     1000000000000
-    >>> time_in(b'{"click": {"at": 1000000000}}', ["click", "at"], None)
+    >>> time_in_json(b'{"click": {"at": 1000000000}}', ["click", "at"])
     1000000000000
     """
-    name = ".".join(path)
-    if value is None:
-        raise ValueError(f"the record has no value, and so no field {name}")
-    if value[:1] == b"{" or type_ is None:
-        found = _in_json(value, tuple(path))
-    else:
-        found = _in_decoded(type_.decode(type_.typename, value), path)
-    try:
-        return _milliseconds(found)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"the field {name} of the record's value is no time: {found!r:.100}"
-        ) from None
-
-
-def _in_json(value: bytes, path: tuple[str, ...]) -> Any:
     import msgspec  # noqa: PLC0415 - only programs with event time in fields need it
 
+    whole = (*within, *path)
     try:
-        found = _decoder(path)(value)
+        found = _decoder(whole)(value)
     except msgspec.DecodeError as error:
         raise ValueError(
             f"the field {'.'.join(path)} of the record's value cannot be read: {error}"
         ) from None
-    for _ in path:
+    for _ in whole:
         found = found.field
-    return found
+    return _time(found, path)
+
+
+def time_in_decoded(value: Any, path: Sequence[str]) -> int:
+    """Return the event time in a field of a decoded value, in milliseconds since the epoch.
+
+    Args:
+        value: a mapping, or an object with attributes.
+        path: the name of the field, after the names of the fields that contain it.
+
+    Raises:
+        ValueError: if the field is missing, or is no time; the text says why.
+
+    >>> time_in_decoded({"click": {"at": 1000000000}}, ["click", "at"])
+    1000000000000
+    """
+    for name in path:
+        try:
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        except (KeyError, AttributeError):
+            raise ValueError(f"the record's value has no field {'.'.join(path)}") from None
+    return _time(value, path)
+
+
+def _time(found: Any, path: Sequence[str]) -> int:
+    try:
+        return _milliseconds(found)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"the field {'.'.join(path)} of the record's value is no time: {found!r:.100}"
+        ) from None
 
 
 @lru_cache(64)
@@ -73,15 +87,6 @@ def _decoder(path: tuple[str, ...]) -> Callable[[bytes], Any]:
     for name in reversed(path):
         kind = msgspec.defstruct("Timed", [("field", kind)], rename={"field": name})
     return msgspec.json.Decoder(kind).decode
-
-
-def _in_decoded(value: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        try:
-            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
-        except (KeyError, AttributeError):
-            raise ValueError(f"the record's value has no field {'.'.join(path)}") from None
-    return value
 
 
 def _milliseconds(time: Any) -> int:

@@ -182,6 +182,10 @@ class AvroCodec(Codec):
         """Decode a key or value that was written with the codec's schema."""
         return self.data_of(avro.decode(content, self._plain, names_branches=True))
 
+    def plain(self, content: bytes) -> Any:
+        """Decode a value as functions get it from topics without transforms."""
+        return avro.decode(content, self.text)
+
     def data_of(self, value: Any) -> Data:
         """Add the codec's schema to a value, and convert encoded moments and decimal numbers to objects.
 
@@ -241,6 +245,11 @@ class RegistryCodec(Codec):
         """Decode a value with the schema that it was written with."""
         schema, payload = schema_registry.written_avro(content, self.url, self.properties)
         return self.avro.read_as_written(payload, schema)
+
+    def plain(self, content: bytes) -> Any:
+        """Decode a value as functions get it from topics without transforms."""
+        schema, payload = schema_registry.written_avro(content, self.url, self.properties)
+        return avro.decode(payload, schema, self.avro.text)
 
     def write(self, data: Data) -> bytes | None:
         """Register the schema of a value; encode the schema's number in the registry, and then the value."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.sdk.event_fields import EARLIEST_TIME, LATEST_TIME, checked_timestamp, time_in
+from statefun.sdk.event_fields import EARLIEST_TIME, LATEST_TIME, checked_timestamp, time_in_json
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 
 
@@ -18,7 +18,7 @@ from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 def test_what_is_no_time_of_usual_years_is_refused(time: object) -> None:
     """The dates of the first and the last year are those with which languages fill empty fields."""
     with pytest.raises(ValueError, match="the field at of the record's value is no time"):
-        time_in(json.dumps({"at": time}).encode(), ["at"], None)
+        time_in_json(json.dumps({"at": time}).encode(), ["at"])
 
 
 @pytest.mark.parametrize("millis", [EARLIEST_TIME - 1, LATEST_TIME + 1, 1_764_000_000_000_000])
@@ -34,6 +34,6 @@ def test_every_event_time_is_a_date(millis: int) -> None:
     date = from_epoch_millis(millis)
 
     assert checked_timestamp(millis) == millis
-    assert time_in(json.dumps({"at": date.isoformat()}).encode(), ["at"], None) == to_epoch_millis(
+    assert time_in_json(json.dumps({"at": date.isoformat()}).encode(), ["at"]) == to_epoch_millis(
         date
     )
