@@ -30,4 +30,5 @@ class AsOfCalls(IntervalCalls):
             super()._let_go(context, buffer, record)
             return
         newest = max(partners, key=lambda each: (each.time, each.number))
-        self._fun(context, self._value(buffer, record), self._value(buffer, newest))
+        left, right = (self._value(context, buffer, each) for each in (record, newest))
+        self._fun(context, left, right)

@@ -12,8 +12,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from statefun.joins.buffered import Buffer, Buffered
 from statefun.sdk.context import Context, context_values
-from statefun.sdk.errors import FunctionError, LateMessageError
+from statefun.sdk.errors import (
+    FunctionError,
+    LateMessageError,
+    StateDecodeError,
+    UnexpectedValueError,
+    ValueDecodeError,
+    caused,
+)
 from statefun.sdk.handlers import Handler, Handlers
+from statefun.sdk.message import ReceivedMessage
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import SimpleType
@@ -101,7 +109,7 @@ class IntervalCalls:
             each for each in buffer.between(time - earlier, time + later) if each.is_left != is_left
         ]
         for partner in partners:
-            other = self._value(buffer, partner)
+            other = self._value(context, buffer, partner)
             self._fun(context, *((value, other) if is_left else (other, value)))
             buffer.match(partner)
         return bool(partners)
@@ -110,10 +118,18 @@ class IntervalCalls:
         """Handle a record for which no partner can come any longer."""
         handler = self.unmatched.get(record.is_left)
         if handler is not None and not record.is_matched:
-            handler(context, self._value(buffer, record))
+            handler(context, self._value(context, buffer, record))
 
-    def _value(self, buffer: Buffer, record: Buffered) -> Any:
-        return self._decoder.decode(*buffer.value(record))
+    def _value(self, context: Context, buffer: Buffer, record: Buffered) -> Any:
+        """Return what handlers get of a record that has waited."""
+        message = ReceivedMessage(context.address, buffer.value(record), None, 0)
+        try:
+            return self._decoder.decoded(message)[1]
+        except (ValueDecodeError, UnexpectedValueError) as error:
+            # The message that is handled now is not the reason, so the policy of its route must not decide.
+            cause = error.__cause__
+            text = f"a record that has waited for a partner cannot be read: {error.message}"
+            raise caused(StateDecodeError(text), cause) from cause
 
     def _time_of(self, context: Context) -> int:
         time, watermark = context._event_time, context._watermark  # noqa: SLF001 - as above

@@ -220,7 +220,7 @@ class Handlers:
 
     def __call__(self, context: Context, message: Message) -> Any:
         """Decode a message's value, call the handler for it, and store state that was changed in place."""
-        handler, value = self._decoded(message)
+        handler, value = self.decoded(message)
         if handler.state is None:
             return handler.fun(context, value)
         state = attached(handler.state, context_values(context))
@@ -246,7 +246,14 @@ class Handlers:
         reader = self._reader(typename)
         return content if reader is None or reader.decode is None else reader.decode(content)
 
-    def _decoded(self, message: Message) -> tuple[Handler, Any]:
+    def decoded(self, message: Message) -> tuple[Handler, Any]:
+        """Return the handler that takes a message, and what it takes: the decoded value, or the whole message.
+
+        Raises:
+            UnexpectedValueError: if no handler takes the message.
+            ValueDecodeError: if its value cannot be decoded; the error does not quote secrets.
+            FunctionError: if its value cannot be decoded now.
+        """
         typename, content = message.typed_value
         reader = self._reader(typename if content is not None else "")
         if reader is None:
@@ -336,7 +343,7 @@ class AsyncHandlers(Handlers):
 
     async def __call__(self, context: Context, message: Message) -> None:
         """Decode a message's value, await the handler for it, and store state that was changed in place."""
-        handler, value = self._decoded(message)
+        handler, value = self.decoded(message)
         if handler.state is None:
             await _await_handler(handler, context, value)
             return

@@ -46,7 +46,7 @@ class WindowCalls(ABC):
         if handler.state is None:
             raise AssertionError("a handler of windows has a state")
         functools.update_wrapper(self, handler.fun, updated=())
-        self._decoder = Decoder((handler,))
+        self._decoder = Handlers((handler,))
         self._grace = in_milliseconds(grace)
         self._step = step_of(kind)
         self._has_own_ends = not isinstance(kind, Tumbling | Hopping)
@@ -169,9 +169,3 @@ def stuck_error(context: Context, reason: str) -> FunctionError:
         f"function {context.address.typename} at address {context.address}: windows that are open cannot be closed: {reason}. "
         "Nothing was changed: restore this part of the program until the windows are closed"
     )
-
-
-class Decoder(Handlers):
-    """Decodes the messages of a function with windows."""
-
-    decoded = Handlers._decoded  # noqa: SLF001 - its class is the base

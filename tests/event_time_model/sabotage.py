@@ -91,7 +91,8 @@ def _newest_that_came(self: AsOfCalls, context: Context, buffer: Buffer, record:
         partners = [each for each in earlier if not each.is_left]
         if partners:
             newest = max(partners, key=lambda each: each.number)
-            self._fun(context, self._value(buffer, record), self._value(buffer, newest))
+            left, right = (self._value(context, buffer, each) for each in (record, newest))
+            self._fun(context, left, right)
         else:
             IntervalCalls._let_go(self, context, buffer, record)
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers of joins get, and what an address keeps of the records that wait."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from statefun import (
+    Context,
+    KafkaEgress,
+    KafkaIngress,
+    Message,
+    StatefulFunctions,
+    secret_type,
+    simple_type,
+)
+from statefun.joins import joined
+from statefun.testing import InProcessApplication
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+@dataclass
+class Paid:
+    """A record of the second stream."""
+
+    amount: float
+
+
+@dataclass
+class Rate:
+    """A record with what is valid from its time on."""
+
+    euros: float
+
+
+def test_a_handler_that_takes_messages_gets_messages_in_any_order() -> None:
+    """A record that has waited for its partner is of the same class as one that has come after it."""
+    functions, seen = StatefulFunctions(), list[Any]()
+
+    @joined("com.example/paid", after=timedelta(minutes=1), functions=functions)
+    def pay(ctx: Context, order: Message, payment: Paid) -> None:
+        seen.append(isinstance(order, Message))
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_event_time(max_future=timedelta(days=900))
+        .with_topic("orders", targets=["com.example/paid"], valueFormat={"type": "text"})
+        .with_topic(
+            "payments",
+            targets=["com.example/paid"],
+            value_type="com.example/Paid",
+            valueFormat={"type": "json"},
+        )
+    )
+    app = InProcessApplication(functions=functions, components=[ingress.build()])
+    records = {"orders": "socks", "payments": json.dumps({"amount": 1.5})}
+    for key, topics in {"a": ("payments", "orders"), "b": ("orders", "payments")}.items():
+        for topic in topics:
+            app.produce(topic, key, records[topic], timestamp=NOON)
+            app.drain()
+
+    assert seen == [True, True]
+
+
+def test_the_value_of_a_waiting_record_is_not_shown_if_it_is_secret() -> None:
+    """A newer program may not decode what an older one has stored; the error must not quote it."""
+    functions, is_new = StatefulFunctions(), list[bool]()
+
+    class Pin:
+        pass
+
+    def decode(content: bytes) -> Pin:
+        if is_new:
+            raise ValueError(f"no pin: {content!r}")
+        return Pin()
+
+    secret_type(simple_type("test.joined-values/Pin", lambda _: b"", decode, python_type=Pin))
+
+    @joined("com.example/pins", after=timedelta(minutes=1), functions=functions)
+    def pay(ctx: Context, pin: Pin, rate: Rate) -> None:
+        pass
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_event_time(max_future=timedelta(days=900))
+        .with_topic("pins", targets=["com.example/pins"], value_type="test.joined-values/Pin")
+        .with_topic(
+            "rates",
+            targets=["com.example/pins"],
+            value_type="com.example/Rate",
+            valueFormat={"type": "json"},
+        )
+    )
+    egress = (
+        KafkaEgress.for_id("com.example/out")
+        .with_kafka_address("kafka:9092")
+        .with_option("deadLetterTopic", "dead")
+    )
+    app = InProcessApplication(functions=functions, components=[ingress.build(), egress.build()])
+    app.produce("pins", "k", b"1234-5678", timestamp=NOON)
+    app.drain()
+    is_new.append(True)
+    app.produce("pins", "other", b"8765-4321", timestamp=NOON)
+    app.produce("rates", "k", json.dumps({"euros": 0.5}), timestamp=NOON)
+    app.drain()
+
+    shown = [
+        value.decode(errors="replace")
+        for letter in app.egress("dead")
+        for name, value in letter.headers.items()
+        if value is not None
+    ]
+    assert not [text for text in shown if "8765-4321" in text]
+    assert not [text for text in shown if "1234-5678" in text]
