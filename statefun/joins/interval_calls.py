@@ -7,7 +7,7 @@ come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from statefun.joins.buffered import Buffer, Buffered
@@ -44,6 +44,31 @@ class Interval(NamedTuple):
     """How far the watermark passes the time of a record before the record is late."""
 
 
+class Unmatched:
+    """A user's handler of records that have had no partner.
+
+    Args:
+        fun: the handler.
+        takes: the annotations of the values that the handler takes; they are some of those of ``side``.
+        side: the annotations of all values of the stream.
+    """
+
+    def __init__(
+        self, fun: Callable[[Any, Any], Any], takes: Sequence[Any], side: Sequence[Any]
+    ) -> None:
+        self.fun = fun
+        self.annotations = [each for each in side if each in takes]
+        others = [each for each in side if each not in takes]
+        self._own, self._others = (
+            Handlers((Handler(fun, tuple(each), None, False),))
+            for each in (self.annotations, others)
+        )
+
+    def takes(self, typename: str) -> bool:
+        """Return whether the handler takes values of the stream with a typename."""
+        return self._own.takes(typename) or not self._others.takes(typename)
+
+
 class IntervalCalls:
     """The handlers of a function that joins two streams.
 
@@ -67,7 +92,7 @@ class IntervalCalls:
         self._fun = fun
         self._decoder = Handlers(tuple(Handler(fun, each, None, False) for each in (left, right)))
         self._before, self._after, self._grace = interval
-        self.unmatched: dict[bool, Callable[[Any, Any], Any]] = {}
+        self.unmatched: dict[bool, list[Unmatched]] = {True: [], False: []}
         """The handlers of values that have had no partner, by whether they are for left values."""
 
     def add(self, context: Context, value: Any, *, is_left: bool) -> None:
@@ -116,9 +141,11 @@ class IntervalCalls:
 
     def _let_go(self, context: Context, buffer: Buffer, record: Buffered) -> None:
         """Handle a record for which no partner can come any longer."""
-        handler = self.unmatched.get(record.is_left)
-        if handler is not None and not record.is_matched:
-            handler(context, self._value(context, buffer, record))
+        if record.is_matched:
+            return
+        for handler in self.unmatched[record.is_left]:
+            if handler.takes(buffer.value(record).typename):
+                handler.fun(context, self._value(context, buffer, record))
 
     def _value(self, context: Context, buffer: Buffer, record: Buffered) -> Any:
         """Return what handlers get of a record that has waited."""

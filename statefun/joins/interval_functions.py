@@ -12,7 +12,7 @@ import attrs
 
 from statefun.joins.as_of_calls import AsOfCalls
 from statefun.joins.buffered import BUFFERED
-from statefun.joins.interval_calls import WAKE_UP_TYPE, Interval, IntervalCalls
+from statefun.joins.interval_calls import WAKE_UP_TYPE, Interval, IntervalCalls, Unmatched
 from statefun.joins.parameters import named_after, report, taken_by
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError
@@ -37,7 +37,8 @@ class JoinedFunction(Protocol[L_contra, R_contra]):
     def on_unmatched(self, fun: F, /) -> F:
         """Add a function that is called with each record that has had no partner, when none can come any longer.
 
-        It takes the context and a value; the annotation says of which stream: of one, or of both as a union.
+        It takes the context and a value; the annotation says which classes of values it gets: of one stream, or of both
+        as a union.
         """
 
 
@@ -221,15 +222,25 @@ def _adds_unmatched(calls: IntervalCalls | None, sides: list[tuple[Any, ...]]) -
             if unknown:
                 raise DefinitionError(f"no stream of the join has values of {unknown[0]!r}")
             for is_left, side in ((True, left), (False, right)):
-                if any(each in side for each in taken):
-                    present = calls.unmatched.setdefault(is_left, handler)
-                    if definition_of(present) != definition_of(handler):
-                        raise DefinitionError(
-                            "the join has another handler of on_unmatched for these values already"
-                        )
-                    calls.unmatched[is_left] = handler
+                _add_unmatched(calls.unmatched[is_left], Unmatched(handler, taken, side))
         except DefinitionError as error:
             report(handler, error)
         return handler
 
     return add
+
+
+def _add_unmatched(present: list[Unmatched], added: Unmatched) -> None:
+    """Add a handler to those of a stream, in the place of its former definition.
+
+    Raises:
+        DefinitionError: if another handler takes some of the same values.
+    """
+    former = definition_of(added.fun)
+    present[:] = [each for each in present if definition_of(each.fun) != former]
+    if any(annotation in each.annotations for each in present for annotation in added.annotations):
+        raise DefinitionError(
+            "the join has another handler of on_unmatched for these values already"
+        )
+    if added.annotations:
+        present.append(added)

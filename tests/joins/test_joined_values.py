@@ -68,6 +68,49 @@ def test_a_handler_that_takes_messages_gets_messages_in_any_order() -> None:
     assert seen == [True, True]
 
 
+@dataclass
+class Refund:
+    """Another record of the first stream."""
+
+    amount: float
+
+
+def test_on_unmatched_gets_only_the_values_that_it_takes() -> None:
+    """A handler of one class of a stream of two classes is not called with values of the other one."""
+    functions, seen = StatefulFunctions(), list[Any]()
+
+    @joined("com.example/both", after=timedelta(minutes=1), functions=functions)
+    def pay(ctx: Context, payment: Paid | Refund, rate: Rate) -> None:
+        pass
+
+    @pay.on_unmatched
+    def alone(ctx: Context, payment: Paid) -> None:
+        seen.append(type(payment).__name__)
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_event_time(max_future=timedelta(days=900), when_all_idle="follow")
+    )
+    for topic in ("Paid", "Refund", "Rate"):
+        ingress.with_topic(
+            topic,
+            targets=["com.example/both"],
+            value_type=f"com.example/{topic}",
+            valueFormat={"type": "json"},
+        )
+    app = InProcessApplication(functions=functions, components=[ingress.build()])
+    app.advance(NOON - app.now)
+    for topic in ("Paid", "Refund"):
+        app.produce(topic, "k", json.dumps({"amount": 1.0}), timestamp=NOON)
+    app.drain()
+    app.advance(hours=1)
+    app.drain()
+
+    assert seen == ["Paid"]
+
+
 def test_the_value_of_a_waiting_record_is_not_shown_if_it_is_secret() -> None:
     """A newer program may not decode what an older one has stored; the error must not quote it."""
     functions, is_new = StatefulFunctions(), list[bool]()
