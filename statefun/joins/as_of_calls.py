@@ -29,6 +29,16 @@ class AsOfCalls(IntervalCalls):
         if not partners:
             super()._let_go(context, buffer, record)
             return
-        newest = max(partners, key=lambda each: (each.time, each.number))
+        newest = max(partners, key=Buffered.age)
         left, right = (self._value(context, buffer, each) for each in (record, newest))
         self._fun(context, left, right)
+
+    def _forget(self, context: Context, buffer: Buffer) -> None:
+        """Remove the right records that no left record can find any more, as a newer one has come."""
+        watermark = context._watermark  # noqa: SLF001 - no part of the API
+        if watermark is None:
+            return
+        # An earlier left record would be late.
+        superseded = buffer.superseded(watermark - self._grace)
+        if superseded:
+            buffer.remove(superseded)

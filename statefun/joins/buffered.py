@@ -35,6 +35,10 @@ class Buffered(NamedTuple):
     is_matched: bool
     """Whether the record has had a partner."""
 
+    def age(self) -> tuple[int, int]:
+        """Return what sorts records by their event times, and those of one time as they have come."""
+        return self.time, self.number
+
     @property
     def name(self) -> str:
         """The name of the record's value."""
@@ -123,6 +127,20 @@ class Buffer:
         while self._content[at : at + _SIZE] != former:
             at += _SIZE
         self._write(self._content[:at] + matched + self._content[at + _SIZE :])
+
+    def superseded(self, time: int) -> list[Buffered]:
+        """Return the right records that are no partner of a waiting left record, or of one from ``time`` on.
+
+        The partner of a left record is the newest right one that is not later.
+        """
+        rights = []
+        for position in range(self._position(time + 1)):
+            each = self._at(position)
+            if each.is_left:
+                break
+            rights.append(each)
+        newest = max(rights, key=Buffered.age, default=None)
+        return [each for each in rights if each is not newest]
 
     def remove(self, records: Iterable[Buffered]) -> None:
         """Remove records and their values."""

@@ -110,6 +110,7 @@ class IntervalCalls:
         buffer.add(time, due, typed_value, is_left=is_left, is_matched=is_matched)
         if not is_waking_up:
             send_to_itself(context, WakeUp(due, WAKE_UP_TYPE.typename, _SECOND))
+        self._forget(context, buffer)
 
     def wake_up(self, context: Context, _value: bytes) -> None:
         """Let go of the records for which no partner can come any longer."""
@@ -124,6 +125,7 @@ class IntervalCalls:
             self._let_go(context, buffer, record)
         if due:
             buffer.remove(due)
+        self._forget(context, buffer)
 
     def _join(
         self, context: Context, buffer: Buffer, time: int, value: Any, *, is_left: bool
@@ -146,6 +148,9 @@ class IntervalCalls:
         for handler in self.unmatched[record.is_left]:
             if handler.takes(buffer.value(record).typename):
                 handler.fun(context, self._value(context, buffer, record))
+
+    def _forget(self, context: Context, buffer: Buffer) -> None:
+        """Remove the records that have become useless before no partner can come any longer."""
 
     def _value(self, context: Context, buffer: Buffer, record: Buffered) -> Any:
         """Return what handlers get of a record that has waited."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from statefun import (
+    Address,
     Context,
     KafkaEgress,
     KafkaIngress,
@@ -17,7 +18,9 @@ from statefun import (
     secret_type,
     simple_type,
 )
-from statefun.joins import joined
+from statefun.joins import joined, joined_as_of
+from statefun.joins.buffered import BUFFERED
+from statefun.sdk.value_spec import IN_WINDOW
 from statefun.testing import InProcessApplication
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -66,6 +69,52 @@ def test_a_handler_that_takes_messages_gets_messages_in_any_order() -> None:
             app.drain()
 
     assert seen == [True, True]
+
+
+def test_rates_that_no_later_order_can_find_are_forgotten() -> None:
+    """An order finds the newest rate before it, so that rates before the watermark except for the newest are of no use."""
+    functions, converted = StatefulFunctions(), list[Any]()
+
+    @joined_as_of("com.example/prices", within=timedelta(days=1), functions=functions)
+    def convert(ctx: Context, order: Paid, rate: Rate) -> None:
+        converted.append((order.amount, rate.euros))
+
+    ingress = (
+        KafkaIngress.for_id("com.example/in")
+        .with_kafka_address("kafka:9092")
+        .with_consumer_group_id("g")
+        .with_event_time(max_future=timedelta(days=900), when_all_idle="follow")
+    )
+    for topic in ("Paid", "Rate"):
+        ingress.with_topic(
+            topic,
+            targets=["com.example/prices"],
+            value_type=f"com.example/{topic}",
+            valueFormat={"type": "json"},
+        )
+    app = InProcessApplication(functions=functions, components=[ingress.build()])
+    app.advance(NOON - app.now)
+    for second in range(400):
+        app.produce(
+            "Rate", "USD", json.dumps({"euros": second}), timestamp=NOON + timedelta(seconds=second)
+        )
+        if second % 50 == 49:
+            app.produce(
+                "Paid",
+                "other",
+                json.dumps({"amount": 1}),
+                timestamp=NOON + timedelta(seconds=second),
+            )
+            app.drain()
+
+    app.produce("Paid", "USD", json.dumps({"amount": 2}), timestamp=NOON + timedelta(seconds=396.5))
+    app.drain()
+    app.advance(hours=1)
+    app.drain()
+
+    assert converted == [(2, 396)]
+    kept = {*app.state(Address("com.example/prices", "USD"))}
+    assert kept <= {BUFFERED.name, *(f"right{IN_WINDOW}{number}" for number in range(396, 400))}
 
 
 @dataclass
