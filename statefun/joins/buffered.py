@@ -118,15 +118,19 @@ class Buffer:
         at = self._position(time) * _SIZE
         self._write(b"".join((self._content[:at], _ENTRY.pack(*record), self._content[at:])))
 
-    def match(self, record: Buffered) -> None:
-        """Store that a record has had a partner."""
-        if record.is_matched:
+    def match(self, records: Iterable[Buffered]) -> None:
+        """Store that records have had a partner."""
+        matched = {each for each in records if not each.is_matched}
+        if not matched:
             return
-        former, matched = _ENTRY.pack(*record), _ENTRY.pack(*record._replace(is_matched=True))
-        at = self._position(record.time) * _SIZE
-        while self._content[at : at + _SIZE] != former:
-            at += _SIZE
-        self._write(self._content[:at] + matched + self._content[at + _SIZE :])
+        start = self._position(min(each.time for each in matched))
+        end = self._position(max(each.time for each in matched) + 1)
+        entries = (
+            _ENTRY.pack(*(each._replace(is_matched=True) if each in matched else each))
+            for each in map(self._at, range(start, end))
+        )
+        before, after = self._content[: start * _SIZE], self._content[end * _SIZE :]
+        self._write(b"".join((before, *entries, after)))
 
     def superseded(self, time: int) -> list[Buffered]:
         """Return the right records that are no partner of a waiting left record, or of one from ``time`` on.

@@ -138,7 +138,7 @@ class IntervalCalls:
         for partner in partners:
             other = self._value(context, buffer, partner)
             self._fun(context, *((value, other) if is_left else (other, value)))
-            buffer.match(partner)
+        buffer.match(partners)
         return bool(partners)
 
     def _let_go(self, context: Context, buffer: Buffer, record: Buffered) -> None:

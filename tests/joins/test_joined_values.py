@@ -19,8 +19,10 @@ from statefun import (
     simple_type,
 )
 from statefun.joins import joined, joined_as_of
-from statefun.joins.buffered import BUFFERED
+from statefun.joins.buffered import BUFFERED, Buffer
+from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import IN_WINDOW
+from statefun.sdk.values import Values
 from statefun.testing import InProcessApplication
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -69,6 +71,38 @@ def test_a_handler_that_takes_messages_gets_messages_in_any_order() -> None:
             app.drain()
 
     assert seen == [True, True]
+
+
+class _Written(dict[str, Any]):
+    """Counts how often the list of waiting records is written."""
+
+    lists = 0
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.lists += name == BUFFERED.name
+        super().__setitem__(name, value)
+
+
+def test_the_list_is_written_once_for_all_partners_of_a_record() -> None:
+    """Otherwise a record with n partners would cost n times the bytes of the list."""
+    values = Values({}, {})
+    buffer = Buffer(values)
+    for time in (5, 1, 1, 3, 1, 7):
+        buffer.add(time, 9, TypedValue("a/b", b""), is_left=True, is_matched=False)
+    values.changed = written = _Written(values.changed)
+
+    buffer.match(buffer.between(1, 3))
+    buffer.match(buffer.between(1, 3))
+
+    assert written.lists == 1
+    assert [(each.time, each.number, each.is_matched) for each in buffer.between(0, 9)] == [
+        (1, 4, True),
+        (1, 2, True),
+        (1, 1, True),
+        (3, 3, True),
+        (5, 0, False),
+        (7, 5, False),
+    ]
 
 
 def test_rates_that_no_later_order_can_find_are_forgotten() -> None:
