@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from types import ModuleType
@@ -25,7 +26,7 @@ class _Avro:
     schema: str
 
     def serialize(self, value: Any) -> bytes:
-        return encode(value, self.schema)
+        return encode_exactly(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
         return decode(content, self.schema)
@@ -80,6 +81,39 @@ def encode(value: Any, schema: str) -> bytes:
     buffer = io.BytesIO()
     _library().schemaless_writer(buffer, _parsed(schema), value, strict=True)
     return buffer.getvalue()
+
+
+def encode_exactly(value: Any, schema: str) -> bytes:
+    """Encode a value as :func:`encode` does, but refuse one that would be read as another value, or not by all readers.
+
+    Raises:
+        Exception: if the value does not fit the schema.
+    """
+    content = encode(value, schema)
+    again = decode(content, schema)
+    if not _is_read_as(value, again):
+        raise TypeError(f"decoding would return another value, {again!r}")
+    if '"int"' in schema:  # fastavro writes longer integers as well
+        optional_package("fastavro.validation", "avro").validate(again, _parsed(schema))
+    return content
+
+
+def _is_read_as(value: Any, again: Any) -> bool:
+    """Return whether ``again``, which was decoded, stands for the encoded value: a float may be rounded."""
+    if isinstance(value, tuple) and (not isinstance(again, list) or value[:1] == ("array",)):
+        value = value[1]  # after the name of its type, which is one of a union
+    match again:
+        case bool() | int():
+            return bool(value == again)
+        case float():
+            return math.isfinite(again) or not math.isfinite(float(value))
+        case list():
+            is_list = isinstance(value, list | tuple) and len(value) == len(again)
+            return not is_list or all(map(_is_read_as, value, again))
+        case dict():
+            return all(_is_read_as(value[name], each) for name, each in again.items())
+        case _:
+            return True
 
 
 def decode(

@@ -75,7 +75,7 @@ class _Registered:
         except Exception as error:  # noqa: BLE001 - any exception means that there is no number
             problem = self._error_text("does not register the schema", error)
             raise FunctionError(problem) from None
-        return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
+        return _HEADER.pack(_MAGIC, number) + avro.encode_exactly(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
         schema, payload = self.parts_of(content)
