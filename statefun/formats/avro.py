@@ -6,6 +6,7 @@ See "Binary Encoding" in https://avro.apache.org/docs/1.12.0/specification/.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -18,7 +19,7 @@ import attrs
 
 from statefun.formats import optional_package
 from statefun.sdk.errors import ConfigurationError, DefinitionError
-from statefun.sdk.types import SimpleType, simple_type
+from statefun.sdk.types import SimpleType, default_types
 
 
 @attrs.frozen
@@ -30,6 +31,25 @@ class _Avro:
 
     def deserialize(self, content: bytes) -> Any:
         return decode(content, self.schema)
+
+
+class AvroType(SimpleType[Any]):
+    """A type that encodes values in Avro.
+
+    Args:
+        typename: ``namespace/name``.
+        schema: the Avro schema, as JSON text.
+    """
+
+    def __init__(self, typename: str, schema: str) -> None:
+        avro = _Avro(schema)
+        super().__init__(typename, avro.serialize, avro.deserialize)
+        self._schema = schema
+
+    def shape(self) -> str:
+        """Return a digest of the schema, without which no value can be read."""
+        content = json.dumps(json.loads(self._schema), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType[Any]:
@@ -52,8 +72,7 @@ def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType
     """
     text = schema if isinstance(schema, str) else json.dumps(schema)
     check_schema(typename, text)
-    avro = _Avro(text)
-    return simple_type(typename, avro.serialize, avro.deserialize)
+    return default_types.add(AvroType(typename, text))
 
 
 def check_schema(typename: str, schema: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from statefun.formats import avro
+from statefun.formats.avro import AvroType, make_avro_type
 from statefun.sdk.types import SimpleType
 
 
 def _type_of(kind: Any) -> SimpleType[Any]:
     fields = [{"name": "n", "type": kind}]
-    return avro.make_avro_type(f"test.avro/{hash(str(kind)):x}", _schema(fields))
+    return AvroType("test.avro/R", _schema(fields))
 
 
 def _schema(fields: list[dict[str, Any]]) -> str:
@@ -61,3 +61,12 @@ def test_a_value_may_be_of_another_class_or_rounded(kind: Any, value: Any, again
     serializer = _type_of(kind).serializer()
 
     assert serializer.deserialize(serializer.serialize({"n": value})) == {"n": again}
+
+
+def test_the_shape_of_a_type_is_that_of_its_schema() -> None:
+    """Spaces do not count, but the order of fields does, as values have no names of fields."""
+    fields = [{"name": "balance", "type": "double"}, {"name": "debt", "type": "double"}]
+    type_ = make_avro_type("test.avro/Shaped", {"type": "record", "name": "R", "fields": fields})
+
+    assert type_.shape() == AvroType("test.avro/Shaped", _schema(fields).replace(" ", "")).shape()
+    assert type_.shape() != AvroType("test.avro/Shaped", _schema(fields[::-1])).shape()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from statefun import (
     StringType,
     ValueSpec,
 )
+from statefun.formats.avro import AvroType
 from statefun.inspect.stored_findings import checkpoint_findings
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.declarations import Declarations, with_present
@@ -164,6 +166,20 @@ def test_only_changed_declarations_are_read_again() -> None:
     assert changed_values(declared(first), keeping(payment(Grown))) == [(COUNTER, "last")]
     assert changed_values(declared(keeping(IntType)), keeping(FloatType)) == [(COUNTER, "last")]
     assert changed_values(declared(keeping(upgraded)), keeping(number)) == [(COUNTER, "last")]
+
+
+def test_values_with_another_avro_schema_are_read_again() -> None:
+    """Values in Avro have no names of fields: one of an older schema may be too short for the present one."""
+    number = {"name": "n", "type": "long"}
+    before, after = (
+        AvroType("test.stored/Avro", json.dumps({"type": "record", "name": "R", "fields": fields}))
+        for fields in ([number], [number, {"name": "m", "type": "long"}])
+    )
+
+    assert changed_values(declared(keeping(before)), keeping(before)) == []
+    assert changed_values(declared(keeping(before)), keeping(after)) == [(COUNTER, "last")]
+    assert findings(typed({"n": 1}, before), before) == []
+    assert "2 of them cannot be decoded" in findings(typed({"n": 1}, before), after)[0]
 
 
 def declaring(*specs: ValueSpec) -> StatefulFunctions:
