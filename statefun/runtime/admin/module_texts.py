@@ -106,8 +106,9 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
         entry_name = entries.get("name", entries.get("key"))
         for key, value in node.value:
             # An entry may be written as {name: X-Api-Key, value: ...}.
-            is_value = isinstance(entry_name, yaml.ScalarNode) and str(key.value).lower() == "value"
-            _hide(value, str((entry_name if is_value else key).value), replaced, seen)
+            is_value = str(key.value).lower() == "value"
+            named = entry_name if is_value and isinstance(entry_name, yaml.ScalarNode) else key
+            _hide(value, str(named.value), replaced, seen)
     elif isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _hide(each, name, replaced, seen)
