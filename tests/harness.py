@@ -61,6 +61,13 @@ class KafkaHarness:
         self.broker.create_topic(full, partitions=partitions)
         return full
 
+    def renew(self, topic: str) -> None:
+        """Delete a topic, and create another one of its name."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        wait(lambda: topic not in self.broker_topics())
+        self.broker.create_topic(topic)
+
     def broker_topics(self) -> set[str]:
         """Return all topics that there are, also of other tests."""
         return set(

@@ -53,6 +53,7 @@ class Staging:
         self._succession = prepared.succession
         self._delivery = prepared.delivery
         self._bootstrap = prepared.bootstrap
+        self._topics = prepared.topics
         self._publisher = publisher
         self._clock = clock
         self._on_staged = on_staged
@@ -96,7 +97,7 @@ class Staging:
 
         Raises:
             StatefunError: if a function has failed and its failure policy ends the run, or another
-                driver has committed batches meanwhile, or publishing has failed.
+                driver has committed batches meanwhile, or a topic was created anew, or publishing has failed.
         """
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
@@ -115,6 +116,7 @@ class Staging:
                 reason = restored(outcome.failure.code, outcome.failure.message)
                 reason.details = outcome.failure.traceback
                 raise reason  # it ends the query before the batch is committed
+        self._topics.check(batch)  # after all records are read
         self._turns.choose(outcomes)
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         event_times = merged(

@@ -36,6 +36,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.ingress.bootstrapping import Bootstrap
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.known_topics import KnownTopics
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.preflight.recovery import Succession, check_logs
@@ -107,6 +108,7 @@ class Driver:
                 Delivery(checkpoint),
                 Succession(newest),
                 Bootstrap([], {}),
+                KnownTopics(checkpoint, []),
             )
             kept = retention.Retention(checkpoint)
             run, timeout = self._chaos.uuid4().hex, self._settings.kafka_timeout

@@ -31,6 +31,7 @@ from statefun.runtime.checkpoint.rescaling import clear_rescaling, rescale_comma
 from statefun.runtime.ingress.bootstrapping import Bootstrap
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
+from statefun.runtime.ingress.known_topics import KnownTopics
 from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.ingress.starting_offsets import (
     check_topics,
@@ -66,6 +67,8 @@ class Prepared:
     """Detects that another driver commits micro-batches."""
     bootstrap: Bootstrap
     """Knows which ingresses may not be read yet."""
+    topics: KnownTopics
+    """Checks that the topics of the Kafka ingresses stay the same ones."""
     connectors: Sequence[ConnectorIngress] = ()
     """The ingresses of connectors, whose sources come after those of Kafka's ingresses."""
 
@@ -117,6 +120,7 @@ def prepare(module: Module, settings: Settings) -> Prepared:
         delivery,
         Succession(newest),
         bootstrap,
+        KnownTopics(checkpoint, ingresses),
         connectors,
     )
 

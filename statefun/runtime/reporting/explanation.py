@@ -11,6 +11,7 @@ from pyspark.errors import PythonException
 from statefun.module.model import KafkaIngress, OnDataLoss
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.ingress.data_loss import check_kept
+from statefun.runtime.ingress.identities import check_identities
 from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
@@ -58,7 +59,7 @@ def explained(
         return outside
     try:
         _check_ingresses(ingresses, settings)
-    except KafkaError as likeliest:
+    except (CheckpointError, KafkaError) as likeliest:
         return likeliest
     if isinstance(cause, PythonException):  # its text is a traceback, whose last line has the error
         *_, text = str(cause).strip().splitlines() or [repr(cause)]
@@ -105,13 +106,16 @@ def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> N
     """Check that the topics of all ingresses, and the next records to read, still exist.
 
     Raises:
+        CheckpointError: if a topic was deleted and created anew.
         KafkaError: if a topic or a record is missing.
     """
-    for ingress in ingresses:
-        check_topics(ingress, settings.kafka_timeout)
+    timeout = settings.kafka_timeout
+    topics = [check_topics(ingress, timeout) for ingress in ingresses]
     commit_log = CommitLog(settings.checkpoint)
     newest = commit_log.newest()
-    read = commit_log.end_offsets(newest) if newest >= 0 else []
-    for ingress, offsets in zip(ingresses, read, strict=False):
+    ends = commit_log.end_offsets(newest) if newest >= 0 else [None] * len(ingresses)
+    read = [offsets or {} for _, offsets in zip(ingresses, ends, strict=False)]
+    check_identities(settings.checkpoint, ingresses, topics, read, timeout)
+    for ingress, offsets in zip(ingresses, read, strict=True):
         if ingress.on_data_loss is OnDataLoss.FAIL:
-            check_kept(ingress, offsets or {}, settings.kafka_timeout)
+            check_kept(ingress, offsets, timeout)

@@ -15,7 +15,6 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.holding import WaitingGauge
-from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
@@ -76,7 +75,7 @@ class Reports:
         """The progress of event time in earlier runs."""
         self._watch = IngressWatch(ingresses)
         self._jumps = JumpLog(definition.clock)
-        self._new_topics = NewTopics(checkpoint, ingresses)
+        self._topics = prepared.topics
 
     def open(self) -> None:
         """Register the run's metrics in Spark's metrics system, once the query has started."""
@@ -94,7 +93,11 @@ class Reports:
             self._endpoint_log.add(outcome)
 
     def report(self, query: StreamingQuery) -> None:
-        """Log new problems, show the progress, and set the metrics; must be called about once a second."""
+        """Log new problems, show the progress, and set the metrics; must be called about once a second.
+
+        Raises:
+            CheckpointError: if a topic that the run reads was deleted and created anew.
+        """
         self._failure_log.log()
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
@@ -112,7 +115,7 @@ class Reports:
         self._observation.look(progress)
         self._watch.look()
         self._jumps.look()
-        self._new_topics.look()
+        self._topics.look()
 
     def _report_event_time(self) -> None:
         event = feedback_offset(self._commit_log, self._commit_log.newest()).event
@@ -156,7 +159,6 @@ class Reports:
         self._status.close()
         self._observation.close()
         self._metrics.close()
-        self._new_topics.look(at_once=True)
 
 
 def count_records(publisher: Publisher, summary: Summary) -> None:

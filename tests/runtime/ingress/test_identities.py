@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
-import time
 from datetime import timedelta
 from pathlib import Path
 
-import attrs
 import pytest
 from confluent_kafka.admin import AdminClient
-from harness import KafkaHarness, run, wait
+from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module
-from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.ingress.identities import (
     CLUSTERS_FILE,
-    NewTopics,
     check_identities,
     write_identities,
 )
@@ -40,15 +36,6 @@ def check(folder: Folder, declared: KafkaIngress, *read: str) -> None:
     write_identities(folder, check_identities(folder, [declared], [topics], [read], TIMEOUT))
 
 
-def renew(kafka: KafkaHarness, topic: str) -> None:
-    """Delete a topic, and create another one of its name."""
-    admin = AdminClient({"bootstrap.servers": kafka.address})
-    admin.delete_topics([topic])[topic].result(30)
-    while topic in admin.list_topics().topics:
-        time.sleep(0.1)
-    kafka.broker.create_topic(topic)
-
-
 def test_the_same_cluster_and_topics_are_accepted(kafka: KafkaHarness, checkpoint: Path) -> None:
     """New topics are accepted as well, and so are checkpoints without stored ids."""
     folder, one, two = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
@@ -63,7 +50,7 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
     """Its offsets belong to another topic; the error lists the remedies."""
     folder, topic = Folder.at(checkpoint), kafka.topic("users")
     check(folder, ingress(kafka, topic))
-    renew(kafka, topic)
+    kafka.renew(topic)
 
     with pytest.raises(CheckpointError) as caught:
         check(folder, ingress(kafka, topic), topic)
@@ -80,64 +67,11 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
     )
 
 
-def test_ids_of_topics_that_are_found_later_are_stored(
-    kafka: KafkaHarness, checkpoint: Path
-) -> None:
-    """The topics of the newest committed batch count; another topic of the same name is refused afterwards."""
-    folder, first, later = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
-    check(folder, ingress(kafka, first), first)
-    both = ingress(kafka, first, later)
-    by_pattern = attrs.evolve(both, on_data_loss=OnDataLoss.GO_ON)
-    offsets = json.dumps({first: {"0": 1}, later: {"0": 0}})
-    new_topics = NewTopics(folder, [by_pattern])
-
-    new_topics.look()  # there is no batch yet
-    folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
-    folder.child("commits").write("0", b"v1\n{}")
-    new_topics.look()  # not yet again
-    assert later not in read_framed(folder, CLUSTERS_FILE).decode()
-    new_topics.look(at_once=True)
-    assert later in read_framed(folder, CLUSTERS_FILE).decode()
-    renew(kafka, later)
-
-    with pytest.raises(CheckpointError, match=f"topic {later} at .* was deleted and created anew"):
-        check(folder, both, first, later)
-
-
-def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
-    kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Brokers learn of topics one after the other; a damaged file of ids ends no application."""
-    folder, first, later = Folder.at(checkpoint), kafka.topic("one"), f"{kafka.topic('two')}.later"
-    both = ingress(kafka, first, later)
-    check(folder, ingress(kafka, first), first)
-    new_topics = NewTopics(folder, [attrs.evolve(both, on_data_loss=OnDataLoss.GO_ON)])
-    offsets = json.dumps({first: {"0": 1}, later: {"0": 0}})
-    folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
-    folder.child("commits").write("0", b"v1\n{}")
-    new_topics.look(at_once=True)
-    assert later not in read_framed(folder, CLUSTERS_FILE).decode()
-    kafka.broker.create_topic(later)
-
-    def is_noted() -> bool:
-        new_topics.look(at_once=True)
-        return later in read_framed(folder, CLUSTERS_FILE).decode()
-
-    wait(is_noted)
-    (checkpoint / "offsets" / "0").write_text("v1")
-    folder.child("commits").write("1", b"v1\n{}")
-    new_topics.look(at_once=True)
-
-    assert (
-        "if a new topic is deleted and created anew, the next start will not notice" in caplog.text
-    )
-
-
 def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:
     """It is read from its beginning; from then on, its id is stored."""
     folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
     check(folder, ingress(kafka, topic, kept), topic, kept)
-    renew(kafka, topic)
+    kafka.renew(topic)
 
     check(folder, ingress(kafka, topic, kept), kept)
     check(folder, ingress(kafka, topic, kept), topic, kept)
@@ -149,7 +83,7 @@ def test_a_topic_that_is_missing_at_a_start_keeps_its_id(
     """The id stays stored for as long as the checkpoint has offsets of the topic."""
     folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
     check(folder, ingress(kafka, topic, kept), topic, kept)
-    renew(kafka, topic)
+    kafka.renew(topic)
 
     check(folder, ingress(kafka, kept), topic, kept)
     with pytest.raises(CheckpointError, match=f"topic {topic} at .* was deleted and created anew"):
@@ -191,7 +125,7 @@ def test_an_application_does_not_skip_records_of_a_new_topic(
     for value in ("a", "b"):
         kafka.send(users, [("Ada", value)])
         run(module, functions, checkpoint)
-    renew(kafka, users)
+    kafka.renew(users)
     kafka.send(users, [("Ada", value) for value in "cde"])
 
     with pytest.raises(CheckpointError, match=f"topic {users} at .* was deleted and created anew"):
