@@ -194,11 +194,14 @@ def _resolved_offsets(
     # Records after the beginning of an open transaction exist, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, ingress.label, properties)
-    reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
+    is_dated = isinstance(ingress.startup_position, FromDate)
+    # The offset of a date is out of range only if the first records after the date were deleted meanwhile.
+    is_latest = ingress.auto_offset_reset is AutoOffsetReset.LATEST and not is_dated
+    reset = LATEST if is_latest else EARLIEST
     failure = f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
     with raising_kafka_errors(failure), closing(consumer):
         wanted_offsets = _wanted_offsets(ingress, consumer, all_partitions, timeout)
-        # A negative offset: the group has committed none, or no record has the date or a later one.
+        # A negative offset: the group has committed none.
         partitions = [
             (key.topic, key.partition) for key, offset in wanted_offsets.items() if offset >= 0
         ]
@@ -221,11 +224,16 @@ def _wanted_offsets(
 ) -> dict[TopicPartition, int]:
     """Return by partition the offset that the startup position asks for, even if the partition lacks it.
 
-    A negative number stands for no offset: the consumer group has committed none, or no record has the date
-    or a later one.
+    A negative number stands for no offset: the consumer group has committed none. If no record has the date or a later
+    one, the offset is the present end: Spark would find the end later, and leave out records that come until then.
     """
     position = ingress.startup_position
+    ends: Mapping[tuple[str, int], tuple[int, int]] = {}
     if isinstance(position, FromDate):
+        # First of all, so that a record which comes before the next question is not left out.
+        ends = readable_watermarks(
+            ingress, [(p.topic, p.partition) for p in all_partitions], timeout
+        )
         millis = in_milliseconds(position.date - EPOCH)
         dated_partitions = [KafkaPartition(p.topic, p.partition, millis) for p in all_partitions]
         partitions = consumer.offsets_for_times(dated_partitions, timeout=timeout.total_seconds())
@@ -237,6 +245,9 @@ def _wanted_offsets(
         if partition.error is not None:
             raise KafkaException(partition.error)
     offsets = {_partition(p): p.offset for p in partitions}
+    for (topic, number), (_, end) in ends.items():
+        if offsets[TopicPartition(topic, number)] < 0:
+            offsets[TopicPartition(topic, number)] = end
     if isinstance(position, FromSpecificOffsets):
         warn_of_other_partitions(ingress, "startupPosition", position.offsets, offsets)
         offsets.update({key: o for key, o in position.offsets.items() if key in offsets})

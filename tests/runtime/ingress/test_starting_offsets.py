@@ -29,6 +29,7 @@ EARLIEST, LATEST = -2, -1
 RESETS = pytest.mark.parametrize(
     ("reset", "expected"), [("earliest", EARLIEST), ("latest", LATEST)]
 )
+DATED = "{type: date, date: '2024-02-01 05:15:00.250 +0100'}"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -50,6 +51,16 @@ def fill(kafka: KafkaHarness, topic: str, counts: Sequence[int]) -> None:
     """Write that many records to each partition."""
     for partition, count in enumerate(counts):
         kafka.send(topic, [("key", "value")] * count, partition=partition)
+
+
+def send_dated(kafka: KafkaHarness, topic: str, ages: Sequence[int], partition: int) -> None:
+    """Write records of these times, in milliseconds after ``DATED``."""
+    date = datetime(2024, 2, 1, 4, 15, 0, 250_000, tzinfo=timezone.utc)
+    millis = (date - EPOCH) // timedelta(milliseconds=1)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for age in ages:
+        producer.produce(topic, "v", "k", partition=partition, timestamp=millis + age)
+    assert producer.flush(30) == 0
 
 
 def commit(kafka: KafkaHarness, group: str, topic: str, committed: dict[int, int]) -> None:
@@ -213,24 +224,40 @@ def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:
     assert found == {topic: {"0": 1, "1": LATEST}}
 
 
-@RESETS
-def test_date_or_else_the_reset_position(kafka: KafkaHarness, reset: str, expected: int) -> None:
-    """The first record at or after the date counts, to the millisecond; group offsets have no effect."""
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_date_or_else_the_end(kafka: KafkaHarness, reset: str) -> None:
+    """To the millisecond, the first record at or after the date counts, else the present end, which later records do not move."""
     topic = kafka.topic("users", partitions=4)
-    date = datetime(2024, 2, 1, 4, 15, 0, 250_000, tzinfo=timezone.utc)
-    millis = (date - EPOCH) // timedelta(milliseconds=1)
-    stamps = {0: [-5000, -1, 0, 1], 1: [1, 2], 2: [-2, -1], 3: []}
-    producer = Producer({"bootstrap.servers": kafka.address})
-    for partition, ages in stamps.items():
-        for age in ages:
-            producer.produce(topic, "v", "k", partition=partition, timestamp=millis + age)
-    assert producer.flush(30) == 0
+    for partition, ages in {0: [-5000, -1, 0, 1], 1: [1, 2], 2: [-2, -1], 3: []}.items():
+        send_dated(kafka, topic, ages, partition)
     commit(kafka, topic, topic, {0: 1, 2: 1})
-    start = "{type: date, date: '2024-02-01 05:15:00.250 +0100'}"
+    declared = ingress(kafka, [topic], DATED, group=topic, reset=reset)
 
-    found = offsets(ingress(kafka, [topic], start, group=topic, reset=reset))
+    found = offsets(declared)
+    send_dated(kafka, topic, [3], 2)
+    send_dated(kafka, topic, [3], 3)
 
-    assert found == {topic: {"0": 2, "1": 0, "2": expected, "3": expected}}
+    assert found == {topic: {"0": 2, "1": 0, "2": 2, "3": 0}}
+
+
+def test_a_date_whose_first_records_are_deleted_during_the_look(
+    kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading begins at the first record that is left, and leaves out no other one."""
+    topic = kafka.topic("users")
+    send_dated(kafka, topic, [1, 2, 3], 0)
+
+    class Late(Consumer):
+        def offsets_for_times(
+            self, partitions: list[TopicPartition], timeout: float = -1
+        ) -> list[TopicPartition]:
+            found = super().offsets_for_times(partitions, timeout=timeout)
+            delete_before(kafka, topic, 1)
+            return found
+
+    monkeypatch.setattr(startup, "Consumer", Late)
+
+    assert offsets(ingress(kafka, [topic], DATED, group=topic)) == {topic: {"0": EARLIEST}}
 
 
 def test_topics_have_their_partitions(kafka: KafkaHarness) -> None:
