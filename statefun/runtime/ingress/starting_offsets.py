@@ -47,6 +47,9 @@ ISOLATION = {"isolation.level": "read_committed"}
 EARLIEST, LATEST = -2, -1
 
 
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     """Return the properties of a consumer that looks up offsets in a cluster, and joins no consumer group."""
     # The same level as Spark's source: records after the beginning of the first open transaction are
@@ -142,14 +145,12 @@ def later_starts(
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.
     """
-    former = None if former_topics is None else "|".join(f"(?:{each})" for each in former_topics)
     names = {
         route.topic
         for route in ingress.topics
         if not route.is_pattern
         and former_topics is not None
-        and route.topic not in former_topics
-        and not re.fullmatch(former or "", route.topic)
+        and not any(_has_taken(each, route.topic) for each in former_topics)
     }
     new_topics = {
         topic: numbers
@@ -168,6 +169,17 @@ def later_starts(
         start = as_number(offsets[topic][str(number)], *readable[topic, number])
         starts.setdefault(topic, {})[str(number)] = start
     return starts
+
+
+def _has_taken(former: str, topic: str) -> bool:
+    """Return whether a name or pattern that an ingress has declared before takes a topic.
+
+    >>> _has_taken("orders.v1", "orders-v1"), _has_taken("(?i)orders.*", "Orders-v1")
+    (False, True)
+    """
+    if _TOPIC_NAME.fullmatch(former):  # checkpoints do not say which ones are patterns
+        return former == topic
+    return re.fullmatch(former, topic) is not None
 
 
 def as_number(offset: int, first: int, end: int) -> int:

@@ -357,6 +357,9 @@ def test_only_topics_that_are_newly_declared_begin_at_the_startup_position(
 
     assert starts(names["read"], names["late"]) == {names["new"]: {"0": 1}}
     assert starts(names["read"], r".*\.(late|new)") == {}
+    assert starts(names["read"], r".*\.late", r"(?i).*\.NEW") == {}  # each has its own flags
+    other = names["new"].replace("_", ".")  # a name, not a pattern
+    assert starts(names["read"], names["late"], other) == {names["new"]: {"0": 1}}
     assert later_starts(declared, partitions, None, None, TIMEOUT) == {
         topic: {"0": 1} for topic in names.values()
     }
