@@ -28,10 +28,15 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
         return "assign", json.dumps({route.topic: route.partitions for route in routes})
     # With names instead of a pattern, Spark insists that all topics exist.
     if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
-        names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
+        expressions = [
+            f"(?!{'|'.join(_INTERNAL)})(?:{route.topic})"
+            if route.is_pattern
+            else re.escape(route.topic)
+            for route in routes
+        ]
         # Each in a separate group, so that the flags of one expression do not apply to the others;
         # anchored, since Spark takes topics that have a match anywhere in their names.
-        return "subscribePattern", f"^(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))$"
+        return "subscribePattern", f"^(?:(?:{')|(?:'.join(expressions)}))$"
     return "subscribe", ",".join(route.topic for route in routes)
 
 

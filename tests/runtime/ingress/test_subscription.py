@@ -120,6 +120,28 @@ def test_a_pattern_takes_whole_names(kafka: KafkaHarness, checkpoint: Path) -> N
     assert [record.value for record in kafka.receive(out)] == ["one within a"]
 
 
+def test_a_named_topic_may_begin_with_two_underscores(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Only patterns leave such topics out; those of a topic's name are read beside a pattern, too."""
+    out = kafka.topic("out")
+    prefix = out.removesuffix("out")
+    heartbeat, hidden = f"__{prefix}heartbeat", f"__{prefix}hidden"
+    for topic in (heartbeat, hidden):
+        kafka.broker.create_topic(topic)
+    for topic in (heartbeat, hidden, kafka.topic("users")):
+        kafka.send(topic, [("key", "a")])
+    text = module(
+        kafka,
+        f"topicPattern: '.*{re.escape(prefix)}(users|hidden)', targets: [test.fns/one]",
+        f"topic: {heartbeat}, targets: [test.fns/two]",
+    )
+
+    run(text, echo(out), checkpoint)
+
+    assert sorted(each.value for each in kafka.receive(out)) == ["one users a", "two heartbeat a"]
+
+
 def test_progress_topics_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
     """However wide the pattern: otherwise the markers of an egress would cause batch after batch."""
     out, users = kafka.topic("out"), kafka.topic("users")
