@@ -11,7 +11,13 @@ from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files, UnfinishedLine
 from statefun.files.folder_watch import ListedFile
 from statefun.files.parsing import change_of, digest_of
-from statefun.files.parts import DamagedFileError, Piece, lines_of, rows_of
+from statefun.files.parts import (
+    DamagedFileError,
+    Piece,
+    UnfinishedFileError,
+    lines_of,
+    rows_of,
+)
 from statefun.files.path_identity import identity_of
 
 _NO_STATE = FileState(0, 0, 0, is_all=False, size=0, digest="")
@@ -110,12 +116,11 @@ def _parquet_pieces(
     if state.is_all:
         return [], None
     try:
-        pieces = list(rows_of(file, state, size, most))
+        return list(rows_of(file, state, size, most)), None
+    except UnfinishedFileError:
+        return [], "is not a complete Parquet file" if is_still else None
     except DamagedFileError as error:
         return ([Piece(0, 0, 1, is_last=True, problem=str(error))] if is_still else []), None
-    if pieces or not is_still:
-        return pieces, None
-    return [], "is not a complete Parquet file"
 
 
 def _ranges(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import date, datetime, time
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO, NamedTuple
 from statefun.files.record_fields import first_repeated, id_of_field, id_problem
 
 _BATCH = 2_000
+_UNDECODABLE = (OSError, ValueError, ArithmeticError, KeyError)
+"""The classes of pyarrow's errors; KeyError stands for a time zone that this machine does not know."""
 
 
 class ParquetRow(NamedTuple):
@@ -48,11 +51,7 @@ def rows_between(
                 for row in _rows(parquet, group, first, at, min(end, after)):
                     yield _row(at, row, id_field)
                     at += 1
-            except (
-                OSError,
-                ValueError,
-                ArithmeticError,
-            ) as error:  # errors of pyarrow are of these classes
+            except _UNDECODABLE as error:
                 if observed_file.error is not None:
                     raise observed_file.error from None
                 rows = f"rows {at + 1:,} to {min(end, after):,} of row group {group}"
@@ -71,9 +70,14 @@ def _rows(parquet: Any, group: int, number: int, start: int, end: int) -> Iterat
 
 
 def _row(number: int, row: dict[str, Any], id_field: str | None) -> ParquetRow:
-    line = json.dumps(row, ensure_ascii=False, default=_as_json).encode(errors="replace")
+    try:
+        line = json.dumps(row, ensure_ascii=False, default=_as_json, allow_nan=False)
+    except ValueError:  # it has numbers that are not finite
+        line = json.dumps(_with_texts(row), ensure_ascii=False, default=_as_json)
     key = id_of_field(row.get(id_field or ""))
-    return ParquetRow(number, key, line, id_problem(id_field) if key is None else None)
+    return ParquetRow(
+        number, key, line.encode(errors="replace"), id_problem(id_field) if key is None else None
+    )
 
 
 def _as_json(value: object) -> Any:
@@ -82,6 +86,21 @@ def _as_json(value: object) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     return str(value)
+
+
+def _with_texts(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON lacks, as Spark's ``to_json`` writes them.
+
+    >>> _with_texts({"x": [1.5, float("nan"), (float("-inf"),)]})
+    {'x': [1.5, 'NaN', ['-Infinity']]}
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return {name: _with_texts(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_texts(each) for each in value]
+    return value
 
 
 class _ObservedFile:

@@ -24,6 +24,10 @@ class DamagedFileError(Exception):
     """Raised if a file is damaged: its content can never be decoded."""
 
 
+class UnfinishedFileError(Exception):
+    """Raised if a Parquet file is not complete."""
+
+
 class Piece(NamedTuple):
     """A part of a file, which one task reads."""
 
@@ -81,17 +85,18 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
 
 
 def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[Piece]:
-    """Yield the unread parts of a Parquet file, which are ranges of rows; none if the file is not complete.
+    """Yield the unread parts of a Parquet file, which are ranges of rows; none if the file has no rows.
 
     Raises:
+        UnfinishedFileError: if the file is not complete.
         DamagedFileError: if the file looks complete, but its footer cannot be decoded.
     """
     if size < len(_MAGIC) + _TAIL:
-        return
+        raise UnfinishedFileError
     file.seek(size - _TAIL)
     tail = file.read(_TAIL)
     if not tail.endswith(_MAGIC):
-        return
+        raise UnfinishedFileError
     metadata = _metadata(file, size, tail)
     at, remaining = 0, most
     for group in range(metadata.num_row_groups):

@@ -108,11 +108,13 @@ def test_csv_becomes_json(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file is read in parts of a micro-batch's size; the log has an incomplete file once."""
+    """A file is read in parts of a micro-batch's size; the log has an incomplete file once, and none without rows."""
     reader = Reader(tmp_path, "{type: parquet, idField: name}")
     rows = [{"name": f"n{n}", "n": n, "b": b"x"} for n in range(25)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "whole", row_group_size=4)
     content = (tmp_path / "whole").read_bytes()
+    pq.write_table(pa.Table.from_pylist(rows)[:0], tmp_path / "whole")
+    reader.write("0.parquet", (tmp_path / "whole").read_bytes(), age=60)
     reader.write("a.parquet", content[:-3], age=60)
     with caplog.at_level(logging.WARNING):
         assert reader.read() == []

@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from statefun.files.file_log import FileState
-from statefun.files.parts import rows_of
+from statefun.files.parts import UnfinishedFileError, rows_of
 from statefun.files.scanning import MOST_LINES
+
+NEW = FileState(0, 0, 0, is_all=False, size=0, digest="")
 
 
 @pytest.mark.parametrize(
@@ -20,10 +22,20 @@ def test_few_tasks_decode_a_row_group(rows: int, expected: int) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"n": range(rows)}), file, row_group_size=rows)
 
-    pieces = [
-        *rows_of(file, FileState(0, 0, 0, is_all=False, size=0, digest=""), file.tell(), most=rows)
-    ]
+    pieces = [*rows_of(file, NEW, file.tell(), most=rows)]
 
     assert len(pieces) == expected
     assert [piece.end for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
     assert (pieces[0].start, pieces[-1].end, pieces[-1].is_last) == (0, rows, True)
+
+
+def test_a_file_without_rows_has_no_parts_and_is_complete() -> None:
+    """A file that has not been written to its end is not complete, and may get rows."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), file)
+    size = file.tell()
+
+    assert list(rows_of(file, NEW, size, most=1)) == []
+    for written in (3, size - 1):
+        with pytest.raises(UnfinishedFileError):
+            list(rows_of(file, NEW, written, most=1))
