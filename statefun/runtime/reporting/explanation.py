@@ -21,6 +21,7 @@ from statefun.runtime.spark_internals.error_texts import (
     has_lost_worker,
     is_concurrent_update,
     storage_failure,
+    unreadable_record,
 )
 from statefun.sdk.errors import (
     CheckpointError,
@@ -55,7 +56,7 @@ def explained(
         return cause
     if known := lacks_statefun(str(cause)) or error_of_task(str(cause)):
         return known
-    if outside := _of_surroundings(str(cause), settings):
+    if outside := _of_surroundings(str(cause), settings) or _of_record(str(cause), ingresses):
         return outside
     try:
         _check_ingresses(ingresses, settings)
@@ -100,6 +101,23 @@ _ERROR_WITH_CODE = re.compile(
     r"^[\w.]+: \[(?P<code>SF\d{3})\] (?P<message>.+)",  # a class, which may be a connector's own
     re.MULTILINE,
 )
+
+
+def _of_record(text: str, ingresses: Sequence[KafkaIngress]) -> StatefunError | None:
+    """Return the error for a record that Spark cannot read, so that no failure policy can decide, if Spark's text names it."""
+    record = unreadable_record(text)
+    if record is None:
+        return None
+    owners = [
+        f"{each.label}: " for each in ingresses if any(r.takes(record.topic) for r in each.topics)
+    ]
+    return KafkaError(
+        f"{''.join(owners[:1])}the record in topic {record.topic}, partition {record.partition}, at offset "
+        f"{record.offset} has the timestamp {record.timestamp}, which is too large for a number of milliseconds, so "
+        "Spark cannot read the record; let its producer write milliseconds; to go on without the record, set onDataLoss: "
+        f"go-on, and delete the records before offset {record.offset + 1} with kafka-delete-records.sh, which also deletes "
+        "those before it that are not handled yet: write these again"
+    )
 
 
 def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> None:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognizes errors of Spark by their texts, where only the text has the reason.
 
-Based on ``error-conditions.json`` of Spark 4.2.0, and on its JVM's report of a Python daemon that
-has ended (``PythonWorkerFactory.scala``).
+Based on ``error-conditions.json`` and ``kafka-error-conditions.json`` of Spark 4.2.0, and on its JVM's report of a Python
+daemon that has ended (``PythonWorkerFactory.scala``).
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 
@@ -26,6 +27,11 @@ _LOST_WORKER = re.compile(
 )
 _DAEMON = re.compile(r"Error from python worker:(.*?)(?:PYTHONPATH was:|\Z)", re.DOTALL)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+_TIMESTAMP = re.compile(
+    r"Record at topic (?P<topic>\S+) partition (?P<partition>\d+) offset (?P<offset>\d+) has timestamp value "
+    r"(?P<timestamp>-?\d+) that overflows"
+)
 
 
 def is_concurrent_update(error: BaseException) -> bool:
@@ -47,6 +53,29 @@ def storage_failure(text: str) -> str | None:
     """
     found = _STORAGE.search(text)
     return None if found is None else re.sub(r"^[a-z0-9.]+\.", "", found[0]).strip()
+
+
+class UnreadableRecord(NamedTuple):
+    """A record of Kafka whose timestamp Spark cannot convert to microseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+def unreadable_record(text: str) -> UnreadableRecord | None:
+    """Return the record that Spark could not read because of its timestamp, if Spark's text names one.
+
+    >>> unreadable_record("Record at topic t partition 0 offset 7 has timestamp value 1764000000000000000 that overflows")
+    UnreadableRecord(topic='t', partition=0, offset=7, timestamp=1764000000000000000)
+    """
+    found = _TIMESTAMP.search(text)
+    if found is None:
+        return None
+    return UnreadableRecord(
+        found["topic"], int(found["partition"]), int(found["offset"]), int(found["timestamp"])
+    )
 
 
 class LostWorkerError(EngineError):
