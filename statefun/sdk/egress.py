@@ -107,8 +107,9 @@ class KafkaEgressMessage(EgressMessage):
             value_type: the type that encodes the value.
             headers: names and values; string values are encoded in UTF-8.
             partition: the partition to write to, regardless of the key.
-            timestamp: the record's time, with a time zone; if not given, the time at which the
-                record is written.
+            timestamp: the record's time, with a time zone, to the millisecond; if not given, the time at
+                which the record is written. The client cannot write the first millisecond of 1970: it
+                becomes the second one.
         """
         try:
             self.value = record_value(typename, topic, key, value, value_type)

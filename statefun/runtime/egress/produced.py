@@ -67,10 +67,13 @@ def _is_plain(record: EgressRecord) -> bool:
 
 
 def other_arguments(record: EgressRecord) -> dict[str, Any]:
-    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``."""
+    """Return a record's headers, partition and timestamp, where they are set, as arguments of ``produce``.
+
+    The first millisecond of 1970 becomes the second one: the client writes the present time for a timestamp of 0.
+    """
     values = {
         "headers": record.headers,
         "partition": record.partition,
-        "timestamp": record.timestamp,
+        "timestamp": None if record.timestamp is None else max(1, record.timestamp),
     }
     return {name: value for name, value in values.items() if value is not None}

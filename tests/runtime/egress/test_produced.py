@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from harness import KafkaHarness
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import SECONDS
 
 from statefun.engine.sinks import EgressRecord
-from statefun.runtime.egress.produced import PlainRecords
+from statefun.runtime.egress.produced import PlainRecords, other_arguments
 
 NAMES = st.sampled_from(["a", "b"])
 BYTES = st.sampled_from([None, b"", b"x", b"y" * 300])
@@ -82,3 +84,21 @@ def test_a_record_is_found_once(records: list[EgressRecord], data: st.DataObject
         message = Message(topic=record.topic, key=record.key, value=record.value)
         with pytest.raises(LookupError, match=f"for topic {record.topic} was given"):
             plain.take(message)
+
+
+@pytest.mark.broker
+def test_a_record_of_the_first_moment_of_1970_has_no_other_time(kafka: KafkaHarness) -> None:
+    """For the client, a timestamp of 0 is none: the record is written with the next one instead of the present time."""
+    topic = kafka.topic("out")
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for millis in (0, 1, 5):
+        record = EgressRecord(topic, b"k", b"v", None, 0, millis)
+        producer.produce(record.topic, record.value, record.key, **other_arguments(record))
+    assert producer.flush(SECONDS) == 0
+    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "x"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+
+    messages = consumer.consume(3, SECONDS)
+
+    consumer.close()
+    assert [message.timestamp()[1] for message in messages] == [1, 1, 5]
