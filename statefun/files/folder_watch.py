@@ -97,7 +97,9 @@ class Watch:
         for route, place in self._places.items():
             folder, before = place.folder, self._listed[route]
             present_files = {
-                name: facts for name, facts in folder.files().items() if not name.startswith(HIDDEN)
+                name: facts
+                for name, facts in folder.files().items()
+                if not name.startswith(HIDDEN) or place.takes(name)
             }
             if self.troubles.pop(route, None):
                 self._next_search = self._clock.now()

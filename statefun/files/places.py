@@ -12,7 +12,9 @@ from statefun.files.path_identity import identity_of
 from statefun.sdk.errors import ConnectorError
 
 HIDDEN = (".", "_")
-"""Files whose names begin with these characters are left out: other programs are still writing them."""
+"""Files whose names begin with these characters are left out, as other programs are still writing them.
+
+Those are read whose path, or pattern, begins with such a character, too."""
 
 
 @attrs.frozen
@@ -27,10 +29,14 @@ class Place:
     folder: Folder
     name: str
     """A pattern for the names of files, or the name of one file."""
+    is_pattern: bool
+    """Whether the name is a pattern."""
 
     @classmethod
     def of(cls, path: str) -> Place:
         """Return the files that a path means; the path of an existing folder means all files of the folder.
+
+        A name with brackets is that of the file or folder if there is one, and else a pattern.
 
         Raises:
             ConfigurationError: if pyarrow does not know the file system of the path.
@@ -40,21 +46,25 @@ class Place:
             path = Folder.at(path).location
         location, mark, query = path.partition("?") if "://" in path else (path, "", "")
         parent, _, name = location.rstrip("/").rpartition("/")
-        if not _is_pattern(name):
+        holder = Folder.at((parent or "/") + mark + query)
+        is_pattern = any(each in name for each in "*?[")
+        if not any(each in name for each in "*?"):
             folder = Folder.at(location + mark + query)
             if folder.exists():
-                return cls(folder, "*")
-        return cls(Folder.at((parent or "/") + mark + query), name)
+                return cls(folder, "*", is_pattern=True)
+            # A browser names a second download report[1].csv, which this name would not match as a pattern.
+            is_pattern = is_pattern and not holder.has(name)
+        return cls(holder, name, is_pattern)
 
     @property
     def exists(self) -> bool:
         """Whether the folder exists and, if the path names one file, whether this file exists, too."""
-        return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
+        return self.folder.exists() and (self.is_pattern or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:
         """Return whether the path means the file with this name in the folder."""
-        is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
-        return is_named and not name.startswith(HIDDEN)
+        is_named = fnmatchcase(name, self.name) if self.is_pattern else name == self.name
+        return is_named and (not name.startswith(HIDDEN) or self.name.startswith(name[0]))
 
 
 def checked_place(owner: str, path: str) -> Place:
@@ -75,7 +85,3 @@ def checked_place(owner: str, path: str) -> Place:
             f"{owner}: path {name} does not exist; create the folder or file, or correct the path"
         )
     return place
-
-
-def _is_pattern(name: str) -> bool:
-    return any(mark in name for mark in "*?[")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from statefun.files.folder_watch import WaitingClock, Watch
 from statefun.files.places import Place, checked_place
 from statefun.sdk.errors import ConnectorError
 
@@ -18,7 +19,7 @@ from statefun.sdk.errors import ConnectorError
         ("file:///data.csv", "/", "data.csv"),
         ("file:///da%20ta/*.csv", "/da ta", "*.csv"),
         (
-            "s3://bucket/in/[ab]*.csv?region=eu-west-1",
+            "s3://bucket/in/[ab]*.csv?region=eu-west-1",  # nobody is asked whether it exists
             "s3://bucket/in?region=eu-west-1",
             "[ab]*.csv",
         ),
@@ -35,6 +36,36 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     place = checked_place("ingress a/b", str(tmp_path))
     assert place.folder.location == str(tmp_path)
     assert [name for name in ("a.csv", ".a.csv", "_a") if place.takes(name)] == ["a.csv"]
+
+
+def test_the_name_of_a_file_or_folder_that_exists_may_have_brackets(tmp_path: Path) -> None:
+    """A browser names a second download so; as a pattern, the name would silently match nothing."""
+    (tmp_path / "report[1].csv").touch()
+    (tmp_path / "in[2026]").mkdir()
+    (tmp_path / "in[2026]" / "a.jsonl").touch()
+    names = ["report[1].csv", "report1.csv", "in2026", "a.jsonl"]
+
+    def taken(name: str) -> list[str]:
+        place = checked_place("ingress a/b", str(tmp_path / name))
+        return [each for each in names if place.takes(each)]
+
+    assert taken("report[1].csv") == ["report[1].csv"]
+    assert taken("report[12].csv") == ["report1.csv"]
+    assert taken("*t[1].csv") == ["report1.csv"]
+    assert taken("in[2026]") == names
+
+
+@pytest.mark.parametrize("path", ["_names.txt", "_*.txt"])
+def test_a_file_that_is_named_is_read_whatever_its_name_is(path: str, tmp_path: Path) -> None:
+    """Only the other files of a folder are left out because of the first characters of their names."""
+    for name in ("_names.txt", ".names.txt", "names.txt"):
+        (tmp_path / name).touch()
+    place = checked_place("ingress a/b", str(tmp_path / path))
+    watch = Watch("ingress a/b", {path: place}, WaitingClock())
+
+    watch.list_folders({}, may_be_empty=False)
+
+    assert [file.name for file in watch.readable()] == ["_names.txt"]
 
 
 def test_a_path_that_cannot_be_used_is_named(tmp_path: Path) -> None:
