@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from itertools import count
 
 from statefun.components.running import Offset
 from statefun.files.file_log import FileLog, FileState
@@ -112,6 +111,26 @@ class TakingAway:
 
 
 def _free_name(file: ListedFile) -> str:
-    """Return a free name for moving a file; if a file of its name exists, a number is added to the name."""
-    names = (f"{_MOVED}/{file.name}" + (f".{number}" if number else "") for number in count())
-    return next(name for name in names if not file.folder.has(name))
+    """Return a free name for moving a file; if a file of its name exists, a number is added to the name.
+
+    After n files of one name, not each of the n names is tried, but as many as n has binary digits, twice.
+    """
+    taken, free = -1, 0
+    while file.folder.has(_numbered(file.name, free)):
+        taken, free = free, max(1, 2 * free)
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        if file.folder.has(_numbered(file.name, middle)):
+            taken = middle
+        else:
+            free = middle
+    return _numbered(file.name, free)
+
+
+def _numbered(name: str, number: int) -> str:
+    """Return where a file is moved that is not the first one of its name.
+
+    >>> _numbered("day.csv", 0), _numbered("day.csv", 2)
+    ('_read/day.csv', '_read/day.csv.2')
+    """
+    return f"{_MOVED}/{name}" + (f".{number}" if number else "")

@@ -170,3 +170,32 @@ def test_what_cannot_be_taken_away_stays(
     assert record.message == (
         f"ingress test/in: file {file} was read and cannot be deleted or moved: a may not be deleted; it stays in its folder"
     )
+
+
+@pytest.mark.parametrize("former", [0, 1, 2, 3, 300])
+def test_moving_a_file_costs_about_the_same_after_many_files_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: int
+) -> None:
+    """The number that its name gets is the next one, and is not found by trying all numbers."""
+    reader = Reader(tmp_path, "{type: lines}", more="afterRead: move")
+    moved = reader.folder / "_read"
+    moved.mkdir()
+    names = ["day.csv", *(f"day.csv.{number}" for number in range(1, former + 1))]
+    for name in names[:former]:
+        (moved / name).write_text("before")
+    reader.write("day.csv", "one\n")
+    asked: list[str] = []
+    has = Folder.has
+
+    def counted(self: Folder, name: str) -> bool:
+        asked.append(name)
+        return has(self, name)
+
+    assert reader.values() == ["one"]
+    monkeypatch.setattr(Folder, "has", counted)
+    reader.clock.seconds += 20
+    reader.read()
+
+    assert (moved / names[former]).read_text() == "one\n"
+    assert len(list(moved.iterdir())) == former + 1
+    assert len([name for name in asked if "_read/" in name]) <= 20
