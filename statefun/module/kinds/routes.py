@@ -32,6 +32,23 @@ def _type_url(node: Node, problems: Problems) -> TypeName:
     return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
 
 
+_TARGET_LIST = list_of(target, "functions, <namespace>/<name>")
+
+
+@described({**schema_of(_TARGET_LIST), "uniqueItems": True})
+def _targets(node: Node, problems: Problems) -> tuple[TypeName, ...]:
+    """Read the targets of a route; each must be listed once, or it would get each record twice."""
+    targets = _TARGET_LIST(node, problems)
+    first: dict[TypeName, Node] = {}
+    for name, item in zip(targets, node.items if isinstance(node, ListNode) else (), strict=True):
+        if first.setdefault(name, item) is not item:
+            sentence = (
+                f"duplicate target {str(name)!r}; it is first listed at {first[name].location}"
+            )
+            problems.report(item.location, item.path, sentence)
+    return targets
+
+
 VALUE_TYPE = Key(
     "valueType",
     typename,
@@ -41,7 +58,7 @@ VALUE_TYPE = Key(
 )
 TARGETS = Key(
     "targets",
-    list_of(target, "functions, <namespace>/<name>"),
+    _targets,
     "the functions that get every record",
     required=True,
     example=["com.example.fns/greeter"],

@@ -471,6 +471,19 @@ def test_reports_empty_topics(
     ]
 
 
+def test_reports_duplicate_targets(
+    ingress_text: Callable[..., str], findings: Callable[..., list[str]]
+) -> None:
+    """A function that is listed twice would get each record twice."""
+    text = ingress_text("    - {topic: more, valueType: x/y, targets: [a/b, c/d, a/b]}\n")
+
+    found = findings(text)
+
+    assert found == [
+        "m.yaml:11:57: spec.topics[1].targets[2]: duplicate target 'a/b'; it is first listed at m.yaml:11:47"
+    ]
+
+
 def test_reports_duplicate_topics(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
