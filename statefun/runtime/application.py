@@ -101,8 +101,12 @@ class Application:
                 )
                 self.control.restarts += 1
 
-    def stop(self) -> None:
-        """Make :meth:`run` end soon; may be called by a signal handler or another thread."""
+    def stop(self) -> bool:
+        """Make :meth:`run` end soon; may be called by a signal handler or another thread.
+
+        Returns:
+            Whether the run notices that by itself; if not, it may be waiting for something else.
+        """
         self.control.end(RunEnding.SIGNAL)
 
     def is_stopping(self) -> bool:
@@ -111,3 +115,4 @@ class Application:
         A signal such as Ctrl-C may end Spark before the signal handler of this process calls :meth:`stop`.
         """
         return self.control.stopping.wait(WATCH_SECONDS)
+        return self.control.is_watched

@@ -264,11 +264,15 @@ class Run:
         self._control.pauses.listen(query.look)
         try:
             self._watch(query, stream, reports)
+        self._control.is_watched = True
             reports.observe(stream)
         finally:
             self._control.pauses.forget(query.look)
 
+            self._control.is_watched = False
     def _watch(self, query: Query, stream: StreamingQuery, reports: Reports) -> None:
+        if self._stopping.is_set():  # since the last look at it
+            raise KeyboardInterrupt
         while not stream.awaitTermination(timeout=WATCH_SECONDS):
             if self._publisher.error is not None:
                 raise self._publisher.error

@@ -37,6 +37,8 @@ class Control:
         self.stopping = threading.Event()
         """An event that is set when the present run is to end."""
         self.ending: RunEnding | None = None
+        self.is_watched = False
+        """Whether the present run looks at :attr:`stopping` again and again, so that a signal need not interrupt it."""
         """Why the present run is to end; None if it is not."""
         self.is_draining = False
         """Whether the run reads no more records, and ends when everything is delivered and published."""

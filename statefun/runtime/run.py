@@ -177,7 +177,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     application = Application(merged_module, functions, settings, line=line)
     with (
         nullcontext() if settings.debug else silent_connections(),
-        signals_interrupt(application.stop),
+        signals_interrupt(application.stop, settings.shutdown_grace),
     ):
         try:
             summary = application.run()

@@ -7,18 +7,19 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from types import FrameType
 
-from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
+from statefun.runtime.spark_internals.jvm import is_submitted
+from statefun.runtime.spark_internals.shutdown import before_spark_stops
 
-_END_PATIENCE = timedelta(seconds=10)
-"""How long spark-submit's JVM waits after a signal until the Python program has ended."""
+_END_TIME = timedelta(seconds=10)
+"""How long the end of an application may take after a signal, besides the time that it gives its calls."""
 
 
 _received: list[int] = []
-"""The numbers of the signals that have interrupted applications of this process."""
+"""The numbers of the signals that the newest application of this process has got."""
 
 
 def exit_code_of_interrupt() -> int:
@@ -27,61 +28,51 @@ def exit_code_of_interrupt() -> int:
 
 
 @contextmanager
-def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+def signals_interrupt(stop: Callable[[], bool], grace: timedelta) -> Iterator[None]:
     """Make SIGTERM stop the application as Ctrl-C does; neither of them prints a stack trace.
 
+    A second Ctrl-C ends an application at once that gives its calls time to end. A second SIGTERM does not: some
+    supervisors send it to all processes, and so does the JVM of spark-submit to the Python program.
+
     Args:
-        stop: makes the application end; may be called from any thread.
+        stop: makes the application end, and returns whether it notices that by itself; if not, it is interrupted. May be
+            called from any thread.
+        grace: how much time the application gives its calls.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
+        is_second = number == signal.SIGINT and number in _received
         _received.append(number)
         # The exception is lost if a finalizer happens to run just then.
-        stop()
-        raise KeyboardInterrupt
+        if not stop() or is_second:
+            raise KeyboardInterrupt
 
+    _received.clear()
     handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not the program's own
         handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+    patience = grace + _END_TIME
     try:
-        with _end_of_jvm_stops():
+        with _waiting_jvm(patience) if is_submitted() else nullcontext():
             yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-@contextmanager
-def _end_of_jvm_stops() -> Iterator[None]:
+def _waiting_jvm(patience: timedelta) -> AbstractContextManager[None]:
     """Make a signal to spark-submit's JVM stop the Python program that the JVM has started.
 
-    Only the JVM gets the signal, and the program's output goes through that JVM, so the program must end
-    first.
+    Perhaps only the JVM gets the signal. The program needs Spark until its calls have ended, and its output goes through
+    that JVM: so the JVM waits until the program has ended, but for ``patience`` at most.
     """
-    if not is_submitted():
-        yield
-        return
-    accept_calls()
-    lang = jvm().java.lang
-    hook = lang.Thread(_EndDelay())
-    lang.Runtime.getRuntime().addShutdownHook(hook)
-    try:
-        yield
-    finally:
-        with suppress(JvmError, OSError):  # a JVM that is ending does not remove hooks
-            lang.Runtime.getRuntime().removeShutdownHook(hook)
 
+    def end_program() -> None:
+        if not _received:
+            os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(patience.total_seconds())
 
-class _EndDelay:
-    """Delays the end of spark-submit's JVM until the Python program has ended."""
-
-    def run(self) -> None:
-        """Send SIGTERM to the Python program; the JVM waits until it has ended, for 10 seconds at most."""
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(_END_PATIENCE.total_seconds())
-
-    class Java:
-        implements = ("java.lang.Runnable",)
+    return before_spark_stops(end_program, patience)
