@@ -93,6 +93,8 @@ class Run:
         self._stopping = control.stopping
         self.summary = Summary(restarts=control.restarts)
         """The counts of the run until now."""
+        self._has_logged_waiting = False
+        """Whether the log says that a run which drains waits for messages in the states of their addresses."""
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
         functions = continued(definition.functions, checkpoint)
@@ -262,17 +264,17 @@ class Run:
         self._log_pauses()
         reports.open()
         self._control.pauses.listen(query.look)
+        self._control.is_watched = True
         try:
             self._watch(query, stream, reports)
-        self._control.is_watched = True
             reports.observe(stream)
         finally:
-            self._control.pauses.forget(query.look)
-
             self._control.is_watched = False
-    def _watch(self, query: Query, stream: StreamingQuery, reports: Reports) -> None:
+            self._control.pauses.forget(query.look)
         if self._stopping.is_set():  # since the last look at it
             raise KeyboardInterrupt
+
+    def _watch(self, query: Query, stream: StreamingQuery, reports: Reports) -> None:
         while not stream.awaitTermination(timeout=WATCH_SECONDS):
             if self._publisher.error is not None:
                 raise self._publisher.error
@@ -297,13 +299,22 @@ class Run:
 
     def _is_drained(self, query: Query) -> bool:
         """Return whether the run was ordered to drain, and has handled all records and messages that it has read."""
+        if not self._control.may_end_draining():
+            return False
         log = self._commit_log
-        return (
-            self._control.may_end_draining()
-            and query.is_idle()
-            and log.planned() == log.newest()
-            and not self._register.is_pending()
+        # This comes first: a micro-batch that handles them keeps the query busy for two more looks.
+        waiting = query.waiting_messages
+        is_idle = (
+            query.is_idle() and log.planned() == log.newest() and not self._register.is_pending()
         )
+        if is_idle and waiting > 0 and not self._has_logged_waiting:
+            self._has_logged_waiting = True
+            logger.warning(
+                "the application is drained, except for %d messages that wait for endpoints; it ends when these are handled. "
+                "`statefun stop` ends it before that, and leaves them to the next start",
+                waiting,
+            )
+        return is_idle and waiting <= 0
 
     def _wait_for_calls(self, stream: StreamingQuery) -> None:
         """Wait, for a limited time, for the results of the calls that have left their micro-batches."""

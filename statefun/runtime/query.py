@@ -129,6 +129,11 @@ class Query:
             self._limits = wanted
             return True
 
+    @property
+    def waiting_messages(self) -> int:
+        """The number of messages that wait in the states of their addresses; not above zero if there are none."""
+        return self._staging.waiting_gauge.messages
+
     def is_idle(self) -> bool:
         """Return whether no further micro-batch is needed; the ingresses must not be read any more at the first call.
 

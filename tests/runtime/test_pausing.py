@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from harness import KafkaHarness, wait
 from killed_application import counting_program, running
+from local_servers import free_port, served
 from patience import SECONDS
 
 from statefun.cli import main
@@ -215,6 +216,40 @@ def test_a_drained_application_has_delivered_and_published_all_that_it_has_read(
     kafka.send(source, [("b", "b 0")])
     with begun(module, functions(results), checkpoint):
         wait(lambda: seen() == ["a 1", "b 1"])
+
+
+SERVED = """
+from statefun import *
+
+@function("served/pass")
+def pass_on(ctx, message):
+    ctx.send(message_builder("test/number", ctx.address.id, str_value=message.as_string()))
+"""
+
+
+def test_a_drained_application_has_handled_the_messages_that_wait_for_an_endpoint(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then it goes on, and the log says why."""
+    source, results, port = kafka.topic("source"), kafka.topic("results"), free_port()
+    module, seen = kafka.module({source: ["served/pass"]}), out(kafka, results)
+    module += f"""
+---
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: served/*
+  urlPathTemplate: http://127.0.0.1:{port}/{{function.name}}
+  transport: {{call: 500ms}}
+"""
+    kafka.send(source, [("a", "1")])
+    with begun(module, functions(results), checkpoint) as (_, ended):
+        wait(lambda: "messages to its functions wait" in caplog.text)
+        command("drain", checkpoint)
+        wait(lambda: "drained, except for 1 messages that wait for endpoints" in caplog.text)
+        assert not ended.done()
+        with served(tmp_path, port, SERVED):
+            assert ended.result(SECONDS).backlog == 0
+        assert seen() == ["1 1"]
 
 
 def test_a_stopped_application_ends_successfully(kafka: KafkaHarness, checkpoint: Path) -> None:
