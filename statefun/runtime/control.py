@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.orders import Order, Orders
 from statefun.runtime.checkpoint.pauses import Pauses
+from statefun.sdk.errors import CheckpointError
 
 logger = logging.getLogger("statefun")
 
@@ -36,9 +37,9 @@ class Control:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         """An event that is set when the present run is to end."""
-        self.ending: RunEnding | None = None
         self.is_watched = False
         """Whether the present run looks at :attr:`stopping` again and again, so that a signal need not interrupt it."""
+        self.ending: RunEnding | None = None
         """Why the present run is to end; None if it is not."""
         self.is_draining = False
         """Whether the run reads no more records, and ends when everything is delivered and published."""
@@ -62,11 +63,11 @@ class Control:
         Raises:
             CheckpointError: if a file with orders is damaged.
         """
-        self._pauses = Pauses(checkpoint)
+        self._pauses, orders = Pauses(checkpoint), Orders(checkpoint)
         has_ended = threading.Event()
         thread = threading.Thread(
             target=self._obey,
-            args=(Orders(checkpoint), has_ended),
+            args=(orders, has_ended),
             name="statefun-orders",
             daemon=True,
         )
@@ -76,6 +77,8 @@ class Control:
         finally:
             has_ended.set()
             thread.join()
+            with suppress(CheckpointError, OSError):  # the next start ignores it anyway
+                orders.close()
 
     def _obey(self, orders: Orders, has_ended: threading.Event) -> None:
         problem = ""

@@ -2,24 +2,57 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from harness import wait
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, write_order
+from statefun.runtime.checkpoint.lock import checkpoint_lock, unlocked
+from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, Orders, write_order
 from statefun.runtime.checkpoint.pauses import Parts, Paused, write_paused
 from statefun.runtime.control import Control, RunEnding
 
 
-def test_an_order_of_an_earlier_run_is_dropped(tmp_path: Path) -> None:
-    """Also a damaged one; otherwise the next start would end at once, or be refused."""
-    (tmp_path / ORDER_FILE).write_bytes(b"stop")
+@pytest.mark.parametrize("lock", [checkpoint_lock, unlocked])
+def test_an_order_of_an_earlier_run_is_dropped(
+    tmp_path: Path, lock: Callable[[Folder], AbstractContextManager[Folder]]
+) -> None:
+    """Also a damaged one; otherwise the next start would end at once, or warn of it."""
+    folder, content = Folder.at(tmp_path), b"stop"
+    for _ in range(2):
+        (tmp_path / ORDER_FILE).write_bytes(content)
+        os.utime(tmp_path / ORDER_FILE, ns=(0, time.time_ns() - 10**9))
+        with lock(folder):
+            assert Orders(folder).next() is None
+            write_order(folder, Order.STOP)
+            content = folder.read(ORDER_FILE)
 
-    with Control().obeying(Folder.at(tmp_path)):
-        assert not (tmp_path / ORDER_FILE).exists()
+
+def test_an_order_is_obeyed_that_was_given_before_the_first_look(tmp_path: Path) -> None:
+    """A command may find the lock of the run before the run looks for orders."""
+    folder = Folder.at(tmp_path)
+    with checkpoint_lock(folder):
+        write_order(folder, Order.STOP)
+        orders = Orders(folder)
+
+        assert orders.next() is Order.STOP
+        assert orders.next() is None
+
+
+def test_an_order_ends_with_its_run(tmp_path: Path) -> None:
+    """Otherwise it would be one to the next run if the clock of the machine were set back."""
+    folder, control = Folder.at(tmp_path), Control()
+    with checkpoint_lock(folder), control.obeying(folder):
+        write_order(folder, Order.STOP)
+        wait(control.stopping.is_set)
+
+    assert not (tmp_path / ORDER_FILE).exists()
 
 
 def test_orders_are_obeyed_after_one_that_cannot_be_read(

@@ -105,6 +105,10 @@ def checkpoint_lock(
                 f"checkpoint {folder} is in use by {holder()}; stop that process, or give this application "
                 "another checkpoint"
             )
+        # At once, also because the time of the change shows which orders are for this run.
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         with _opened(folder / JVM_LOCK) as jvm_file:
             # The same kind of lock as Java's. This process releases it at once: its own JVM takes it later.
             take = partial(_try, fcntl.lockf, jvm_file)
@@ -112,9 +116,6 @@ def checkpoint_lock(
                 folder, take, lambda: "the JVM of an earlier driver", patience
             ):
                 raise _in_use_by_jvm(checkpoint)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
         yield checkpoint
 
 
@@ -167,12 +168,19 @@ def unlocked(checkpoint: Folder) -> Iterator[Folder]:
         checkpoint.remove(_UNLOCKED)
 
 
-def locked_at(checkpoint: Folder) -> int:
-    """Return when the newest run has locked a checkpoint, in nanoseconds since the epoch; 0 if that is not known."""
+def begun_at(checkpoint: Folder) -> int:
+    """Return when the newest run has begun to use a checkpoint, in nanoseconds since the epoch; 0 if that is not known.
+
+    The time is one of the checkpoint's storage, as those of its files are.
+    """
+    if not can_lock(checkpoint):
+        return 0
+    unlocked_run, run = checkpoint.facts(_UNLOCKED), 0
     if checkpoint.is_store:
-        return epoch_began(checkpoint)
-    facts = checkpoint.facts(_NAME) if checkpoint.is_local else None
-    return 0 if facts is None else facts.modified
+        run = epoch_began(checkpoint)
+    elif (facts := checkpoint.facts(_NAME)) is not None:
+        run = facts.modified
+    return run if unlocked_run is None else max(run, unlocked_run.modified)
 
 
 def shows_runs(checkpoint: Folder) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from enum import Enum
 
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.framing import damaged, unframed, write_framed
+from statefun.runtime.checkpoint.lock import begun_at
 
 ORDER_FILE = "order.json"
 
@@ -31,17 +33,22 @@ def write_order(checkpoint: Folder, order: Order) -> None:
 
 
 class Orders:
-    """The orders to one application: each is read once, and only those that are given from now on.
+    """The orders to one application: each is read once, and only those that are given since the run has begun.
 
-    The file with an order stays until the next start: if it were deleted after it was read, an order that is given in
-    between would be deleted, too.
+    A command gives an order as soon as the run has the lock of the checkpoint, perhaps before this object is made. So the
+    times of the files decide whether an order is for this run, if the storage has them. The file with an order stays until
+    the run ends: if it were deleted after it was read, an order that is given in between would be deleted, too.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
-        self._read = ""
-        """The id of the last order that was read."""
-        checkpoint.remove(ORDER_FILE)  # it was meant for an earlier run
+        self._read = b""
+        """The content of the file when an order was read last, or when it had an order to an earlier run."""
+        with suppress(FileNotFoundError):
+            content, begun = checkpoint.read(ORDER_FILE), begun_at(checkpoint)
+            facts = checkpoint.facts(ORDER_FILE)  # after the content: somebody may replace the file
+            if not begun or facts is None or facts.modified < begun:
+                self._read = content
 
     def next(self) -> Order | None:
         """Return the order in the checkpoint if it was not read yet; None if there is none.
@@ -50,13 +57,17 @@ class Orders:
             CheckpointError: if the file is damaged.
         """
         try:
-            content = json.loads(read_framed(self._checkpoint, ORDER_FILE))
-            order, id_ = Order(content["order"]), str(content["id"])
+            content = self._checkpoint.read(ORDER_FILE)
+            if content == self._read:
+                return None
+            order = Order(json.loads(unframed(ORDER_FILE, content))["order"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self._checkpoint, ORDER_FILE, error) from error
-        if id_ == self._read:
-            return None
-        self._read = id_
+        self._read = content
         return order
+
+    def close(self) -> None:
+        """Delete the order to this run, which ends, so that a clock that is set back does not make it one to the next run."""
+        self._checkpoint.remove(ORDER_FILE)

@@ -11,7 +11,7 @@ import attrs
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lock import locked_at
+from statefun.runtime.checkpoint.lock import begun_at
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.release.retention import BACKLOG
@@ -112,5 +112,5 @@ def _planned_for(checkpoint: Folder, batch: int) -> timedelta | None:
     facts = checkpoint.child(OFFSETS_FOLDER).facts(str(batch))
     if facts is None or not facts.modified:
         return None
-    begun = max(facts.modified, locked_at(checkpoint))
+    begun = max(facts.modified, begun_at(checkpoint))
     return timedelta(seconds=max(time.time() - begun / 1e9, 0))
