@@ -12,7 +12,7 @@ from typing import Any
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lease import is_renewed
-from statefun.runtime.checkpoint.lock import can_lock, checkpoint_lock, shows_runs
+from statefun.runtime.checkpoint.lock import can_lock, checkpoint_lock, is_locked, shows_runs
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _AT_ONCE = timedelta(0)
@@ -128,16 +128,16 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
 
 
 def is_in_use(checkpoint: Folder) -> bool:
-    """Return True if an application runs with a checkpoint, or if the lock cannot show whether one runs."""
+    """Return True if an application runs with a checkpoint, or if there is no lock that shows whether one runs.
+
+    Raises:
+        CheckpointError: if the lock cannot be read.
+    """
     if not shows_runs(checkpoint):
         return True
     if checkpoint.is_store:
         return is_renewed(checkpoint)  # to take the lease would end a driver that is only slow
-    try:
-        with checkpoint_lock(checkpoint, _AT_ONCE):
-            return False
-    except CheckpointError:
-        return True
+    return is_locked(checkpoint)
 
 
 def locked(checkpoint: Folder, *, has_lock: bool) -> AbstractContextManager[Folder]:

@@ -2,8 +2,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -160,3 +165,53 @@ def test_the_status_shows_progress_and_pauses(
         assert "micro-batch 1 was planned" in said(
             capsys, *check, "--patience", "0", code=NOT_HEALTHY
         )
+
+
+ANOTHER_USER = 65534
+IMPORTS = f"""
+import os, sys
+from statefun.cli import main
+
+place, user = sys.argv[1], {ANOTHER_USER}
+main(["status", place])  # imports what another user may not be able to read
+"""
+BECOME_ANOTHER_USER = """
+os.setgid(user), os.setuid(user)
+print("as another user", flush=True)
+"""
+PROBE = f"{IMPORTS}{BECOME_ANOTHER_USER}sys.exit(main(['status', place, '--check']))"
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Folder]:
+    """Yield the checkpoint of an application that does not run, in a folder that all users can read."""
+    with TemporaryDirectory() as place:  # those of pytest are closed to other users
+        Path(place).chmod(0o755)
+        folder = Folder.at(place)
+        IngressOrder(["t/users"]).write(folder)
+        write_paused(folder, PARTS, Paused())
+        with checkpoint_lock(folder):
+            pass
+        yield folder
+
+
+def done_as_another_user(program: str, folder: Folder) -> tuple[int, str]:
+    """Run a program; return its exit code, and what it has printed as another user."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder.location],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.partition("as another user\n")[2] + done.stderr
+
+
+@as_root
+def test_the_status_needs_no_right_to_write(open_folder: Folder) -> None:
+    """A probe of another user sees whether the application runs."""
+    code, text = done_as_another_user(PROBE, open_folder)
+    assert (code, text.splitlines()[0]) == (NOT_HEALTHY, "application: STOPPED")
+    with checkpoint_lock(open_folder):
+        code, text = done_as_another_user(PROBE, open_folder)
+    assert (code, text.splitlines()[0]) == (0, "application: RUNNING")

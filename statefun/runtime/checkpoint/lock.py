@@ -119,6 +119,26 @@ def checkpoint_lock(
         yield checkpoint
 
 
+def is_locked(checkpoint: Folder) -> bool:
+    """Return whether a process has locked a local checkpoint; this needs no right to write, and changes nothing.
+
+    Raises:
+        CheckpointError: if the locks cannot be read, or the file system has no locks.
+    """
+    folder, locks = Path(checkpoint.location), {_NAME: fcntl.flock, JVM_LOCK: fcntl.lockf}
+    for name, lock in locks.items():
+        try:
+            with (folder / name).open() as file:
+                # A shared lock, so that others who look at the same time do not see this one.
+                if not _try(lock, file, fcntl.LOCK_SH):
+                    return True
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {folder} cannot be read: {error}") from error
+    return False
+
+
 @contextmanager
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
@@ -206,14 +226,14 @@ def _opened(path: Path) -> IO[str]:
         raise CheckpointError(f"checkpoint {path.parent} cannot be written: {error}") from error
 
 
-def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
+def _try(lock: Callable[[IO[str], int], None], file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
     """Try to lock ``file`` for this process without waiting; return whether this process has the lock now.
 
     Raises:
         CheckpointError: if the file system has no such locks.
     """
     try:
-        lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file, kind | fcntl.LOCK_NB)
     except (
         BlockingIOError,
         PermissionError,

@@ -18,7 +18,13 @@ from statefun import StatefulFunctions
 from statefun.engine.clock import SystemClock
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.lock import checkpoint_lock, jvm_lock, shows_runs
+from statefun.runtime.checkpoint.lock import (
+    begun_at,
+    checkpoint_lock,
+    is_locked,
+    jvm_lock,
+    shows_runs,
+)
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 AT_ONCE = timedelta(0)
@@ -79,6 +85,32 @@ def test_a_second_process_is_refused(checkpoint: Path) -> None:
         f"checkpoint {checkpoint} is in use by process {process.pid}; stop that process, or give "
         "this application another checkpoint"
     )
+
+
+def test_a_look_at_the_lock_sees_its_holder_and_changes_nothing(checkpoint: Path) -> None:
+    """The holder may be a program, or a JVM that has outlived one; a file without the right to write shows it, too."""
+    folder, files = Folder.at(checkpoint), (checkpoint / "driver.lock", checkpoint / "jvm.lock")
+    assert not is_locked(folder)
+    assert not checkpoint.exists()
+    with holder(checkpoint):
+        begun = begun_at(folder)
+        for file in files:
+            file.chmod(0o444)
+
+        assert is_locked(folder)
+    files[1].chmod(0o644)
+    with process_that(JVM, files[1]):
+        assert is_locked(folder)
+    assert not is_locked(folder)
+    assert begun_at(folder) == begun > 0
+
+
+def test_a_lock_that_cannot_be_read_is_an_error(checkpoint: Path) -> None:
+    """It does not look like one that is held."""
+    (checkpoint / "driver.lock").mkdir(parents=True)
+
+    with pytest.raises(CheckpointError, match=r"cannot be read: \[Errno 21\]"):
+        is_locked(Folder.at(checkpoint))
 
 
 def test_a_killed_holder_lets_go(checkpoint: Path) -> None:
