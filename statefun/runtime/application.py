@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import attrs
 
@@ -14,6 +16,7 @@ from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.admin.admin_server import serving_admin
 from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
@@ -25,7 +28,7 @@ from statefun.runtime.spark_internals.error_texts import LostWorkerError
 from statefun.runtime.supervision import Supervision
 from statefun.runtime.telemetry.exporting import OnStaged, exporting
 from statefun.runtime.terminal.status_line import StatusLine
-from statefun.sdk.errors import BindingError
+from statefun.sdk.errors import BindingError, CheckpointError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 
@@ -67,7 +70,11 @@ class Application:
         settings = self._definition.settings
         create_privately(settings.checkpoint)
         lock = checkpoint_lock if settings.has_lock else unlocked
-        with lock(settings.checkpoint) as checkpoint, self.control.obeying(checkpoint):
+        with (
+            _explaining(settings.checkpoint),
+            lock(settings.checkpoint) as checkpoint,
+            self.control.obeying(checkpoint),
+        ):
             locked = attrs.evolve(settings, checkpoint=checkpoint)
             definition = attrs.evolve(self._definition, settings=locked)
             figures = Figures()
@@ -108,6 +115,7 @@ class Application:
             Whether the run notices that by itself; if not, it may be waiting for something else.
         """
         self.control.end(RunEnding.SIGNAL)
+        return self.control.is_watched
 
     def is_stopping(self) -> bool:
         """Return whether :meth:`stop` was called; if not, wait up to a second for the call.
@@ -115,4 +123,15 @@ class Application:
         A signal such as Ctrl-C may end Spark before the signal handler of this process calls :meth:`stop`.
         """
         return self.control.stopping.wait(WATCH_SECONDS)
-        return self.control.is_watched
+
+
+@contextmanager
+def _explaining(checkpoint: Folder) -> Iterator[None]:
+    """During the block, raise errors of the files of a local checkpoint as a CheckpointError that names the checkpoint."""
+    try:
+        yield
+    except OSError as error:
+        is_of_checkpoint = str(error.filename).startswith(f"{checkpoint.location}/")
+        if isinstance(error, StatefunError) or not is_of_checkpoint:
+            raise
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error

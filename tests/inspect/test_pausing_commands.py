@@ -170,7 +170,10 @@ def test_the_status_shows_progress_and_pauses(
 ANOTHER_USER = 65534
 IMPORTS = f"""
 import os, sys
+from pathlib import Path
 from statefun.cli import main
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.control import Control
 
 place, user = sys.argv[1], {ANOTHER_USER}
 main(["status", place])  # imports what another user may not be able to read
@@ -180,6 +183,13 @@ os.setgid(user), os.setuid(user)
 print("as another user", flush=True)
 """
 PROBE = f"{IMPORTS}{BECOME_ANOTHER_USER}sys.exit(main(['status', place, '--check']))"
+PAUSE = f"""{IMPORTS}
+os.umask(0o077)  # as the shell of root on hardened systems
+main(["pause", place, "--ingress", "t/users"])
+{BECOME_ANOTHER_USER}
+with Control().obeying(Folder.at(place)) as _:
+    main(["status", place])
+"""
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
@@ -215,3 +225,15 @@ def test_the_status_needs_no_right_to_write(open_folder: Folder) -> None:
     with checkpoint_lock(open_folder):
         code, text = done_as_another_user(PROBE, open_folder)
     assert (code, text.splitlines()[0]) == (0, "application: RUNNING")
+
+
+@as_root
+def test_an_application_of_another_user_can_read_what_root_has_paused(open_folder: Folder) -> None:
+    """Otherwise its next start would fail."""
+    for path in (Path(open_folder.location), *Path(open_folder.location).iterdir()):
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+
+    code, text = done_as_another_user(PAUSE, open_folder)
+
+    assert code == 0, text
+    assert ["ingress", "t/users", "STOPPED"] in [line.split() for line in text.splitlines()]

@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 from harness import wait
 
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock, unlocked
 from statefun.runtime.checkpoint.orders import ORDER_FILE, Order, Orders, write_order
-from statefun.runtime.checkpoint.pauses import Parts, Paused, write_paused
+from statefun.runtime.checkpoint.pauses import PAUSED_FILE, Parts, Paused, write_paused
 from statefun.runtime.control import Control, RunEnding
+from statefun.runtime.settings import Settings
+from statefun.sdk.errors import CheckpointError
+from statefun.sdk.functions import StatefulFunctions
 
 
 @pytest.mark.parametrize("lock", [checkpoint_lock, unlocked])
@@ -129,3 +134,17 @@ def test_draining_waits_for_what_must_go_on(
         control.obey(Order.DRAIN)
 
         assert control.may_end_draining() is may_end
+
+
+def test_a_start_that_cannot_read_what_is_paused_names_the_checkpoint(tmp_path: Path) -> None:
+    """It is one line, and no traceback."""
+    (tmp_path / PAUSED_FILE).mkdir()
+    functions, settings = StatefulFunctions(), Settings.resolve({}, None, checkpoint=tmp_path)
+    functions.register("t/greet", lambda _ctx, _message: None)
+    module = parse_module("kind: io.statefun.playground.v1/ingress\nspec: {port: 8090}")
+    application = Application(module, functions, settings)
+
+    with pytest.raises(CheckpointError) as caught:
+        application.run()
+
+    assert caught.value.message.startswith(f"checkpoint {tmp_path} cannot be used: [Errno 21] ")

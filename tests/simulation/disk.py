@@ -191,6 +191,13 @@ class LocalSystem:
         self.disk.sync(descriptor)
         self.chaos.step()
 
+    def geteuid(self) -> int:
+        """Return the user of the process, who is not root."""
+        return 1
+
+    def chmod(self, descriptor: str, mode: int) -> None:
+        """Change the access rights of a file, which all may read and write."""
+
 
 @attrs.frozen
 class LocalPath:
@@ -210,6 +217,12 @@ class LocalPath:
     def is_dir(self) -> bool:
         """Return whether it is a folder."""
         return self.path.count("/") < 2 or self.system.disk.has_folder(self.path)
+
+    def stat(self) -> os.stat_result:
+        """Return the facts of a file or folder, which are those of all others, too."""
+        if not (self.is_dir() or self.path in self.system.disk.files):
+            raise FileNotFoundError(self.path)
+        return os.stat_result([0o777, *[0] * 9])
 
     def mkdir(self, *, exist_ok: bool) -> None:
         """Create a folder."""

@@ -87,6 +87,7 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
     temporary = folder / temporary_name(name)
     try:
         with temporary.open("wb") as file:
+            _keep_access(file.fileno(), folder / name)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -110,7 +111,31 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
+        _keep_owner(folder, folder.parent.stat())
         sync_path(folder.parent)
+
+
+def _keep_access(file: int, path: Path) -> None:
+    """Give a new file the owner and the access rights of the file that it replaces, or else the owner of its folder.
+
+    Otherwise the application of another user could not read what a command of root has written.
+    """
+    former = None
+    with suppress(FileNotFoundError):
+        former = path.stat()
+    _keep_owner(file, former or path.parent.stat())
+    if former is not None:
+        with suppress(OSError):  # a file system without access rights
+            os.chmod(file, stat.S_IMODE(former.st_mode))
+
+
+def _keep_owner(path: Path | int, owner: os.stat_result) -> None:
+    """Give a new file or folder an owner, if this process is of root: others cannot, and need not."""
+    if os.geteuid() == 0:
+        with suppress(
+            OSError
+        ):  # a file system without owners, or that does not trust the root of this machine
+            os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def sync_path(path: Path) -> None:
