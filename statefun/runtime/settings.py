@@ -23,6 +23,8 @@ SETTINGS_PREFIX = "spark.statefun."
 V = TypeVar("V")
 _LONGEST_ANSWER = timedelta(hours=1)
 """The longest time for which librdkafka waits for the answer to a request."""
+_MOST_PARTS = 2**31 - 1
+"""The largest number of partitions and of lanes that Spark and checkpoints can hold."""
 
 
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
@@ -68,6 +70,19 @@ def _positive(value: str | int) -> int:
     if not (text.isdecimal() and int(text) >= 1):
         raise ValueError("must be a whole number, at least 1")
     return int(text)
+
+
+def _parts(value: str | int) -> int:
+    parts = _positive(value)
+    if parts > _MOST_PARTS:
+        raise ValueError(f"must be at most {_MOST_PARTS}")
+    return parts
+
+
+def _checkpoint(value: str | Path) -> Folder:
+    if not str(value).strip():  # it would be the current folder
+        raise ValueError("must be a folder or the URI of one, and is empty")
+    return Folder.at(value)
 
 
 def _size(value: str | int) -> int:
@@ -140,7 +155,7 @@ class Settings:
 
     modules: tuple[Path, ...] = attrs.field(metadata=_setting(_paths, key="module"))
     """The paths of the module files."""
-    checkpoint: Folder = attrs.field(metadata=_setting(Folder.at))
+    checkpoint: Folder = attrs.field(metadata=_setting(_checkpoint))
     """The folder that has the state, the progress and the staged effects."""
     checkpoint_lock: str = attrs.field(metadata=_setting(_one_of("file", "none"), "file"))
     """How a second driver is kept from using the checkpoint: by locks on local files or a lease in a store
@@ -153,14 +168,14 @@ class Settings:
     """Whether a run that ends by itself first delivers all messages of ``send_at``, and so closes all windows."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
     """The largest number of records that a micro-batch reads from each ingress."""
-    state_partitions: int | None = attrs.field(metadata=_setting(_positive))
+    state_partitions: int | None = attrs.field(metadata=_setting(_parts))
     """Into how many partitions the state is divided; a checkpoint's first start fixes the number."""
     async_concurrency: int = attrs.field(metadata=_setting(_positive, 1000))
     """The largest number of addresses of coroutine functions that a worker calls at the same time."""
     immediate_messages: int = attrs.field(metadata=_setting(_positive, 1000))
     """The largest number of messages of an address, to itself and to functions without state, that are
     delivered in the micro-batch that sends them; further messages are delivered in the next one."""
-    egress_lanes: int = attrs.field(metadata=_setting(_positive, 1, key="egress.lanes"))
+    egress_lanes: int = attrs.field(metadata=_setting(_parts, 1, key="egress.lanes"))
     """Into how many lanes an egress's records are divided; if there are several, Spark tasks publish them
     at the same time."""
     dispatch: str = attrs.field(metadata=_setting(_one_of("arrow", "pandas"), "arrow"))

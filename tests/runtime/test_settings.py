@@ -75,6 +75,7 @@ def test_every_setting_has_a_key_and_an_argument() -> None:
         ("available-now", "true", "available_now", True),
         ("available-now", " False ", "available_now", False),
         ("records-per-batch", "10", "records_per_batch", 10),
+        ("records-per-batch", "99999999999", "records_per_batch", 99999999999),
         ("state-partitions", " 3 ", "state_partitions", 3),
         ("kafka-timeout", "1 min", "kafka_timeout", timedelta(minutes=1)),
         ("kafka-timeout", "1 h", "kafka_timeout", timedelta(hours=1)),
@@ -167,6 +168,7 @@ NO_COLLECTOR = "must be the URL of a collector, such as http://127.0.0.1:4318"
     ("key", "text", "reason"),
     [
         ("module", " , ", "there must be at least one module file"),
+        ("checkpoint", "", "must be a folder or the URI of one, and is empty"),
         ("trigger", "soon", NO_DURATION),
         ("trigger", "-1s", NO_DURATION),
         ("kafka-timeout", "", NO_DURATION),
@@ -181,6 +183,8 @@ NO_COLLECTOR = "must be the URL of a collector, such as http://127.0.0.1:4318"
         ("records-per-batch", "many", "must be a whole number, at least 1"),
         ("state-partitions", "-2", "must be a whole number, at least 1"),
         ("state-partitions", "2.5", "must be a whole number, at least 1"),
+        ("state-partitions", "2147483648", "must be at most 2147483647"),
+        ("egress.lanes", "2147483648", "must be at most 2147483647"),
         ("otlp-endpoint", "127.0.0.1:4318", NO_COLLECTOR),
         ("otlp-endpoint", "grpc://a:4317", NO_COLLECTOR),
         ("otlp-endpoint", "http://:4318", NO_COLLECTOR),
@@ -207,6 +211,7 @@ def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason:
         ("records_per_batch", 0, "must be a whole number, at least 1"),
         ("records_per_batch", 2.5, "must be a whole number, at least 1"),
         ("state_partitions", True, "must be a whole number, at least 1"),
+        ("checkpoint", " ", "must be a folder or the URI of one, and is empty"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_named(argument: str, value: object, reason: str) -> None:
