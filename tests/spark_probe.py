@@ -16,6 +16,7 @@ import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from stat import filemode
 from typing import Any, cast
@@ -40,11 +41,13 @@ from statefun.runtime.spark_internals.jvm import (
     accept_calls,
     jvm,
     live_conf,
+    new_array,
     spark_conf,
 )
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.spark_internals.read_limits import limit_sources
+from statefun.runtime.spark_internals.shutdown import before_spark_stops
 from statefun.runtime.spark_internals.state_reader import READS_IDS, in_session, read_states
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
@@ -206,6 +209,25 @@ def permissions_of_hadoop(session: SparkSession) -> list[str]:
 
 
 @finds
+def hooks_of_shutdown() -> list[str]:
+    """Add a hook, and read in which order the JVM would call it and those of Spark and Hadoop."""
+    packages = jvm()
+    manager = packages.org.apache.hadoop.util.ShutdownHookManager.get()
+    lang = packages.java.lang
+    nothing = new_array(lang.Class, [])
+    in_order = manager.getClass().getDeclaredMethod("getShutdownHooksInOrder", nothing)
+    in_order.setAccessible(True)
+    with before_spark_stops(lambda: None, timedelta(seconds=1)):
+        entries = in_order.invoke(manager, new_array(lang.Object, []))
+    hooks = []
+    for entry in entries:
+        hook = entry.getClass().getDeclaredField("hook")
+        hook.setAccessible(True)
+        hooks.append(str(hook.get(entry).getClass().getName()))
+    return hooks
+
+
+@finds
 def gauges() -> list[int]:
     """Set gauges and a counter, and read them where a sink would."""
     source = MetricsSource("probe")
@@ -359,7 +381,7 @@ def main() -> None:
         step()
     for step in (jars_on_class_path, files_of_hadoop, permissions_of_hadoop, outcomes, states):
         step(session)
-    for step in (end_of_daemon, end_of_jvm):
+    for step in (hooks_of_shutdown, end_of_daemon, end_of_jvm):
         step()
     (FOLDER / "findings.json").write_text(json.dumps(findings))
 

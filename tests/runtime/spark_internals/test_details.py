@@ -179,6 +179,15 @@ def test_permissions_of_hadoop(probe: Probe) -> None:
     assert probe["permissions_of_hadoop"] == ["LocalFiles", *modes]
 
 
+@origin("SparkShutdownHookManager; Hadoop: ShutdownHookManager")
+def test_hooks_of_shutdown(probe: Probe) -> None:
+    """Spark stops in a hook that comes after the one of statefun."""
+    first, *others = probe["hooks_of_shutdown"]
+
+    assert first == "java.lang.Thread"
+    assert any(name.startswith("org.apache.spark.util.") for name in others)
+
+
 @origin("FileSystemBasedCheckpointFileManager, RocksDBConf")
 def test_files_of_the_checkpoint(probe: Probe) -> None:
     """Spark writes its logs through that file system, and changelogs of the state."""
