@@ -50,6 +50,16 @@ def test_an_order_is_obeyed_that_was_given_before_the_first_look(tmp_path: Path)
         assert orders.next() is None
 
 
+def test_an_order_in_a_store_is_for_the_owner_of_the_lease(store: Folder) -> None:
+    """Its time is compared with that of the lease, as the store tells them."""
+    with checkpoint_lock(store) as owned:
+        write_order(store, Order.STOP)
+        assert Orders(owned).next() is Order.STOP
+    time.sleep(1)  # stores have times in seconds
+    with checkpoint_lock(store) as owned:
+        assert Orders(owned).next() is None
+
+
 def test_an_order_ends_with_its_run(tmp_path: Path) -> None:
     """Otherwise it would be one to the next run if the clock of the machine were set back."""
     folder, control = Folder.at(tmp_path), Control()
