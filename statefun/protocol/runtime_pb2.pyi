@@ -1648,7 +1648,7 @@ class Manifest(_message.Message):
     EVENT_TIMES_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
     query_id: _builtins.str
-    """of the checkpoint"""
+    """of the checkpoint, when the batch was staged"""
     run_id: _builtins.str
     """of the driver's run that staged the batch"""
     lanes: _builtins.int

@@ -53,7 +53,7 @@ from statefun.testing.tested import (
     not_read,
     route_in,
 )
-from statefun.testing.waiting_ingresses import Place, WaitingIngresses
+from statefun.testing.waiting_ingresses import RecordSender, WaitingIngresses
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time that the clock of an application under test shows at first."""
@@ -240,7 +240,7 @@ class InProcessApplication(TestedApplication):
         for row in rows_of_record(ingress, record, route, self._registry):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
             key = None if is_rejected else record.key
-            self._ready.add(Place(ingress, record.topic, record.partition, key), row)
+            self._ready.add(RecordSender(ingress, record.topic, record.partition, key), row)
 
     def drain(self) -> None:
         """Process all records and messages that wait; see :meth:`TestedApplication.drain`."""

@@ -10,7 +10,7 @@ from statefun.module.model import Module
 from statefun.sdk.address import TypeName
 
 
-class Place(NamedTuple):
+class RecordSender(NamedTuple):
     """The sender of the messages that records become: records with one key in a partition keep their order."""
 
     ingress: TypeName
@@ -37,7 +37,7 @@ class WaitingIngresses:
         """The ingresses that wait, with those for which each of them waits."""
 
     def __contains__(self, sender: Hashable) -> bool:
-        return isinstance(sender, Place) and sender.ingress in self._waits_for
+        return isinstance(sender, RecordSender) and sender.ingress in self._waits_for
 
     def release(self, senders: Iterable[Hashable]) -> None:
         """Let the ingresses begin that wait for none of the ingresses with unread records.
@@ -46,7 +46,7 @@ class WaitingIngresses:
             senders: the senders of all messages that wait for a micro-batch.
         """
         if self._waits_for:
-            unread = {sender.ingress for sender in senders if isinstance(sender, Place)}
+            unread = {sender.ingress for sender in senders if isinstance(sender, RecordSender)}
             self._waits_for = {
                 ingress: named for ingress, named in self._waits_for.items() if named & unread
             }

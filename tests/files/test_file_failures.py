@@ -40,6 +40,10 @@ class TornFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor of the file."""
+        return self._file.fileno()
+
     def write(self, content: bytes) -> None:
         """Write a half of it."""
         self._file.write(content[: len(content) // 2])

@@ -38,9 +38,11 @@ class _Loader(BoundedLoader):
         keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in keys:
+                is_merge = key.tag == f"{_TAG_PREFIX}merge"
+                value = key.tag if is_merge else self.construct_object(key)  # 16 and 0x10 are equal
+                if value in keys:
                     raise _refusal("this key occurs twice", key)
-                keys.add((key.tag, key.value))
+                keys.add(value)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as PyYAML has it

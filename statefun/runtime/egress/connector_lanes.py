@@ -91,14 +91,14 @@ class ConnectorLaneFactory:
         pause = pausing(patience, turn)
 
         def try_to_end(lane: int) -> bool:
-            with closing(self._connection(lane, query_id, turn, patience)) as cluster:
-                try:
+            try:
+                with closing(self._connection(lane, query_id, turn, patience)) as cluster:
                     if (marker := cluster.open()) is not None:
                         cluster.write([], marker._replace(owner=self.run))
                         cluster.tend(is_last=True)
-                except UncertainError as error:
-                    pause(str(error))
-                    return False
+            except UncertainError as error:
+                pause(str(error))
+                return False
             return True
 
         for lane in range(self._earlier_lanes()):

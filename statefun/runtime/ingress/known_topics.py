@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from confluent_kafka.admin import AdminClient
@@ -28,7 +28,7 @@ from statefun.runtime.ingress.identities import (
 )
 from statefun.runtime.ingress.starting_offsets import admin_client
 from statefun.runtime.ingress.stopping import Offsets
-from statefun.sdk.errors import StatefunError
+from statefun.sdk.errors import CheckpointError, StatefunError
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -46,7 +46,7 @@ class KnownTopics:
     Args:
         checkpoint: the checkpoint, which has the ids that the start has stored.
         ingresses: the Kafka ingresses in the order of the query's sources.
-        interval: how long :meth:`look` waits before it checks again.
+        interval: how long :meth:`look` and :meth:`watch` wait before they check again.
     """
 
     def __init__(
@@ -64,6 +64,10 @@ class KnownTopics:
         self._silent: set[str] = set()
         """The ingresses whose clusters have not answered the last question."""
         self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        """Checks all topics now, or has done it last."""
+        self._found: CheckpointError | None = None
+        """What that thread has found."""
         self._interval = interval.total_seconds()
         self._next = time.monotonic() + self._interval
 
@@ -80,11 +84,32 @@ class KnownTopics:
         ends = self._commit_log.end_offsets(batch)
         # The first micro-batch begins in the topics whose ids the start has stored.
         starts = self._commit_log.end_offsets(batch - 1) if batch else [None] * len(ends)
-        with self._lock:
-            for ingress, start, end in zip(self._ingresses, starts, ends, strict=False):
+        for ingress, start, end in zip(self._ingresses, starts, ends, strict=False):
+            topics = _changed(start or {}, end or {})
+            present = self._present(ingress, topics)
+            with self._lock:
                 if start is not None:
                     self._forget_others(ingress, start)
-                self._compare(ingress, _changed(start or {}, end or {}))
+                self._compare(ingress, topics, present)
+
+    def watch(self) -> None:
+        """Check all topics as :meth:`look` does, but in another thread, as clusters may not answer for seconds.
+
+        Raises:
+            CheckpointError: if an earlier check has found a topic that was deleted and created anew.
+        """
+        if self._found is not None:
+            raise self._found
+        is_looking = self._thread is not None and self._thread.is_alive()
+        if self._ingresses and not is_looking and time.monotonic() >= self._next:
+            self._thread = threading.Thread(target=self._look, name="statefun-topics", daemon=True)
+            self._thread.start()
+
+    def _look(self) -> None:
+        try:
+            self.look()
+        except CheckpointError as error:
+            self._found = error
 
     def look(self) -> None:
         """Check all topics that committed micro-batches have read; do so at most every 15 seconds.
@@ -99,17 +124,24 @@ class KnownTopics:
             return
         self._next = time.monotonic() + self._interval
         try:
-            newest = self._commit_log.newest()
-            ends = self._commit_log.end_offsets(newest) if newest >= 0 else []
+            planned, newest = self._commit_log.planned(), self._commit_log.newest()
+            read = [self._commit_log.end_offsets(each) for each in {newest, planned} if each >= 0]
         except (
             StatefunError,
             OSError,
         ) as error:  # an idle application waits until a store answers again
             logger.debug("the topics are not checked now: %s", error)
             return
-        with self._lock:
-            for ingress, end in zip(self._ingresses, ends, strict=False):
-                self._compare(ingress, end or {})
+        if newest < 0:
+            return
+        for ingress, *ends in zip(self._ingresses, *read, strict=False):
+            # A topic that the planned micro-batch does not have is gone, and may come back as another one.
+            topics = set[str].intersection(*({*(end or {})} for end in ends))
+            present = self._present(ingress, topics)
+            with self._lock:
+                if self._commit_log.planned() != planned:  # it may have been gone meanwhile
+                    return
+                self._compare(ingress, topics, present)
 
     def _forget_others(self, ingress: KafkaIngress, start: Offsets) -> None:
         """Forget the ids of topics that a micro-batch does not begin with: they are read from their beginning."""
@@ -117,10 +149,11 @@ class KnownTopics:
         topics = {topic: id_ for topic, id_ in identity.topics.items() if topic in start}
         self._identities[str(ingress.id)] = Identity(identity.cluster, topics)
 
-    def _compare(self, ingress: KafkaIngress, topics: Collection[str]) -> None:
-        present = self._present(ingress, topics)
+    def _compare(
+        self, ingress: KafkaIngress, topics: Collection[str], present: Mapping[str, str]
+    ) -> None:
         identity = self._identities.get(str(ingress.id), Identity())
-        compare(self._checkpoint, ingress, identity, Identity(topics=present), topics)
+        compare(self._checkpoint, ingress, identity, Identity(topics=dict(present)), topics)
         if not present.keys() <= identity.topics.keys():
             self._identities[str(ingress.id)] = Identity(
                 identity.cluster, {**identity.topics, **present}
@@ -131,8 +164,9 @@ class KnownTopics:
         """Return the ids that topics have now; those of a cluster that does not answer are left out."""
         name = str(ingress.id)
         try:
-            if name not in self._clients:
-                self._clients[name] = admin_client(ingress)
+            with self._lock:
+                if name not in self._clients:
+                    self._clients[name] = admin_client(ingress)
             present = topic_ids(ingress, self._clients[name], topics, _ANSWER)
         except StatefunError as error:  # no reason to end the run
             if name not in self._silent:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
 from statefun.runtime.kafka.client import connect, reason_of
-from statefun.runtime.kafka.refusal_codes import OF_TOPIC
+from statefun.runtime.kafka.refusal_codes import OF_TOPIC, UNKNOWN_PLACES
 from statefun.runtime.letters.dead_letter import DeadLetter
 from statefun.runtime.letters.dead_letters import TIMEOUT, DeadLetters
 from statefun.runtime.letters.letter_filter import LetterFilter
@@ -125,7 +125,8 @@ class LetterEnds:
             return [self._too_large(letter) for letter in transaction.too_large]
         topic, reason = transaction.refusal
         refused: list[Ending] = []
-        if reason.code() in OF_TOPIC:  # then all records for the topic are refused
+        # Then all records for the topic are refused; no replayed record names a partition.
+        if reason.code() in OF_TOPIC | UNKNOWN_PLACES:
             others: list[Ending] = []
             for letter, record in endings:
                 is_for_topic = record is not None and record.topic == topic

@@ -115,7 +115,7 @@ class Reports:
         self._observation.look(progress)
         self._watch.look()
         self._jumps.look()
-        self._topics.look()
+        self._topics.watch()
 
     def _report_event_time(self) -> None:
         event = feedback_offset(self._commit_log, self._commit_log.newest()).event

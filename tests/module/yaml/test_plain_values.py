@@ -39,6 +39,7 @@ def test_values_are_read_as_json_and_yaml_1_2_have_them(text: str, value: Any) -
     ("text", "problem"),
     [
         ("{a: 1, a: 2}", ": line 1, column 8: this key occurs twice"),
+        ("{16: 1, 0x10: 2}", ": line 1, column 9: this key occurs twice"),
         ("a: {b: 1, 'b': 2}", ": line 1, column 11: this key occurs twice"),
         ("a: 2026-02-30", ": line 1, column 4: this date or number cannot be read; put it in quotes if"),
         ("a: " + "9" * 5000, ": line 1, column 4: this date or number cannot be read"),

@@ -81,6 +81,9 @@ def test_messages_that_are_not_delivered_can_be_read_beside_a_run(tmp_path: Path
             store.post(b"a", "a/T", bytes(5_000_000))
         assert [each.number for each in undelivered_posted(folder, 2)] == [3, 4, 5]
 
+    # Without the right to write, too: nothing is created beside the database.
+    assert [each.number for each in undelivered_posted(folder, 4)] == [5]
+    assert folder.names() == [PLAYGROUND_FILE]
     assert [*undelivered_posted(folder, 5)] == []
 
 

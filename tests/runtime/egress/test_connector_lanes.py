@@ -241,6 +241,30 @@ def test_a_server_that_does_not_answer_at_the_start_is_tried_again(
     assert set(Sleepy.query_ids) == {"query" if is_exactly_once else ""}
 
 
+class Late(Connection):
+    """A connection that cannot be made at first."""
+
+    made: ClassVar[int] = 0
+
+    def __init__(self, writing: Writing) -> None:
+        Late.made += 1
+        if Late.made == 1:
+            raise UncertainError
+        super().__init__(writing)
+
+
+def test_the_end_of_former_lanes_waits_for_the_server(tmp_path: Path) -> None:
+    """A connection that cannot be made is tried again, as for other lanes."""
+    folder, made = Folder.at(tmp_path), attrs.evolve(egress("Late"), is_exactly_once=True)
+    MEMORIES.append(Memory(every=100))
+    publish(folder, [staged(folder, 0, range(3), frozenset())], made, "run")
+
+    Late.made = 0
+    ConnectorLaneFactory(made, folder, "next").end_former("query", Turn())
+
+    assert Late.made == 2
+
+
 class NoConnection:
     """An object that lacks most methods of a connection."""
 

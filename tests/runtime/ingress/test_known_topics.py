@@ -107,6 +107,43 @@ def test_a_topic_that_is_gone_may_come_back(kafka: KafkaHarness, checkpoint: Pat
     start(folder, ingress(kafka, topic), topic).look()
 
 
+def test_a_topic_may_come_back_while_a_micro_batch_without_it_runs(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The newest commit still has the topic, but the planned micro-batch does not: the next one reads it anew."""
+    folder, topic = Folder.at(checkpoint), kafka.topic("users")
+    topics = start(folder, ingress(kafka, topic), topic)
+    plan(folder, 0, **{topic: 1})
+    topics.check(0)
+    commit(folder, 0)
+    plan(folder, 1)
+    kafka.renew(topic)
+
+    topics.look()
+    topics.check(1)
+
+
+def test_topics_are_watched_without_waiting_for_the_cluster(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The caller goes on at once, and gets to know later what was found."""
+    folder, topic = Folder.at(checkpoint), kafka.topic("users")
+    topics = start(folder, ingress(kafka, topic), topic)
+    plan(folder, 0, **{topic: 1})
+    commit(folder, 0)
+    kafka.renew(topic)
+
+    def finds() -> bool:
+        try:
+            topics.watch()
+        except CheckpointError as error:
+            return f"topic {topic} " in error.message
+        return False
+
+    assert not finds()
+    wait(finds)
+
+
 def test_ids_of_topics_that_are_found_later_are_stored(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
