@@ -68,6 +68,7 @@ class KnownTopics:
         """Checks all topics now, or has done it last."""
         self._found: CheckpointError | None = None
         """What that thread has found."""
+        self._is_closed = False
         self._interval = interval.total_seconds()
         self._next = time.monotonic() + self._interval
 
@@ -105,6 +106,12 @@ class KnownTopics:
             self._thread = threading.Thread(target=self._look, name="statefun-topics", daemon=True)
             self._thread.start()
 
+    def close(self) -> None:
+        """End the check in the other thread: it waits for the answer of one cluster at most."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.join()
+
     def _look(self) -> None:
         try:
             self.look()
@@ -135,6 +142,8 @@ class KnownTopics:
         if newest < 0:
             return
         for ingress, *ends in zip(self._ingresses, *read, strict=False):
+            if self._is_closed:
+                return
             # A topic that the planned micro-batch does not have is gone, and may come back as another one.
             topics = set[str].intersection(*({*(end or {})} for end in ends))
             present = self._present(ingress, topics)

@@ -151,11 +151,12 @@ class Reports:
         self._observation.count_published()
 
     def close(self) -> None:
-        """When the query has ended, log the remaining failures; remove the status line and the metrics."""
+        """When the query has ended, log the remaining failures; remove the status line and the metrics, and stop watching topics."""
         self._failure_log.log(at_once=True)
         self._summary.backlog = self._backlog.count()
         if self._has_event_times:
             self._report_event_time()
+        self._topics.close()
         self._status.close()
         self._observation.close()
         self._metrics.close()
