@@ -27,10 +27,9 @@ from statefun.inspect.copied_files import (
     is_permanent,
     read_path,
 )
-from statefun.inspect.snapshot_files import SNAPSHOT
+from statefun.inspect.snapshot_files import belongs
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.former_queries import FORMER_QUERIES
 from statefun.runtime.checkpoint.ingress_order import INGRESSES, STOPS
 from statefun.runtime.checkpoint.outbox import MANIFEST
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE
@@ -47,8 +46,6 @@ _ATTEMPTS = 200
 """How often the files are read until no micro-batch is committed meanwhile."""
 _PAUSE = 0.02
 """The time, in seconds, before the files are read again."""
-_OF_RUN = {"driver.lock", "jvm.lock", "unlocked", "lease", SNAPSHOT}
-"""What says which processes use the checkpoint, and the file of a snapshot."""
 
 
 @attrs.frozen
@@ -130,12 +127,12 @@ class ChangingFiles:
         outbox lacks a batch, the files that are read later have its effects.
         """
         outbox = below(self._checkpoint, OUTBOX)
-        needed = [path for path in outbox if _belongs(path, batch)]
+        needed = [path for path in outbox if belongs(path, batch)]
         effects = {path: outbox[path] for path in needed if is_permanent(path)}
         new = {path: size for path, size in effects.items() if self._effects.get(path) != size}
         self._effects.update(copy_files(self._checkpoint, self._target, new))
         contents = self._contents(path for path in needed if path not in effects)
-        contents |= self._contents(path for path in self._others() if _belongs(path, batch))
+        contents |= self._contents(path for path in self._others() if belongs(path, batch))
         return Captured(batch, contents, {path: self._effects[path] for path in effects})
 
     def _others(self) -> Iterator[str]:
@@ -177,24 +174,6 @@ class ChangingFiles:
                 )
         commit = needed[-1]
         check_commit(captured.contents[commit], f"{self._checkpoint.shown}/{commit}")
-
-
-def _belongs(path: str, batch: int) -> bool:
-    """Return whether a file belongs into a copy: it is no lock, and of no micro-batch after ``batch``.
-
-    >>> [_belongs(path, 7) for path in ("offsets/7", "offsets/8", "outbox/8/manifest", "driver.lock", "timers/9")]
-    [True, False, False, False, True]
-    """
-    head, _, rest = path.partition("/")
-    name = PurePosixPath(path).name
-    # Other parts of the database are copied with it; the former queries are added to those of the snapshot.
-    is_part = name.startswith(f"{PLAYGROUND_FILE}-") or path == FORMER_QUERIES
-    if head in _OF_RUN or name.startswith(".") or is_part:
-        return False
-    if head in {OFFSETS_FOLDER, COMMITS, OUTBOX}:
-        number = rest.partition("/")[0]
-        return number.isdecimal() and int(number) <= batch
-    return True
 
 
 def _is_settled(path: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import uuid
 import zipfile
 import zlib
@@ -20,18 +21,23 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from statefun.inspect.copied_files import is_permanent, read_path
+from statefun.inspect.copied_files import OUTBOX, STATE, is_permanent, read_path, version_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.former_queries import FORMER_QUERIES
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import INGRESSES
-from statefun.runtime.spark_internals.log_files import OFFSETS_FOLDER
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE
+from statefun.runtime.spark_internals.log_files import COMMITS, OFFSETS_FOLDER
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 SNAPSHOT = "snapshot.json"
 """The file that makes a snapshot complete: it is written last."""
+_OF_RUN = {"driver.lock", "jvm.lock", "unlocked", "lease", SNAPSHOT}
+"""What says which processes use the checkpoint, and the file of a snapshot."""
 _OF_PROCESSES = {"snapshot.lock", "lease"}
 """What says which process makes a snapshot."""
+_ARCHIVE = re.compile(r"files-\d+-[0-9a-f]{32}\.zip")
+"""The name of an archive."""
 _CHANGING = "checkpoint/"
 """The folder of the changing files in the archive."""
 _PERMANENT = "permanent.json"
@@ -129,7 +135,7 @@ class SnapshotFiles:
             CheckpointError: if the archive is damaged, or the snapshot was replaced meanwhile.
         """
         files = (
-            cls._read_loose(folder)
+            cls._read_loose(folder, facts.batch)
             if facts.archive is None
             else cls._read_archive(folder, facts.archive)
         )
@@ -156,11 +162,14 @@ class SnapshotFiles:
         return cls(contents, permanent)
 
     @classmethod
-    def _read_loose(cls, folder: Folder) -> SnapshotFiles:
-        """Read the files of a snapshot of an earlier version."""
+    def _read_loose(cls, folder: Folder, batch: int) -> SnapshotFiles:
+        """Read the files of a snapshot of an earlier version, without those that an interrupted later one has added."""
         contents, permanent = {}, {}
         for path, size in folder.sizes().items():
-            if path in {SNAPSHOT, FORMER_QUERIES} or path.partition("/")[0] in _OF_PROCESSES:
+            if path.partition("/")[0] in _OF_PROCESSES or _ARCHIVE.fullmatch(path):
+                continue
+            is_later = path.startswith(f"{STATE}/") and version_of(path) > batch + 1
+            if is_later or not belongs(path, batch):
                 continue
             if is_permanent(path):
                 permanent[path] = size
@@ -181,6 +190,24 @@ class SnapshotFiles:
         name = f"files-{batch}-{uuid.uuid4().hex}.zip"
         folder.write(name, buffer.getvalue())
         return name
+
+
+def belongs(path: str, batch: int) -> bool:
+    """Return whether a file belongs into a copy: it is no lock, and of no micro-batch after ``batch``.
+
+    >>> [belongs(path, 7) for path in ("offsets/7", "offsets/8", "outbox/8/manifest", "driver.lock", "timers/9")]
+    [True, False, False, False, True]
+    """
+    head, _, rest = path.partition("/")
+    name = PurePosixPath(path).name
+    # Other parts of the database are copied with it; the former queries are added to those of the snapshot.
+    is_part = name.startswith(f"{PLAYGROUND_FILE}-") or path == FORMER_QUERIES
+    if head in _OF_RUN or name.startswith(".") or is_part:
+        return False
+    if head in {OFFSETS_FOLDER, COMMITS, OUTBOX}:
+        number = rest.partition("/")[0]
+        return number.isdecimal() and int(number) <= batch
+    return True
 
 
 def missing(snapshot: Folder, path: str) -> CheckpointError:

@@ -128,7 +128,7 @@ def restore_snapshot(
     """
     facts = SnapshotFacts.read(snapshot)
     if facts.archive is None:
-        _check_loose(snapshot)
+        _check_loose(snapshot, facts.batch)
     files = SnapshotFiles.read(snapshot, facts)
     contents = dict(files.contents)
     ingresses = contents.pop(INGRESSES)
@@ -159,11 +159,11 @@ def restore_snapshot(
     return facts
 
 
-def _check_loose(snapshot: Folder) -> None:
+def _check_loose(snapshot: Folder, batch: int) -> None:
     """Check the snapshot of an earlier version, which has not checked the logs before it has copied them."""
     check_format(snapshot)
     try:
-        check_logs(snapshot)
+        check_logs(snapshot, batch)
     except FileNotFoundError:
         raise missing(snapshot, COMMITS) from None
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import suppress
 from errno import ENOSPC
 from pathlib import Path
@@ -19,6 +21,7 @@ from statefun.runtime.checkpoint.former_queries import (
     add_former_query,
     former_queries,
 )
+from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
@@ -136,3 +139,41 @@ def test_a_snapshot_of_a_restored_checkpoint_can_be_repeated_after_a_crash(
 
     take_snapshot(stored, target)
     assert former_queries(target) == ["former"]
+
+
+@pytest.mark.parametrize("failing", ["5_3f1b.changelog", "archive", SNAPSHOT])
+def test_a_snapshot_that_fails_leaves_the_one_of_an_earlier_version(
+    stored: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """What the later snapshot has added to its folder is of later micro-batches, and is not restored."""
+    target, write, failed = Folder.at(tmp_path / "target"), Folder.write, list[str]()
+    outbox = stored.child("outbox")
+    outbox.child("0").write("manifest", b"effects")
+    outbox.child("0").write("0-1-3f1b.arrow", b"effects")
+    expected = set(stored.sizes())
+    shutil.copytree(stored.location, target.location)
+    content = {"batch": 0, "query": "query", "created": "2026-11-25T04:47:10+00:00"}
+    write_framed(target, SNAPSHOT, json.dumps(content).encode())
+    for batch in range(1, 5):
+        write_batch(stored, batch)
+    outbox.child("0").remove_all()
+    outbox.child("4").write("manifest", b"effects")
+    outbox.child("4").write("0-5-3f1b.arrow", b"effects")
+
+    def fail(folder: Folder, name: str, content: bytes) -> None:
+        if name == failing or (failing == "archive" and name.endswith(".zip")):
+            failed.append(name)
+            full_disk(folder, name, content)
+        write(folder, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", fail)
+        with pytest.raises(OSError, match="No space left"):
+            take_snapshot(stored, target)
+    assert failed
+    assert target.child("outbox").child("4").names() == ["0-5-3f1b.arrow"]
+
+    copy = Folder.at(tmp_path / "copy")
+    assert restore_snapshot(target, copy).batch == 0
+    assert set(copy.sizes()) == expected
+    assert take_snapshot(stored, target).batch == 4

@@ -15,15 +15,20 @@ from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.sdk.errors import CheckpointError
 
 
-def check_logs(checkpoint: Folder) -> None:
+def check_logs(checkpoint: Folder, last: int | None = None) -> None:
     """Check that Spark's logs and the outbox of a checkpoint fit together and are complete.
+
+    Args:
+        checkpoint: the checkpoint.
+        last: the last batch that belongs to the checkpoint, if its outbox may have files of later ones.
 
     Raises:
         CheckpointError: if they contradict each other, or a file is missing.
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     committed, planned = log.newest(), log.planned()
-    staged = max(outbox.batches(), default=-1)
+    batches = (batch for batch in outbox.batches() if last is None or batch <= last)
+    staged = max(batches, default=-1)
     if not committed <= planned <= committed + 1:
         reason = f"the newest batch in its folder 'offsets' is {_named(planned)}"
     elif staged > planned:
