@@ -2,13 +2,15 @@
 """The files of a snapshot: those that never change lie beside an archive of all others, which ``snapshot.json`` names.
 
 The file ``snapshot.json`` is replaced last, in one step, and so decides between an earlier snapshot and a later one: until
-then, the former is complete, and afterwards the latter. The archive is a ZIP file, whose checksums show damage; it has the
-changing files of one micro-batch, and a list of the files that never change and belong to the snapshot, with their sizes.
+then, the former is complete, and afterwards the latter. The archive is a ZIP file, whose size and SHA-256 are in
+``snapshot.json``; it has the changing files of one micro-batch, and a list of the files that never change and belong to the
+snapshot, with their sizes.
 A snapshot of an earlier version has no archive: all files lie in its folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -40,8 +42,44 @@ _ARCHIVE = re.compile(r"files-\d+-[0-9a-f]{32}\.zip")
 """The name of an archive."""
 _CHANGING = "checkpoint/"
 """The folder of the changing files in the archive."""
+_NOT_READABLE = (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""The errors for an archive that is none; one of a method of compression that Python does not know is a RuntimeError."""
 _PERMANENT = "permanent.json"
 """The file of the archive that lists the files that never change."""
+
+
+@attrs.frozen
+class Archive:
+    """What the file of a snapshot says of its archive, which shows any damage of the latter."""
+
+    name: str
+    size: int
+    """The number of bytes."""
+    sha256: str
+    """The SHA-256 of the content, in hexadecimal digits."""
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> Archive:
+        """Return the facts of an archive with this content."""
+        return cls(name, len(content), hashlib.sha256(content).hexdigest())
+
+    def read(self, folder: Folder) -> bytes:
+        """Return the content of the archive.
+
+        Raises:
+            CheckpointError: if the archive is missing, or has other content.
+        """
+        try:
+            content = folder.read(self.name)
+        except FileNotFoundError:
+            raise missing(folder, self.name) from None
+        actual = Archive.of(self.name, content)
+        if actual.size != self.size:
+            problem = f"it has {actual.size} bytes, and had {self.size}"
+            raise damaged(folder, self.name, problem)
+        if actual != self:
+            raise damaged(folder, self.name, f"its SHA-256 is not the one in {SNAPSHOT}")
+        return content
 
 
 @attrs.frozen
@@ -53,8 +91,8 @@ class SnapshotFacts:
     query_id: str
     """The id of the checkpoint's query."""
     created: datetime
-    archive: str | None = None
-    """The name of the archive with the changing files; None in a snapshot of an earlier version."""
+    archive: Archive | None = None
+    """The archive with the changing files; None in a snapshot of an earlier version."""
 
     @classmethod
     def read(cls, folder: Folder) -> SnapshotFacts:
@@ -77,7 +115,9 @@ class SnapshotFacts:
                 int(content["batch"]),
                 str(content["query"]),
                 created,
-                None if archive is None else str(archive),
+                None
+                if archive is None
+                else Archive(str(archive["name"]), int(archive["size"]), str(archive["sha256"])),
             )
         except FileNotFoundError:
             if not folder.names():
@@ -94,7 +134,7 @@ class SnapshotFacts:
             "batch": self.batch,
             "query": self.query_id,
             "created": self.created.isoformat(),
-            "archive": self.archive,
+            "archive": None if self.archive is None else attrs.asdict(self.archive),
         }
         write_framed(folder, SNAPSHOT, json.dumps(content).encode())
 
@@ -145,20 +185,19 @@ class SnapshotFiles:
         return files
 
     @classmethod
-    def _read_archive(cls, folder: Folder, name: str) -> SnapshotFiles:
-        """Read the archive with this name."""
+    def _read_archive(cls, folder: Folder, facts: Archive) -> SnapshotFiles:
+        """Read the archive with these facts."""
+        content = facts.read(folder)
         try:
-            with zipfile.ZipFile(io.BytesIO(folder.read(name))) as archive:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 contents = {
                     each.removeprefix(_CHANGING): archive.read(each)
                     for each in archive.namelist()
                     if each.startswith(_CHANGING)
                 }
                 permanent = json.loads(archive.read(_PERMANENT))
-        except FileNotFoundError:
-            raise missing(folder, name) from None
-        except (ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise damaged(folder, name, error) from error
+        except _NOT_READABLE as error:
+            raise damaged(folder, facts.name, error) from error
         return cls(contents, permanent)
 
     @classmethod
@@ -180,16 +219,17 @@ class SnapshotFiles:
                 raise missing(folder, path) from None
         return cls(contents, permanent)
 
-    def write(self, folder: Folder, batch: int) -> str:
-        """Write the archive; return its name, which no earlier one has."""
+    def write(self, folder: Folder, batch: int) -> Archive:
+        """Write the archive; return its facts. No earlier one has its name."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(_PERMANENT, json.dumps(dict(self.permanent)))
             for path, content in self.contents.items():
                 archive.writestr(f"{_CHANGING}{path}", content)
-        name = f"files-{batch}-{uuid.uuid4().hex}.zip"
-        folder.write(name, buffer.getvalue())
-        return name
+        content = buffer.getvalue()
+        facts = Archive.of(f"files-{batch}-{uuid.uuid4().hex}.zip", content)
+        folder.write(facts.name, content)
+        return facts
 
 
 def belongs(path: str, batch: int) -> bool:

@@ -102,7 +102,7 @@ def _take(checkpoint: Folder, target: Folder, query_id: str, progress: Progress)
     archive = files.write(target, captured.batch)
     snapshot = SnapshotFacts(captured.batch, query_id, datetime.now(timezone.utc), archive)
     snapshot.write(target)
-    remove_others(target, {SNAPSHOT, FORMER_QUERIES, archive, *files.permanent})
+    remove_others(target, {SNAPSHOT, FORMER_QUERIES, archive.name, *files.permanent})
     return snapshot
 
 

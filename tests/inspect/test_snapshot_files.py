@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from small_checkpoint import small_checkpoint, write_batch
 
-from statefun.inspect.snapshot_files import SNAPSHOT, SnapshotFacts, SnapshotFiles
+from statefun.inspect.snapshot_files import SNAPSHOT, Archive, SnapshotFacts, SnapshotFiles
 from statefun.inspect.snapshots import restore_snapshot, take_snapshot
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
@@ -30,6 +30,13 @@ def stored(checkpoint: Path) -> Folder:
 def target(tmp_path: Path) -> Folder:
     """Return the folder of a snapshot that does not exist yet."""
     return Folder.at(tmp_path / "target")
+
+
+def archive_of(target: Folder) -> Archive:
+    """Return the archive of a snapshot."""
+    archive = SnapshotFacts.read(target).archive
+    assert archive is not None
+    return archive
 
 
 def take_loose(stored: Folder, target: Folder) -> None:
@@ -52,7 +59,7 @@ def test_a_snapshot_of_an_earlier_version_can_be_restored_and_replaced(
     restore_snapshot(target, Folder.at(tmp_path / "later"))
 
     assert set(Folder.at(tmp_path / "later").sizes()) == set(stored.sizes())
-    archive = SnapshotFacts.read(target).archive
+    archive = archive_of(target).name
     states = {path for path in stored.sizes() if path.startswith("state/")}
     assert set(target.sizes()) == {SNAPSHOT, "snapshot.lock", archive, *states}
 
@@ -81,7 +88,9 @@ def test_a_snapshot_that_is_replaced_during_a_restore_is_not_mixed(  # noqa: PLR
     stored.write("waiting.json", b"after batch 0")
     take(stored, target)
     read, copy = Folder.read, Folder.at(tmp_path / "copy")
-    name = (SnapshotFacts.read(target).archive or "metadata") if moment == "archive" else moment
+    name = moment
+    if moment == "archive":
+        name = "metadata" if take is take_loose else archive_of(target).name
 
     def read_and_replace(folder: Folder, read_name: str) -> bytes:
         content = read(folder, read_name)
@@ -120,17 +129,24 @@ def test_a_damaged_snapshot_is_an_error(
 def test_damaged_files_of_a_snapshot_are_found(
     stored: Folder, target: Folder, tmp_path: Path
 ) -> None:
-    """Neither half of an archive nor one with other bytes is restored, nor a state of another size."""
+    """Neither half of an archive nor one with other bytes is restored, nor a state of another size.
+
+    The names in the list at the end of an archive have no checksum in it.
+    """
+    stored.write("waiting.json", b"after batch 0")
     take_snapshot(stored, target)
-    name = SnapshotFacts.read(target).archive
-    assert name is not None
+    name = archive_of(target).name
     content = target.read(name)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        place = archive.getinfo("checkpoint/offsets/0").header_offset + 60
+        in_file = archive.getinfo("checkpoint/offsets/0").header_offset + 60
+    in_list = content.rindex(b"checkpoint/waiting.json")
     copies = map(str, range(10))
     for other in (
         content[:100],
-        content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :],
+        *(
+            content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+            for place in (in_file, in_list)
+        ),
     ):
         target.write(name, other)
         with pytest.raises(CheckpointError, match=f"target/{name} is damaged"):
@@ -151,4 +167,21 @@ def test_an_archive_has_what_was_written(target: Folder) -> None:
 
     facts = SnapshotFacts(7, "query", datetime(2026, 1, 1, tzinfo=timezone.utc), first)
     assert SnapshotFiles.read(target, facts) == files
-    assert first != second
+    assert first.name != second.name
+    assert target.sizes() == {each.name: each.size for each in (first, second)}
+
+
+@pytest.mark.parametrize(("place", "value"), [(8, 1), (10, 99)])  # flags, method
+def test_an_archive_that_python_cannot_read_is_an_error(
+    target: Folder, place: int, value: int
+) -> None:
+    """Such as one with an unknown method of compression, or with a password."""
+    name = SnapshotFiles({"ingresses.json": b"i", "offsets/7": b"o"}, {}).write(target, 7).name
+    other = bytearray(target.read(name))
+    other[other.index(b"PK\x01\x02") + place] = value
+    target.write(name, bytes(other))
+    archive = Archive.of(name, bytes(other))
+    facts = SnapshotFacts(7, "query", datetime(2026, 1, 1, tzinfo=timezone.utc), archive)
+
+    with pytest.raises(CheckpointError, match=f"target/{name} is damaged"):
+        SnapshotFiles.read(target, facts)
