@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lease import LeaseTimes, held_lease
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _LOCK = "snapshot.lock"
 
@@ -23,8 +23,8 @@ _LOCK = "snapshot.lock"
 def only_snapshot(target: Folder) -> Iterator[Folder]:
     """Keep other commands from making a snapshot in a folder during the block.
 
-    The lock ends with the process, however it ends; in a store, it lapses after some time. File systems that have neither
-    locks nor leases do without.
+    The lock ends with the process, however it ends; in a store, it lapses after some time. File systems and stores that
+    have neither locks nor leases do without.
 
     Args:
         target: the folder; a local one must exist.
@@ -39,6 +39,8 @@ def only_snapshot(target: Folder) -> Iterator[Folder]:
         if target.is_store:
             try:
                 target = stack.enter_context(held_lease(target, timedelta(), LeaseTimes()))
+            except ConfigurationError:  # as the store replaces an object that exists
+                pass
             except CheckpointError as error:
                 raise CheckpointError(
                     f"no snapshot can be made in {target.shown} now, perhaps because another one is being made there "

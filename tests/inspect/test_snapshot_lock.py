@@ -56,6 +56,25 @@ def test_a_lease_keeps_others_from_the_folder_in_a_store(store: Folder) -> None:
             pass
 
 
+def test_a_store_that_ignores_conditions_has_snapshots_without_a_lease(
+    checkpoint: Path, store: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint could not be there, but a snapshot has no more than one writer, if its user takes care of that."""
+
+    def create(self: Folder, name: str, content: bytes) -> bool:
+        self.write(name, content)
+        return True
+
+    monkeypatch.setattr(Folder, "create", create)
+    stored = small_checkpoint(checkpoint)
+    for batch in range(2):
+        write_batch(stored, batch)
+        assert take_snapshot(stored, store).batch == batch
+
+    assert "lease" not in store.names()
+    assert restore_snapshot(store, Folder.at(tmp_path / "copy")).batch == 1
+
+
 def test_a_snapshot_in_a_store_is_replaced(checkpoint: Path, store: Folder, tmp_path: Path) -> None:
     """It is as one on a local disk; the lease is not part of the restored checkpoint."""
     stored = small_checkpoint(checkpoint)
