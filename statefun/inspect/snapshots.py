@@ -46,7 +46,7 @@ from statefun.runtime.checkpoint.ingress_order import (
     check_format_in,
 )
 from statefun.runtime.checkpoint.lock import create_privately
-from statefun.runtime.checkpoint.object_store import SCHEMES
+from statefun.runtime.checkpoint.object_store import SCHEMES, endpoint_of
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.spark_internals.log_files import COMMITS, METADATA, OFFSETS_FOLDER
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -217,12 +217,16 @@ def _is_inside(folder: Folder, other: Folder) -> bool:
 
 
 def _normal(folder: Folder) -> str:
-    """Return the location of a folder in one of its forms.
+    """Return the location of a folder in one of its forms, with the endpoint of a store that is not Amazon's.
 
-    >>> _normal(Folder("s3a://bucket/a/../b?region=x")), _normal(Folder("s3://bucket"))
-    ('s3://bucket/b', 's3://bucket')
+    >>> _normal(Folder("s3a://bucket/a/../b?region=x"))
+    's3://bucket/b'
+    >>> _normal(Folder("s3://bucket?endpoint_override=localhost:9000&scheme=http"))
+    's3:http://localhost:9000//bucket'
     """
     parts = urlsplit(folder.location)
-    scheme = "s3" if parts.scheme in SCHEMES else parts.scheme
+    server = f"{parts.scheme}:"
+    if parts.scheme in SCHEMES:
+        server = f"s3:{endpoint_of(folder.location) or ''}".rstrip("/")
     path = posixpath.normpath(f"/{parts.path.strip('/')}").rstrip("/")
-    return f"{scheme}://{parts.netloc}{path}"
+    return f"{server}//{parts.netloc}{path}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from harness import KafkaHarness, run
 from harness import running as running_application
+from object_store import ObjectStore, object_store
 from small_checkpoint import small_checkpoint, write_batch
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
@@ -300,6 +301,21 @@ def test_a_copy_is_not_made_inside_of_its_original(stored: Folder, tmp_path: Pat
     for place in ("target", "target/app", "other/../target/app", "link/target/app"):
         with pytest.raises(ConfigurationError, match="is inside of the snapshot"):
             restore_snapshot(target, Folder.at(tmp_path / place))
+
+
+def test_a_copy_may_have_the_path_of_its_original_in_another_store(
+    stored: Folder, tmp_path: Path, store_server: ObjectStore
+) -> None:
+    """Buckets of one name at two endpoints are two buckets."""
+    path = f"{tmp_path.parent.name}/{tmp_path.name}"
+    with object_store(tmp_path) as other:
+        target, copy = store_server.folder(path), other.folder(path)
+        take_snapshot(stored, target)
+        restore_snapshot(target, copy)
+
+        assert set(copy.sizes()) == set(stored.sizes())
+    with pytest.raises(ConfigurationError, match="is inside of the snapshot"):
+        restore_snapshot(target, store_server.folder(f"{path}/copy"))
 
 
 def test_a_restored_checkpoint_and_a_snapshot_are_private(stored: Folder, tmp_path: Path) -> None:
