@@ -137,10 +137,10 @@ class ChangingFiles:
 
     def _others(self) -> Iterator[str]:
         """Yield the paths of all files but those of the outbox, of states and of traces."""
-        files = self._checkpoint.files()
-        yield from files
-        for name in self._checkpoint.names():
-            if name not in {OUTBOX, STATE, TRACES, *files}:
+        for name, facts in self._checkpoint.entries().items():
+            if facts is not None:
+                yield name
+            elif name not in {OUTBOX, STATE, TRACES}:
                 yield from below(self._checkpoint, name)
 
     def _contents(self, paths: Iterable[str]) -> dict[str, bytes]:

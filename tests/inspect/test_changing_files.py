@@ -12,11 +12,13 @@ from small_checkpoint import small_checkpoint, write_batch
 
 from statefun.inspect.changing_files import ChangingFiles
 from statefun.inspect.snapshots import restore_snapshot, take_snapshot
+from statefun.runtime.checkpoint.checkpoint_files import FileFacts
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.ingress_changes import replace_order
 from statefun.runtime.checkpoint.ingress_order import STOPS, IngressOrder
+from statefun.runtime.checkpoint.local_files import LocalFiles
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE
 from statefun.runtime.ingress.stopping import rewrite_read_offsets
 from statefun.sdk.errors import CheckpointError
@@ -174,6 +176,24 @@ def test_a_checkpoint_that_has_lost_files_is_not_copied(
 
     with pytest.raises(CheckpointError, match=f"has lost its file {path}"):
         ChangingFiles(stored, target).capture()
+
+
+def test_a_file_that_is_created_meanwhile_is_no_folder(
+    stored: Folder, target: Folder, monkeypatch: Patch
+) -> None:
+    """Whenever the application creates its first file of some name, the others are copied."""
+    listed, names = LocalFiles.list, (f"{number}.json" for number in range(100))
+
+    def list_and_create(files: LocalFiles, folder: str) -> dict[str, FileFacts | None]:
+        found = listed(files, folder)
+        if folder == stored.location:
+            (Path(folder) / next(names)).write_bytes(b"new")
+        return found
+
+    monkeypatch.setattr(LocalFiles, "list", list_and_create)
+    captured = ChangingFiles(stored, target).capture()
+
+    assert captured.contents.keys() >= {"metadata", "ingresses.json", "offsets/0", "commits/0"}
 
 
 def test_half_of_a_commit_is_not_copied(stored: Folder, target: Folder) -> None:

@@ -146,15 +146,21 @@ class Folder:
         object.__setattr__(self, "_guard", None)
         object.__setattr__(self, "kept", None)
 
+    def entries(self) -> dict[str, FileFacts | None]:
+        """Return what is directly inside, by name: the facts of files, and None for folders.
+
+        The result is empty if the folder does not exist.
+        """
+        files, path = self._files
+        return files.list(path)
+
     def names(self) -> list[str]:
         """Return the names of the files and folders directly inside; empty if the folder does not exist."""
-        files, path = self._files
-        return sorted(files.list(path))
+        return sorted(self.entries())
 
     def files(self) -> dict[str, FileFacts]:
         """Return the files directly inside, by name; empty if the folder does not exist."""
-        files, path = self._files
-        return {name: facts for name, facts in files.list(path).items() if facts is not None}
+        return {name: facts for name, facts in self.entries().items() if facts is not None}
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all files in the folder and below it, in bytes, by their paths in the folder."""
