@@ -10,6 +10,7 @@ from collections import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 from uuid import UUID
 
@@ -244,10 +245,12 @@ def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
     columns = {
         name: column_of_annotation(hints.get(name, Any), (*within, class_)) for name in names
     }
-    return struct_column(columns, _field, _maker(class_, hints))
+    return struct_column(columns, _field, _maker(class_, hints, columns))
 
 
-def _maker(class_: Any, hints: Mapping[str, Any]) -> Callable[[dict[str, Any]], Any]:
+def _maker(
+    class_: Any, hints: Mapping[str, Any], columns: Mapping[str, Column]
+) -> Callable[[dict[str, Any]], Any]:
     """Return a function that gives the fields of a value the form in which msgspec and Pydantic read the class."""
     if is_typeddict(class_):
         missing = {
@@ -263,8 +266,64 @@ def _maker(class_: Any, hints: Mapping[str, Any]) -> Callable[[dict[str, Any]], 
         if not class_.__struct_config__.array_like:
             return lambda fields: {names.get(name, name): each for name, each in fields.items()}
         tag = class_.__struct_config__.tag
-        return lambda fields: [*([] if tag is None else [tag]), *fields.values()]
-    return (lambda fields: [*fields.values()]) if issubclass(class_, tuple) else as_it_is
+        return lambda fields: [
+            *([] if tag is None else [tag]),
+            *_in_order(class_, columns, fields),
+        ]
+    if issubclass(class_, tuple):
+        return lambda fields: _in_order(class_, columns, fields)
+    return as_it_is
+
+
+def _in_order(
+    class_: Any, columns: Mapping[str, Column], fields: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Return the values of fields in the order in which the class declares them, as a list has no names.
+
+    Args:
+        class_: the class.
+        columns: the columns of its fields, in their order.
+        fields: the restored values of fields, by name; a field that is not there has its default.
+
+    Raises:
+        ValueError: if a field without a default is not there, or one is there that the class does not have.
+    """
+    if list(fields) == list(columns):
+        return [*fields.values()]
+    defaults = _defaults(class_)
+    unknown = [name for name in fields if name not in columns]
+    missing = [name for name in columns if name not in fields and name not in defaults]
+    if unknown or missing:
+        problems = [f"unknown field {name!r}" for name in unknown]
+        problems += [f"missing required field {name!r}" for name in missing]
+        raise ValueError(
+            f"a value of {class_.__name__} has the fields {', '.join(columns)}; {', '.join(problems)}"
+        )
+    last = max((at for at, name in enumerate(columns) if name in fields), default=-1)
+    values = []
+    for name, column in [*columns.items()][: last + 1]:  # the class's reader adds further defaults
+        if name in fields:
+            values.append(fields[name])
+        else:
+            whole = optional(column)
+            values.append(whole.restore(whole.convert(defaults[name]())))
+    return values
+
+
+@cache
+def _defaults(class_: Any) -> Mapping[str, Callable[[], Any]]:
+    """Return functions that make the defaults of a NamedTuple's or a struct's fields, by the fields that have one."""
+    if issubclass(class_, tuple):
+        return {name: partial(as_it_is, each) for name, each in class_._field_defaults.items()}
+    import msgspec  # noqa: PLC0415 - only needed for such classes
+
+    return {
+        field.name: partial(as_it_is, field.default)
+        if field.default_factory is msgspec.NODEFAULT
+        else field.default_factory
+        for field in msgspec.structs.fields(class_)
+        if not field.required
+    }
 
 
 def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from datetime import time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import count
 from typing import Any, NamedTuple, TypedDict
@@ -100,6 +100,22 @@ class Place(NamedTuple):
     y: int
 
 
+class Box(NamedTuple):
+    """A class with defaults whose values are lists in JSON."""
+
+    x: int
+    day: date = date(2020, 2, 29)
+    z: int = 0
+
+
+class Entry(msgspec.Struct, array_like=True, tag="entry"):
+    """A struct with defaults whose values are lists in JSON, after a tag."""
+
+    a: int
+    place: Place = msgspec.field(default_factory=lambda: Place(3, 4))
+    c: int = 7
+
+
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 
 
@@ -133,6 +149,47 @@ def test_cells_become_the_values_of_which_they_were_made(
     again = there_and_back(make(f"test.cells/Made{number}", annotation), value)
 
     assert are_same(again, value)
+
+
+@pytest.mark.parametrize("make", [make_json_type, make_msgpack_type])
+@pytest.mark.parametrize(
+    ("class_", "cell", "value"),
+    [
+        (Box, {"x": 1, "z": 9}, Box(1, z=9)),
+        (Box, {"z": 9, "x": 1}, Box(1, z=9)),
+        (Box, {"x": 1}, Box(1)),
+        (Entry, {"a": 1, "c": 9}, Entry(1, c=9)),
+        (Entry, {"place": {"y": 2, "x": 1}, "a": 1}, Entry(1, Place(1, 2))),
+    ],
+)
+def test_fields_of_a_class_whose_values_are_lists_are_found_by_name(
+    make: Any, class_: Any, cell: Any, value: Any
+) -> None:
+    """A field that a cell does not have gets its default, and no other field moves to its place."""
+    type_ = make(f"test.cells/Lists{next(NUMBERS)}", class_)
+
+    assert are_same(type_.decode(*CellEncoder(type_).encode(cell)), value)
+
+
+@pytest.mark.parametrize("make", [make_json_type, make_msgpack_type])
+@pytest.mark.parametrize(
+    ("class_", "cell", "problem"),
+    [
+        (Box, {"x": 1, "depth": 5}, "Box has the fields x, day, z; unknown field 'depth'"),
+        (Box, {"z": 1}, "missing required field 'x'"),
+        (Entry, {"c": 1}, "Entry has the fields a, place, c; missing required field 'a'"),
+        (Entry, {"a": 1, "place": {"y": 1}}, "Place has the fields x, y; missing required field"),
+        (Entry, {}, "missing required field 'a'"),
+    ],
+)
+def test_fields_that_a_class_whose_values_are_lists_does_not_have_or_lacks_are_refused(
+    make: Any, class_: Any, cell: Any, problem: str
+) -> None:
+    """They are named, as the value of an unknown field would become that of another one in a list."""
+    encoder = CellEncoder(make(f"test.cells/Lists{next(NUMBERS)}", class_))
+
+    with pytest.raises(ValueError, match=problem):
+        encoder.encode(cell)
 
 
 @pytest.mark.parametrize(
