@@ -17,7 +17,7 @@ _WITHOUT_INTEGERS = ("null", "boolean", "long", "float", "double", "bytes", "str
 def finder_of(schema: Any) -> _Finder | None:
     """Return a function that finds integers that may be too long in values of a schema; None if no value has one.
 
-    An integer is not too long if a schema also has it as a "long", so what is found needs another check.
+    A union may have both "int" and "long", so the caller must validate each value that is found.
 
     Args:
         schema: the schema, as fastavro has parsed it.

@@ -50,7 +50,7 @@ _PAUSE = 0.02
 
 @attrs.frozen
 class _Look:
-    """What was different if the files of two moments do not fit together."""
+    """The facts about a checkpoint at one moment: files that are read between two equal ones fit together."""
 
     batch: int
     """The newest committed micro-batch."""
@@ -92,7 +92,7 @@ class ChangingFiles:
         self._target = target
         self._look: _Look | None = None
         self._settled: dict[str, bytes] = {}
-        """What was read of files that do not change as long as no start changes the offsets."""
+        """The contents of files that change only when a start changes the offsets, by path."""
         self._effects = below(target, OUTBOX)
         """The sizes of the files with large effects that are in the target."""
 

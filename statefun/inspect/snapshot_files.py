@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a snapshot: those that never change lie beside an archive of all others, which ``snapshot.json`` names.
+"""The files of a snapshot: an archive of the files that change, which ``snapshot.json`` names, and all other files.
 
 The file ``snapshot.json`` is replaced last, in one step, and so decides between an earlier snapshot and a later one: until
 then, the former is complete, and afterwards the latter. The archive is a ZIP file, whose size and SHA-256 are in
@@ -35,9 +35,9 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError
 SNAPSHOT = "snapshot.json"
 """The file that makes a snapshot complete: it is written last."""
 _OF_RUN = {"driver.lock", "jvm.lock", "unlocked", "lease", SNAPSHOT}
-"""What says which processes use the checkpoint, and the file of a snapshot."""
+"""The names that show which processes use the checkpoint, and the file of a snapshot."""
 _OF_PROCESSES = {"snapshot.lock", "lease"}
-"""What says which process makes a snapshot."""
+"""The names that show which process makes a snapshot."""
 _ARCHIVE = re.compile(r"files-\d+-[0-9a-f]{32}\.zip")
 """The name of an archive."""
 _CHANGING = "checkpoint/"
@@ -50,7 +50,7 @@ _PERMANENT = "permanent.json"
 
 @attrs.frozen
 class Archive:
-    """What the file of a snapshot says of its archive, which shows any damage of the latter."""
+    """The facts in the file of a snapshot about its archive; they show any damage of the archive."""
 
     name: str
     size: int
@@ -169,7 +169,7 @@ class SnapshotFiles:
 
     @classmethod
     def read(cls, folder: Folder, facts: SnapshotFacts) -> SnapshotFiles:
-        """Read what changes of a snapshot, and the list of the other files.
+        """Read the contents of the files that may change, and the list of the other files.
 
         Raises:
             CheckpointError: if the archive is damaged, or the snapshot was replaced meanwhile.

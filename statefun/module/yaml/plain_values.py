@@ -25,7 +25,7 @@ _SCALARS = {
         "-+.0123456789",
     ),
 }
-"""By type: what is a value of the type without quotes, and its first characters.
+"""By type: the pattern of its values without quotes, and their first characters.
 
 As in JSON and YAML 1.2: in YAML 1.1, ``12:30`` is 750, ``010`` is 8, and ``no`` is false."""
 

@@ -30,7 +30,7 @@ class CheckpointFiles(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return what is directly inside a folder, by name: the facts of files, and None for folders.
+        """Return the entries of a folder by name: the facts of files, and None for folders.
 
         The result is empty if the folder does not exist.
         """

@@ -30,7 +30,7 @@ class ArrowFiles(CheckpointFiles):
         self.system = system
 
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
+        """Return the entries of a folder by name: the facts of files, and None for folders."""
         selector = fs.FileSelector(folder, allow_not_found=True)
         return {info.base_name: _facts(info) for info in self.system.get_file_info(selector)}
 

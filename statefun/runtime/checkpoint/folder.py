@@ -147,7 +147,7 @@ class Folder:
         object.__setattr__(self, "kept", None)
 
     def entries(self) -> dict[str, FileFacts | None]:
-        """Return what is directly inside, by name: the facts of files, and None for folders.
+        """Return the entries of this folder by name: the facts of files, and None for folders.
 
         The result is empty if the folder does not exist.
         """

@@ -106,7 +106,7 @@ class HdfsFiles(StoreFiles):
 
     @_in_time
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
+        """Return the entries of a folder by name: the facts of files, and None for folders."""
         with suppress(FileNotFoundError):
             found = _attempted(lambda: [*self.client.list_status(folder)])
             return {_name(each.path): _facts(each) for each in found}

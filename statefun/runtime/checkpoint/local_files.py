@@ -23,7 +23,7 @@ class LocalFiles(CheckpointFiles):
     """
 
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
+        """Return the entries of a folder by name: the facts of files, and None for folders."""
         found: dict[str, FileFacts | None] = {}
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
             for entry in entries:

@@ -83,7 +83,7 @@ class ObjectStoreFiles(StoreFiles):
 
     @_translated
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return what is directly inside a folder, by name: the facts of files, and None for folders."""
+        """Return the entries of a folder by name: the facts of files, and None for folders."""
         import obstore  # noqa: PLC0415 - see TYPE_CHECKING above
 
         found = _again_if_cut(lambda: obstore.list_with_delimiter(self.store, folder or None))

@@ -117,6 +117,8 @@ class KnownTopics:
             self.look()
         except CheckpointError as error:
             self._found = error
+        except (StatefunError, OSError) as error:  # a later check finds out
+            logger.debug("the topics are not checked now: %s", error)
 
     def look(self) -> None:
         """Check all topics that committed micro-batches have read; do so at most every 15 seconds.
@@ -131,26 +133,35 @@ class KnownTopics:
             return
         self._next = time.monotonic() + self._interval
         try:
-            planned, newest = self._commit_log.planned(), self._commit_log.newest()
-            read = [self._commit_log.end_offsets(each) for each in {newest, planned} if each >= 0]
+            newest = self._commit_log.newest()
+            ends = self._commit_log.end_offsets(newest) if newest >= 0 else []
         except (
             StatefunError,
             OSError,
         ) as error:  # an idle application waits until a store answers again
             logger.debug("the topics are not checked now: %s", error)
             return
-        if newest < 0:
-            return
-        for ingress, *ends in zip(self._ingresses, *read, strict=False):
+        for number, (ingress, end) in enumerate(zip(self._ingresses, ends, strict=False)):
             if self._is_closed:
                 return
-            # A topic that the planned micro-batch does not have is gone, and may come back as another one.
-            topics = set[str].intersection(*({*(end or {})} for end in ends))
+            topics = {*(end or {})}
             present = self._present(ingress, topics)
             with self._lock:
-                if self._commit_log.planned() != planned:  # it may have been gone meanwhile
-                    return
-                self._compare(ingress, topics, present)
+                try:
+                    self._compare(ingress, topics, present)
+                except CheckpointError:
+                    still = topics & self._planned_topics(number)
+                    self._compare(
+                        ingress, still, {each: present[each] for each in still & present.keys()}
+                    )
+
+    def _planned_topics(self, number: int) -> set[str]:
+        """Return the topics that the newest planned micro-batch has of an ingress, given the ingress's number.
+
+        A topic that it does not have is gone, and may come back as another one.
+        """
+        offsets = self._commit_log.end_offsets(self._commit_log.planned())[number]
+        return {*(offsets or {})}
 
     def _forget_others(self, ingress: KafkaIngress, start: Offsets) -> None:
         """Forget the ids of topics that a micro-batch does not begin with: they are read from their beginning."""

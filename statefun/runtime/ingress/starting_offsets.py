@@ -177,7 +177,7 @@ def _has_taken(former: str, topic: str) -> bool:
     >>> _has_taken("orders.v1", "orders-v1"), _has_taken("(?i)orders.*", "Orders-v1")
     (False, True)
     """
-    if _TOPIC_NAME.fullmatch(former):  # checkpoints do not say which ones are patterns
+    if _TOPIC_NAME.fullmatch(former):  # a checkpoint does not store whether a name was a pattern
         return former == topic
     return re.fullmatch(former, topic) is not None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error codes with which a cluster refuses records for good, or a client."""
+"""The error codes with which a cluster refuses a client, or refuses records until a person changes something."""
 
 from __future__ import annotations
 

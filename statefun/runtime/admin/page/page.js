@@ -17,7 +17,7 @@ function asSent(_, value, context) {
   return typeof value === "number" && context && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
 }
 
-async function ask(path, method = "GET", reviver = undefined) {
+async function ask(path, method = "GET", reviver) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await fetch(`../${path}`, { method, headers });
   const content = JSON.parse(await answer.text(), reviver);
