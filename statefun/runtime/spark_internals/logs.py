@@ -45,13 +45,9 @@ _ACCUMULATORS: list[Any] = [
 def quieten_jvm() -> None:
     """Keep the JVM from printing logs and stack traces; must be called before a context logs its start."""
     packages = jvm()
-    # With the first line that it logs, Spark replaces earlier settings by its defaults: log none here.
-    packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False, True)
-    levels = packages.org.apache.logging.log4j.Level
-    configurator = packages.org.apache.logging.log4j.core.config.Configurator
-    configurator.setRootLevel(levels.ERROR)
-    for name in _SILENCED:
-        configurator.setLevel(name, levels.OFF)
+    silence(*_SILENCED)
+    log4j = packages.org.apache.logging.log4j
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
     # Java prints an exception that ends a thread, such as a query that a signal stops.
     # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
     threads = packages.java.lang.Thread
@@ -66,6 +62,20 @@ def quieten_jvm() -> None:
         java_class("SilenceAtEnd", _SILENCE_AT_END, loader).getConstructors()[0].newInstance(None)
     )
     packages.java.lang.Runtime.getRuntime().addShutdownHook(hook)
+
+
+def silence(*names: str) -> None:
+    """Keep loggers of the JVM from logging.
+
+    Args:
+        names: the names of the loggers; a package stands for the loggers of its classes.
+    """
+    packages = jvm()
+    # With the first line that it logs, Spark replaces earlier settings by its defaults: log none here.
+    packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False, True)
+    log4j = packages.org.apache.logging.log4j
+    for name in names:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 @contextmanager

@@ -13,8 +13,11 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, jvm
+from statefun.runtime.spark_internals.logs import silence
 from statefun.sdk.times import in_milliseconds
 
+_HOOKS = "org.apache.hadoop.util.ShutdownHookManager"
+"""The logger of Hadoop's manager of hooks."""
 _SPARKS_PRIORITY = 30
 """How much higher the priority of Spark's hook is than the one of Hadoop's own hooks."""
 _MARGIN = timedelta(seconds=5)
@@ -30,6 +33,8 @@ def before_spark_stops(hook: Callable[[], None], patience: timedelta) -> Iterato
         patience: how long the function may take.
     """
     accept_calls()
+    # It would log a stack trace when the function cannot return, as the process has ended.
+    silence(_HOOKS)
     packages = jvm()
     hadoop = packages.org.apache.hadoop
     # A new object of Java's stands for the function each time that it is sent; the thread is the same one.
