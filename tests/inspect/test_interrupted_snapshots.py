@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from pathlib import Path
 
@@ -37,16 +38,10 @@ def full_disk(folder: Folder, name: str, content: bytes) -> None:
     raise OSError(ENOSPC, f"No space left on device: {name}, {len(content)} bytes", folder.shown)
 
 
-@pytest.mark.parametrize("writes", range(4))
-def test_a_snapshot_that_fails_leaves_the_earlier_one(
-    stored: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
-    """At whichever file a later snapshot ends, the earlier or the later one can be restored."""
-    target, write, done = Folder.at(tmp_path / "target"), Folder.write, list[str]()
-    stored.write("waiting.json", b"after batch 0")
-    take_snapshot(stored, target)
-    write_batch(stored, 1, 20)
-    stored.write("waiting.json", b"after batch 1")
+@contextmanager
+def disk_full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the disk be full during the block, after so many files were written."""
+    write, done = Folder.write, list[str]()
 
     def fail(folder: Folder, name: str, content: bytes) -> None:
         if len(done) == writes:
@@ -56,8 +51,22 @@ def test_a_snapshot_that_fails_leaves_the_earlier_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "write", fail)
-        with suppress(OSError):
-            take_snapshot(stored, target)
+        yield
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_snapshot_that_fails_leaves_the_earlier_one(
+    stored: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """At whichever file a later snapshot ends, the earlier or the later one can be restored."""
+    target = Folder.at(tmp_path / "target")
+    stored.write("waiting.json", b"after batch 0")
+    take_snapshot(stored, target)
+    write_batch(stored, 1, 20)
+    stored.write("waiting.json", b"after batch 1")
+
+    with disk_full_after(writes, monkeypatch), suppress(OSError):
+        take_snapshot(stored, target)
 
     batch = int(writes == 3)  # a state, the archive, and the file that decides
     assert SnapshotFacts.read(target).batch == batch
@@ -74,18 +83,10 @@ def test_a_first_snapshot_can_be_repeated_after_a_crash(
 ) -> None:
     """What the killed command has copied does not make the target one of another checkpoint."""
     stored.child("outbox").child("0").write("manifest", b"effects")
-    target, write, done = Folder.at(tmp_path / "target"), Folder.write, list[str]()
+    target = Folder.at(tmp_path / "target")
 
-    def fail(folder: Folder, name: str, content: bytes) -> None:
-        if len(done) == writes:
-            full_disk(folder, name, content)
-        write(folder, name, content)
-        done.append(name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write", fail)
-        with pytest.raises(OSError, match="No space left"):
-            take_snapshot(stored, target)
+    with disk_full_after(writes, monkeypatch), pytest.raises(OSError, match="No space left"):
+        take_snapshot(stored, target)
     with pytest.raises((CheckpointError, ConfigurationError), match=r"no (complete )?snapshot"):
         restore_snapshot(target, Folder.at(tmp_path / "copy"))
 
