@@ -32,7 +32,7 @@ import attrs
 from statefun.runtime.checkpoint.boot_clock import now
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.store_errors import StoreError
-from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.errors import CheckpointError, ConfigurationError, StatefunError
 
 logger = logging.getLogger("statefun")
 
@@ -159,7 +159,7 @@ def held_lease(checkpoint: Folder, patience: timedelta, times: LeaseTimes) -> It
 
     Raises:
         ConfigurationError: if the store does not refuse to create an object that exists.
-        CheckpointError: if another driver uses the checkpoint.
+        CheckpointError: if another driver uses the checkpoint, or has taken it over when the block ends with an error.
     """
     try:
         lease = take(checkpoint, patience, times)
@@ -186,6 +186,10 @@ def held_lease(checkpoint: Folder, patience: timedelta, times: LeaseTimes) -> It
     thread.start()
     try:
         yield checkpoint.guarded(lease.check)
+    except StatefunError:
+        with suppress(StoreError):
+            lease.check()  # if it is lost, files may be missing or new because another driver goes on
+        raise
     finally:
         ended.set()
         thread.join()

@@ -90,6 +90,25 @@ def test_an_owner_that_was_stopped_changes_nothing_more(store: Folder) -> None:
     assert second.epoch == lease.epoch + 1
 
 
+def test_an_error_of_an_owner_that_was_stopped_says_that_another_driver_has_taken_over(
+    store: Folder,
+) -> None:
+    """It may have read a file that the other driver has deleted, and a copy of the checkpoint would be of no use."""
+    stopped = attrs.evolve(QUICK, renewal=timedelta(hours=1), expiry=timedelta(0))
+    clock = Clock()
+
+    def miss_a_file(*, is_overtaken: bool) -> None:
+        with checkpoint_lock(store, QUICK.lapse, stopped):
+            if is_overtaken:
+                take(store, AT_ONCE, QUICK, clock.time, clock.sleep)
+            raise CheckpointError("a file is missing; restore the checkpoint from a copy")
+
+    with pytest.raises(CheckpointError, match="a file is missing"):
+        miss_a_file(is_overtaken=False)
+    with pytest.raises(CheckpointError, match="another driver has taken over"):
+        miss_a_file(is_overtaken=True)
+
+
 def test_an_owner_that_was_stopped_goes_on_if_no_other_driver_has_begun(store: Folder) -> None:
     """A lease that has expired is renewed before the next change."""
     clock = Clock()
