@@ -225,7 +225,7 @@ class Run:
                 staging.waiting_gauge,
             )
             grace, has_failed = settings.shutdown_grace, False
-            server = CallServer(register, *driver_address(session), grace)
+            server = CallServer(register, *driver_address(session), grace, settings.call_port)
             query: Query | None = None
             try:
                 query = Query(

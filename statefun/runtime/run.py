@@ -55,6 +55,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     kafka_timeout: timedelta | None = None,
     on_unregistered: OnFailure | str | None = None,
     shutdown_grace: timedelta | None = None,
+    call_port: int | None = None,
     admin: str | int | None = None,
     admin_tokens: str | Path | None = None,
     trace_journal: str | int | None = None,
@@ -104,6 +105,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             ``skip`` make them dead letters or skip them.
         shutdown_grace: how long calls that have left their micro-batches may take to end when the run is
             stopped, or their executor ends (default 5 seconds); unfinished calls are made again.
+        call_port: the port at which the driver takes workers' reports about long calls (default 0, for any free one).
         admin: the port of the admin API and the live page, for clients on this machine, or a host and a port,
             such as ``0.0.0.0:8083``; they are not served if not given.
         admin_tokens: the file with the tokens of the admin API (``spark.statefun.admin.tokens``): each line has a
@@ -158,6 +160,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         kafka_timeout=kafka_timeout,
         on_unregistered=on_unregistered,
         shutdown_grace=shutdown_grace,
+        call_port=call_port,
         admin=admin,
         admin_tokens=admin_tokens,
         trace_journal=trace_journal,

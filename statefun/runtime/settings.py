@@ -25,6 +25,7 @@ _LONGEST_ANSWER = timedelta(hours=1)
 """The longest time for which librdkafka waits for the answer to a request."""
 _MOST_PARTS = 2**31 - 1
 """The largest number of partitions and of lanes that Spark and checkpoints can hold."""
+_LAST_PORT = 65_535
 
 
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
@@ -77,6 +78,13 @@ def _parts(value: str | int) -> int:
     if parts > _MOST_PARTS:
         raise ValueError(f"must be at most {_MOST_PARTS}")
     return parts
+
+
+def _port(value: str | int) -> int:
+    text = str(value).strip()
+    if not (text.isdecimal() and int(text) <= _LAST_PORT):
+        raise ValueError(f"must be a port, from 1 to {_LAST_PORT}, or 0 for any free one")
+    return int(text)
 
 
 def _checkpoint(value: str | Path) -> Folder:
@@ -187,6 +195,8 @@ class Settings:
     """The policy for messages to functions that are not registered."""
     shutdown_grace: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=5)))
     """How long a run that is stopped waits for calls that go on after their micro-batches."""
+    call_port: int = attrs.field(metadata=_setting(_port, 0))
+    """At which port the driver takes workers' reports about long calls; 0: at any free one."""
     admin: ListenAddress | None = attrs.field(metadata=_setting(ListenAddress.parse))
     """Where the driver serves the admin API and the live page; None: it does not."""
     admin_tokens: Path | None = attrs.field(metadata=_setting(Path, key="admin.tokens"))

@@ -9,8 +9,10 @@ call has left a micro-batch that is staged.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from statefun.runtime.calls.call_sockets import (
     listen,
     shut,
 )
+from statefun.sdk.errors import PlatformError
 
 logger = logging.getLogger("statefun")
 
@@ -70,6 +73,10 @@ class CallServer:
         host: the address at which workers reach this process.
         bind: the address at which the server listens; ``host`` if not given.
         grace: how long a worker that has to end waits for its calls.
+        port: the port at which the server listens; any free one if 0.
+
+    Raises:
+        PlatformError: if the server cannot listen there.
     """
 
     def __init__(
@@ -78,21 +85,31 @@ class CallServer:
         host: str,
         bind: str = "",
         grace: timedelta = timedelta(0),
+        port: int = 0,
     ) -> None:
         self._register = register
         self._key = os.urandom(_KEY_BYTES)
-        self._listener = listen(bind or host)
-        port = int(self._listener.getsockname()[1])
-        self.address = CallServerAddress(host, port, self._key, grace)
+        try:
+            self._listener = listen(bind or host, port)
+        except OSError as error:
+            number = error.errno or 0
+            # Python adds the address to the text of the system.
+            reason = os.strerror(number) if number in errno.errorcode else error.strerror
+            raise PlatformError(
+                f"the driver cannot listen at {bind or host}, port {port}, for reports about long calls: "
+                f"{reason}; give spark.statefun.call-port another port, or 0 for any free one"
+            ) from error
+        chosen = int(self._listener.getsockname()[1])
+        self.address = CallServerAddress(host, chosen, self._key, grace)
         """The address to which workers report, with the key of the run."""
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         """The connections, and the threads that receive from them."""
         self._closed = threading.Event()
-        self._begin(self._accept)
+        self._accepting = self._begin(self._accept)
 
     def close(self, *, has_failed: bool = False) -> None:
-        """Close all connections; no reports are received any more.
+        """Close all connections; no reports are received any more, and the port is free.
 
         Args:
             has_failed: see :meth:`CallRegister.close`.
@@ -100,6 +117,9 @@ class CallServer:
         with self._lock:
             self._closed.set()
             ended = [thread for each, thread in self._connections.items() if has_ended(each)]
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends a wait for connections
+        self._accepting.join()
         self._register.end_waiting()
         if has_failed:
             end = time.monotonic() + _LAST_REPORTS

@@ -54,11 +54,15 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def listen(host: str) -> socket.socket:
-    """Return a socket that listens on a free port of the address ``host`` of this machine."""
+def listen(host: str, port: int = 0) -> socket.socket:
+    """Return a socket that listens at the address ``host`` of this machine, on ``port``, or on a free one if it is 0.
+
+    Raises:
+        OSError: if another process listens there, or the address is not one of this machine.
+    """
     host = host.strip("[]")  # as Spark writes addresses of IPv6
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+    listening = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
     _open.add(listening)
     return listening
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 from harness import wait
+from local_servers import free_port
 
 from statefun.engine.left_calls import LOST, RESULT, encoded_loss
 from statefun.protocol.runtime_pb2 import CallLoss, CallReport, Outcome
@@ -26,6 +27,7 @@ from statefun.runtime.calls.call_sockets import shut
 from statefun.runtime.calls.worker_calls import calls_of_worker
 from statefun.runtime.checkpoint.call_log import CallLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.sdk.errors import PlatformError
 
 KEY = b"Ada\0t/f"
 
@@ -320,6 +322,23 @@ def test_neither_side_keeps_threads_of_a_run_that_has_ended(register: CallRegist
         wait(lambda reports=reports: not reports.worker)  # type: ignore[misc]
 
     wait(lambda: threads() <= before)
+
+
+def test_a_port_that_is_set_serves_one_run_after_the_other(register: CallRegister) -> None:
+    """The port is free as soon as a server is closed; meanwhile, another server is refused with one sentence."""
+    port = free_port()
+    for _ in range(3):
+        server = CallServer(register, "127.0.0.1", port=port)
+        assert server.address.port == port
+        with pytest.raises(PlatformError) as caught:
+            CallServer(register, "127.0.0.1", port=port)
+        assert caught.value.message == (
+            f"the driver cannot listen at 127.0.0.1, port {port}, for reports about long calls: Address already in use; "
+            "give spark.statefun.call-port another port, or 0 for any free one"
+        )
+        reports = opened(CallReports(server.address))
+        server.close()
+        wait(lambda reports=reports: not reports.worker)  # type: ignore[misc]
 
 
 def test_runs_that_share_a_worker_keep_their_connections(
