@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import attrs
 from class_archive import SHORT_LIVED
+from local_servers import free_port
 from object_store import ObjectStore
 from proxy import LossyProxy
-from soak_processes import PATIENCE, Driver, python_workers, send
+from soak_processes import PATIENCE, Driver, processes, python_workers, send
 from soak_run import Soak
 from soak_troubles import (
     CHECKPOINT,
@@ -26,12 +27,16 @@ from soak_troubles import (
 )
 from standalone_cluster import StandaloneCluster
 from store_proxy import Fault, StoreProxy
+from tcp_proxy import TcpProxy
 
 from statefun.runtime.checkpoint.folder import Folder
 
 _LONGEST_CUT = 8.0
 """Seconds; requests to the store are tried again for ten."""
 _CHECKPOINT_PATH = "checkpoint"
+_DRIVER_HOST = "127.0.0.2"
+"""Where executors look for drivers, which listen on 127.0.0.1."""
+_DRIVER_PORTS = ("spark.driver.port", "spark.driver.blockManager.port", "spark.statefun.call-port")
 
 
 @attrs.frozen
@@ -59,6 +64,8 @@ class ClusterSoak(Soak):
     cluster: StandaloneCluster
     network: LossyProxy
     """Through which everyone reaches the broker."""
+    ways: list[TcpProxy] = attrs.Factory(list)
+    """On which executors reach their drivers; those of the newest driver come last."""
     store: ProxiedStore | None = None
     """Has the checkpoint; if None, it is in a folder of this machine."""
     expected: ClassVar[Sequence[str]] = (
@@ -80,9 +87,13 @@ class ClusterSoak(Soak):
         return self.store.location if self.store else super().location
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables with which Spark starts."""
+        """Return the environment variables with which Spark starts, and make ways to the driver."""
+        ports = {name: free_port() for name in _DRIVER_PORTS}
+        self.ways += [TcpProxy(_DRIVER_HOST, port) for port in ports.values()]
+        conf = {"spark.driver.host": _DRIVER_HOST, **ports}
+        settings = " ".join(f"--conf {key}={value}" for key, value in conf.items())
         return {
-            "PYSPARK_SUBMIT_ARGS": f"{self.cluster.submit_arguments} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": f"{self.cluster.submit_arguments} {settings} pyspark-shell",
             "SPARK_SUBMIT_OPTS": SHORT_LIVED,
             "SPARK_DIST_CLASSPATH": "",  # the driver sends jars to its executors
         }
@@ -90,6 +101,12 @@ class ClusterSoak(Soak):
     def workers(self, driver: Driver) -> list[int]:
         """Return the Python workers of all executors."""
         return python_workers(self.cluster.executors())
+
+    def close(self) -> None:
+        """End all processes of the application, and the ways to its drivers."""
+        super().close()
+        for way in self.ways:
+            way.close()
 
 
 def kill_executor(soak: Soak, _driver: Driver) -> None:
@@ -125,6 +142,29 @@ def _cut_broker(soak: Soak, _driver: Driver) -> None:
     soak.done["brokers cut off"] += 1
 
 
+def cut_driver(soak: Soak, _driver: Driver) -> None:
+    """Cut the driver off its executors: packets are late, or all connections end, and the executors with them."""
+    ways = _on_cluster(soak).ways
+    cut = soak.random.choice([TcpProxy.hold, TcpProxy.cut])
+    for way in ways:
+        cut(way)
+    time.sleep(soak.random.uniform(1, _LONGEST_CUT))
+    for way in ways:
+        way.mend()
+    soak.done["drivers cut off their executors"] += 1
+
+
+def decommission(soak: Soak, driver: Driver) -> None:
+    """Add a worker of Spark's, decommission another one, and kill that one when its executors have ended."""
+    cluster = _on_cluster(soak).cluster
+    number = soak.random.randrange(cluster.worker_count)
+    cluster.start_worker()
+    executors = cluster.decommission_worker(number)
+    soak.wait_for(driver, lambda: not processes().keys() & executors)
+    cluster.kill_worker(number)
+    soak.done["Spark workers added, and others decommissioned"] += 1
+
+
 def _overtake(soak: Soak, driver: Driver) -> Driver:
     """Stop program and JVM until another driver has committed; then they go on, and end by themselves."""
     os.killpg(driver.program.pid, signal.SIGSTOP)
@@ -143,7 +183,14 @@ def _on_cluster(soak: Soak) -> ClusterSoak:
     return soak
 
 
-CLUSTER_TROUBLES = (kill_executor, _kill_spark_worker, _cut_broker, kill_broker)
+CLUSTER_TROUBLES = (
+    kill_executor,
+    _kill_spark_worker,
+    decommission,
+    cut_driver,
+    _cut_broker,
+    kill_broker,
+)
 """The troubles that a driver may survive."""
 CLUSTER_ENDINGS = (kill_all, kill_program, kill_jvm)
 """How the life of a driver may end."""

@@ -53,6 +53,7 @@ class StandaloneCluster:
             "spark.executor.cores": "1",
             "spark.executor.memory": f"{_MEMORY}m",
             "spark.executor.extraJavaOptions": SHORT_LIVED,
+            "spark.decommission.enabled": "true",
             "spark.ui.enabled": "false",
         }
         settings = " ".join(f'--conf "{key}={value}"' for key, value in conf.items())
@@ -83,6 +84,12 @@ class StandaloneCluster:
             assert time.monotonic() < deadline, log
             time.sleep(0.1)
 
+    def decommission_worker(self, number: int) -> list[int]:
+        """Let a worker run no more executors; return its own ones, which finish their tasks, and end."""
+        worker = self._workers[number].pid
+        send(worker, signal.SIGPWR)
+        return self._executors({worker})
+
     def kill_worker(self, number: int) -> None:
         """Kill a worker; its executor notices that, and ends."""
         worker = self._workers.pop(number)
@@ -97,7 +104,9 @@ class StandaloneCluster:
 
     def executors(self) -> list[int]:
         """Return the processes of all executors."""
-        workers = {worker.pid for worker in self._workers}
+        return self._executors({worker.pid for worker in self._workers})
+
+    def _executors(self, workers: set[int]) -> list[int]:
         return [
             number
             for number, process in processes().items()
@@ -130,7 +139,7 @@ class StandaloneCluster:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_LOCAL_DIRS": str(self.folder / "local"),
                     "SPARK_DAEMON_MEMORY": "256m",
-                    "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+                    "SPARK_DAEMON_JAVA_OPTS": f"{SHORT_LIVED} -Dspark.decommission.enabled=true",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
