@@ -6,15 +6,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
-from importlib.metadata import requires, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from packaging.requirements import Requirement
-
 from statefun.console.command_parser import CommandParser
 from statefun.console.json_output import print_json
+from statefun.projects.imports import STATEFUN
+from statefun.projects.packages import with_requirements
 from statefun.runtime.spark_internals.distributions import OF_SPARK
 from statefun.sdk.errors import ConfigurationError
 
@@ -85,10 +85,8 @@ def make_project(folder: Path) -> list[str]:
 
 
 def _required() -> frozenset[str]:
-    """Return the names of the packages that an application and its tests require."""
-    requirements = map(Requirement, requires("statefun") or ())
-    always = {each.name for each in requirements if not each.marker or each.marker.evaluate()}
-    return OF_SPARK | always | {"statefun", "pytest"}
+    """Return the names of the packages that an application and its tests require, also by way of other packages."""
+    return OF_SPARK.union(with_requirements([STATEFUN]), ["pytest"])
 
 
 def _has_only_parts(folder: Path, project: Mapping[str, str]) -> bool:

@@ -45,7 +45,7 @@ def pack(program: Path, archive: Path, further: Iterable[str] = ()) -> Package:
         ConfigurationError: if a module or a distribution cannot be packed.
     """
     imports = imports_of(program)
-    distributions = _with_requirements([STATEFUN, *sorted(imports.distributions), *further])
+    distributions = with_requirements([STATEFUN, *sorted(imports.distributions), *further])
     files = [file for each in distributions.values() for file in _files(each)]
     former = archive.resolve()
     for path, root in imports.own.items():
@@ -79,7 +79,7 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _with_requirements(names: Iterable[str]) -> dict[str, Distribution]:
+def with_requirements(names: Iterable[str]) -> dict[str, Distribution]:
     """Return distributions and all that they require, by their normalised names; Spark's own are left out.
 
     Raises:

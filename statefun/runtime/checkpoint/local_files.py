@@ -14,6 +14,8 @@ from typing import BinaryIO
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts, temporary_name
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
+_ACCESS_RIGHTS = 0o777
+"""Reading, writing and running; not the rights to run as the owner."""
 
 
 class LocalFiles(CheckpointFiles):
@@ -118,15 +120,17 @@ def _make(folder: Path) -> None:
 def _keep_access(file: int, path: Path) -> None:
     """Give a new file the owner and the access rights of the file that it replaces, or else the owner of its folder.
 
-    Otherwise the application of another user could not read what a command of root has written.
+    Otherwise the application of another user could not read what a command of root has written. That user may have put
+    anything at ``path``: neither a link nor the rights of a program that runs as its owner are kept.
     """
     former = None
     with suppress(FileNotFoundError):
-        former = path.stat()
+        found = path.lstat()
+        former = found if stat.S_ISREG(found.st_mode) else None
     _keep_owner(file, former or path.parent.stat())
     if former is not None:
         with suppress(OSError):  # a file system without access rights
-            os.chmod(file, stat.S_IMODE(former.st_mode))
+            os.chmod(file, former.st_mode & _ACCESS_RIGHTS)
 
 
 def _keep_owner(path: Path | int, owner: os.stat_result) -> None:

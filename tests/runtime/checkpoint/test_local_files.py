@@ -34,6 +34,22 @@ def test_a_file_keeps_its_access_rights_when_it_is_replaced(tmp_path: Path) -> N
     assert folder.read("file") == b"2"
 
 
+def test_a_file_gets_no_rights_from_a_link_and_none_to_run_as_its_owner(tmp_path: Path) -> None:
+    """Who may write into the folder could otherwise let root make a program that runs as root."""
+    folder = Folder.at(tmp_path)
+    (tmp_path / "open").touch()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to("open")
+    (tmp_path / "program").touch()
+    (tmp_path / "program").chmod(0o6755)
+
+    for name in ("link", "program"):
+        folder.write(name, b"new")
+
+    assert stat.S_IMODE((tmp_path / "link").lstat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "program").stat().st_mode) == 0o755
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="others cannot give files away")
 def test_what_root_writes_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> None:
     """Otherwise the application of another user could not read what root has ordered; a replaced file keeps its owner."""
