@@ -28,6 +28,8 @@ class Request:
     path: str
     """The path in the bucket; of a list, that of the listed folder."""
     is_list: bool = False
+    is_conditional: bool = False
+    """Whether the store is asked to create an object only if there is none."""
 
     def __str__(self) -> str:
         return f"{'LIST' if self.is_list else self.method} {self.path}"
@@ -140,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = parse_qs(parts.query, keep_blank_values=True)
         if "list-type" in query:
             return Request(self.command, query.get("prefix", [""])[0], is_list=True)
-        return Request(self.command, path)
+        return Request(self.command, path, is_conditional="If-None-Match" in self.headers)
 
     def _pass_on(self, body: bytes) -> HTTPResponse:
         if self._connection is None:

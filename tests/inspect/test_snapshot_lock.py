@@ -5,12 +5,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from object_store import ObjectStore
 from small_checkpoint import small_checkpoint, write_batch
+from store_proxy import Fault, store_proxy
 
 from statefun.inspect.snapshot_lock import only_snapshot
 from statefun.inspect.snapshots import restore_snapshot, take_snapshot
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 
 def test_a_second_snapshot_into_the_same_folder_is_refused(
@@ -73,6 +76,28 @@ def test_a_store_that_ignores_conditions_has_snapshots_without_a_lease(
 
     assert "lease" not in store.names()
     assert restore_snapshot(store, Folder.at(tmp_path / "copy")).batch == 1
+
+
+def test_a_store_without_conditions_has_snapshots_but_no_checkpoint(
+    checkpoint: Path, store: Folder, store_server: ObjectStore
+) -> None:
+    """It answers with an error to each request that has a condition."""
+    stored = small_checkpoint(checkpoint)
+    with store_proxy(store_server.port) as proxy:
+        old = Fault(501, "NotImplemented")
+        proxy.fault = lambda request: old if request.is_conditional else None
+        location = store.location.replace(f":{store_server.port}", f":{proxy.port}")
+
+        assert take_snapshot(stored, Folder.at(location)).batch == 0
+        with (
+            pytest.raises(
+                ConfigurationError, match="answers with an error if it is asked to create"
+            ),
+            checkpoint_lock(Folder.at(f"{location}/checkpoint")),
+        ):
+            pass
+
+    assert restore_snapshot(store, Folder.at(checkpoint.parent / "copy")).batch == 0
 
 
 def test_a_snapshot_in_a_store_is_replaced(checkpoint: Path, store: Folder, tmp_path: Path) -> None:

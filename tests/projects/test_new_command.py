@@ -173,7 +173,9 @@ def test_a_project_whose_files_could_not_be_written_is_finished_later(
         assert (tmp_path / "my-shop" / file).read_text("utf-8") == complete.read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["statefun", "pyspark", "pandas", "numpy", "confluent-kafka", "pytest"])
+@pytest.mark.parametrize(
+    "name", ["statefun", "pyspark", "pandas", "numpy", "confluent-kafka", "pytest"]
+)
 def test_a_project_cannot_have_the_name_of_a_package_that_it_requires(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -12,6 +12,10 @@ class StoreError(CheckpointError, OSError):
     """A store has refused a request, or has not answered."""
 
 
+class UnsupportedRequestError(StoreError):
+    """A store does not implement a kind of request, or one of its conditions."""
+
+
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"\b[1-5]\d\d [A-Z][A-Za-z ]+")
 """Answers to requests for the size of an object have only this."""
@@ -29,6 +33,8 @@ _REFUSED = {
     "AccountProblem",
     "MethodNotAllowed",
 }
+
+_UNSUPPORTED = {"NotImplemented", "501 Not Implemented"}
 
 
 def store_error(root: str, text: str) -> StoreError:
@@ -50,6 +56,10 @@ def store_error(root: str, text: str) -> StoreError:
         reason = f"refuses the credentials ({code}): correct them, and start again"
     elif code in _REFUSED:
         reason = f"refuses a request ({code}): its credentials need the right to read, write, delete and list objects"
+    elif code in _UNSUPPORTED:
+        return UnsupportedRequestError(
+            f"the object store of {root} does not implement a request ({code}); use another store"
+        )
     else:
         first = code or text.strip().splitlines()[0]
         reason = _failed(first)

@@ -146,7 +146,7 @@ def test_a_store_that_ignores_conditions_is_refused(
 
     monkeypatch.setattr(Folder, "create", create)
     with pytest.raises(
-        ConfigurationError, match="even if it is asked to create the object only if there is none"
+        ConfigurationError, match="replaces an existing object if it is asked to create the object"
     ):
         check_store(store)
 
