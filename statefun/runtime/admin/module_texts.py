@@ -34,6 +34,15 @@ _INSIDE = re.compile(
 _LOGIN = re.compile(r"(?i)(jdbc:oracle:\w+:)[^@\s]+(?=@)")
 """A user and password in Oracle's URLs, which have them before the host without slashes."""
 _URI = re.compile(r"\w[\w+.-]*://\S+")
+_AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic)(\s+)\S+")
+"""The value of a header of HTTP, whose name may be any."""
+_PRIVATE_KEY = re.compile("-----BEGIN [A-Z ]*PRIVATE KEY")
+_NO_CONTAINERS = {"key"}
+"""Names that are of secrets if a text has them; a mapping may describe the key of a record."""
+_NO_SECRETS = {"type"}
+"""Names of entries that are no secrets, also below the name of one, such as ``awsCredentials``."""
+_MERGE = "tag:yaml.org,2002:merge"
+"""The tag of the key ``<<``, which has no value."""
 _BLOCK_COMMENT = re.compile(r"\A([|>]\S*)[ \t]+#.*")
 """The first line of a text in several lines, with a comment."""
 
@@ -93,7 +102,8 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
 
     Args:
         node: a part of the document.
-        name: the key of the entry whose value is the part, or is a list that contains the part.
+        name: the key of the entry whose value is the part, or is a list that contains the part; the key of an entry
+            around it, if that is the name of a secret.
         replaced: gets the text for each such scalar, by the index at which the scalar ends; where it begins depends on
             tags and anchors.
         seen: the parts that were visited, as a document may contain itself.
@@ -108,15 +118,26 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
             # An entry may be written as {name: X-Api-Key, value: ...}.
             is_value = str(key.value).lower() == "value"
             named = entry_name if is_value and isinstance(entry_name, yaml.ScalarNode) else key
-            _hide(value, str(named.value), replaced, seen)
+            _hide(key, "", replaced, seen)
+            _hide(value, _name_below(name, str(named.value)), replaced, seen)
     elif isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _hide(each, name, replaced, seen)
-    elif isinstance(node, yaml.ScalarNode):
+    elif isinstance(node, yaml.ScalarNode) and node.tag != _MERGE:
         value = yaml.SafeLoader("").construct_object(node)
         shown = _without_secrets(_shown_inside(value) if isinstance(value, str) else value, name)
         if shown != value:
             replaced[node.end_mark.index] = shown
+
+
+def _name_below(name: str, key: str) -> str:
+    """Return the name that decides about an entry: its key, or the name of the mapping if that is one of secrets."""
+    is_below = _is_secret_name(name) and name.lower() not in _NO_CONTAINERS
+    return name if is_below and key.lower() not in _NO_SECRETS else key
+
+
+def _is_secret_name(name: str) -> bool:
+    return is_secret(name.lower()) or _SECRET_NAME.search(name) is not None
 
 
 def _shown_inside(text: str) -> str:
@@ -165,9 +186,12 @@ def _without_secrets(value: Any, name: str) -> Any:
     """
     if value is None or isinstance(value, bool):
         return value
-    if is_secret(name.lower()) or _SECRET_NAME.search(name):
+    if _is_secret_name(name):
         return value if _REFERENCE.fullmatch(str(value)) else _HIDDEN
     if not isinstance(value, str):
         return value
+    if _PRIVATE_KEY.search(value):
+        return _HIDDEN
     shown = _LOGIN.sub(rf"\1{_HIDDEN}", _URI.sub(lambda uri: shown_uri(uri[0]), value))
+    shown = _AUTHORIZATION.sub(rf"\1\2{_HIDDEN}", shown)
     return _INSIDE.sub(rf"\1{_HIDDEN}", shown)
