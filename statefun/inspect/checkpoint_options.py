@@ -127,14 +127,14 @@ def check_lock(checkpoint: Folder, *, no_lock: bool, further: str = "") -> None:
         )
 
 
-def is_in_use(checkpoint: Folder) -> bool:
-    """Return True if an application runs with a checkpoint, or if there is no lock that shows whether one runs.
+def is_in_use(checkpoint: Folder) -> bool | None:
+    """Return whether an application runs with a checkpoint; None if no lock shows that.
 
     Raises:
         CheckpointError: if the lock cannot be read.
     """
     if not shows_runs(checkpoint):
-        return True
+        return None
     if checkpoint.is_store:
         return is_renewed(checkpoint)  # to take the lease would end a driver that is only slow
     return is_locked(checkpoint)

@@ -60,7 +60,12 @@ def change_part(options: argparse.Namespace, *, is_paused: bool) -> None:
         print(f"{what} is paused already" if is_paused else f"{what} is not paused")
     else:
         verb = "paused" if is_paused else "resumed"
-        print(f"{what} is {verb}{'' if is_running else ', from its next start on'}")
+        since = {
+            True: "",
+            False: ", from its next start on",
+            None: ", if the application runs, or from its next start on",
+        }
+        print(f"{what} is {verb}{since[is_running]}")
 
 
 def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
@@ -77,7 +82,8 @@ def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
     checkpoint = Folder.at(options.checkpoint)
     with usable(checkpoint):
         parts, paused = parts_of(checkpoint)
-        if not is_in_use(checkpoint):
+        is_running = is_in_use(checkpoint)
+        if is_running is False:
             raise ConfigurationError(f"no application runs with checkpoint {checkpoint.shown}")
         # The application has nothing for an egress that is paused, but that it has no longer.
         paused = Paused(paused.application, egresses=paused.egresses & parts.egresses)
@@ -92,7 +98,7 @@ def give_order(options: argparse.Namespace, order: Order, text: str) -> None:
     if options.json:
         print_json({"order": order.value})
     else:
-        print(text)
+        print(text if is_running else f"if the application runs, which no lock shows: {text}")
 
 
 def parts_of(checkpoint: Folder) -> tuple[Parts, Paused]:

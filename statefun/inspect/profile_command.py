@@ -110,7 +110,7 @@ def _daemon_of(checkpoint: Folder) -> int:
         )
     with usable(checkpoint):
         check_format(checkpoint)
-        if not (Path(checkpoint.location) / JVM_LOCK).exists() or not is_in_use(checkpoint):
+        if not (Path(checkpoint.location) / JVM_LOCK).exists() or is_in_use(checkpoint) is False:
             raise CheckpointError(f"no application runs with checkpoint {checkpoint.shown}")
         jvms = _holders(Path(checkpoint.location, JVM_LOCK))
     parents = _parents()

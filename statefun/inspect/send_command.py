@@ -73,12 +73,12 @@ def run_command(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"address": str(known.present(address)), "application_runs": is_running})
         return
-    rest = (
-        ""
-        if is_running
-        else "; no application runs with the checkpoint now: the next start delivers the message"
-    )
-    print(f"sent to {known.present(address)}{rest}")
+    rest = {
+        True: "",
+        False: "; no application runs with the checkpoint now: the next start delivers the message",
+        None: "; if no application runs with the checkpoint now, the next start delivers the message",
+    }
+    print(f"sent to {known.present(address)}{rest[is_running]}")
 
 
 def _encoded(options: argparse.Namespace, function: str, known: KnownValues) -> bytes:

@@ -16,7 +16,7 @@ from statefun.runtime.release.committed_progress import CommittedProgress
 from statefun.runtime.terminal.table import print_table
 
 NOT_HEALTHY = 1
-"""The exit code of ``--check`` if the application does not run, or makes no progress."""
+"""The exit code of ``--check`` if the application is not known to run, or makes no progress."""
 
 
 def add_arguments(status: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
     status.add_argument(
         "--check",
         action="store_true",
-        help=f"end with the exit code {NOT_HEALTHY} if the application does not run, or if a micro-batch takes "
-        "longer than --patience",
+        help=f"end with the exit code {NOT_HEALTHY} if the application does not run, if no lock shows whether it "
+        "does, or if a micro-batch takes longer than --patience",
     )
     status.add_argument(
         "--patience",
@@ -53,7 +53,7 @@ def run_command(options: argparse.Namespace) -> int:
         print_json(status.as_json())
     else:
         _print(status)
-    is_healthy = status.is_running and not status.is_stuck(options.patience)
+    is_healthy = bool(status.is_running) and not status.is_stuck(options.patience)
     return 0 if is_healthy or not options.check else NOT_HEALTHY
 
 
@@ -63,7 +63,8 @@ def _status(checkpoint: Folder) -> CommittedProgress:
 
 
 def _print(status: CommittedProgress) -> None:
-    print(f"application: {status.state()}")
+    why = " (checkpoint-lock=none: no lock shows whether it runs)"
+    print(f"application: {status.state()}{why if status.is_running is None else ''}")
     under_way = ""
     if status.planned_for is not None:
         seconds = status.planned_for.total_seconds()

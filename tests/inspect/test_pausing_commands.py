@@ -16,7 +16,7 @@ from statefun.cli import main
 from statefun.inspect.status_command import NOT_HEALTHY
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
-from statefun.runtime.checkpoint.lock import checkpoint_lock
+from statefun.runtime.checkpoint.lock import checkpoint_lock, unlocked
 from statefun.runtime.checkpoint.orders import Order, Orders
 from statefun.runtime.checkpoint.pauses import Parts, Paused, read_paused, write_paused
 
@@ -165,6 +165,27 @@ def test_the_status_shows_progress_and_pauses(
         assert "micro-batch 1 was planned" in said(
             capsys, *check, "--patience", "0", code=NOT_HEALTHY
         )
+
+
+def test_what_no_lock_shows_is_not_said(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run with checkpoint-lock=none that was killed must not pass a probe, and orders are for a run that may be over."""
+    run = unlocked(folder)
+    run.__enter__()  # noqa: PLC2801 - a killed run never leaves the block
+    check = ["status", folder.shown, "--check"]
+
+    lines = said(capsys, *check, code=NOT_HEALTHY).splitlines()
+    assert lines[0] == "application: UNKNOWN (checkpoint-lock=none: no lock shows whether it runs)"
+    assert lines[-1].split() == ["egress", "t/letters", "UNKNOWN"]
+    status = json.loads(said(capsys, *check, "--json", code=NOT_HEALTHY))
+    assert {status["state"], *(part["state"] for part in status["parts"])} == {"UNKNOWN"}
+    assert said(capsys, "stop", folder.shown).endswith(
+        "if the application runs, which no lock shows: the application ends"
+    )
+    assert Orders(folder).next() is Order.STOP
+    paused = said(capsys, "pause", folder.shown, "--egress", "t/greets")
+    assert paused.endswith("is paused, if the application runs, or from its next start on")
+    paused = said(capsys, "pause", folder.shown, "--egress", "t/greets", "--json")
+    assert json.loads(paused)["running"] is None
 
 
 ANOTHER_USER = 65534

@@ -17,14 +17,15 @@ from statefun.runtime.checkpoint.pauses import Parts, Paused
 from statefun.runtime.release.retention import BACKLOG
 from statefun.runtime.spark_internals.log_files import OFFSETS_FOLDER
 
-RUNNING, _PAUSED, _STOPPED = "RUNNING", "PAUSED", "STOPPED"
+RUNNING, _PAUSED, _STOPPED, _UNKNOWN = "RUNNING", "PAUSED", "STOPPED", "UNKNOWN"
 
 
 @attrs.frozen
 class CommittedProgress:
     """How far an application has read, delivered and published, as its checkpoint shows it."""
 
-    is_running: bool
+    is_running: bool | None
+    """Whether the application runs; None if that is not known."""
     batch: int
     """The newest committed micro-batch; -1 if none is committed."""
     planned_for: timedelta | None
@@ -36,12 +37,14 @@ class CommittedProgress:
     """The kind and id of each ingress and egress."""
 
     def state(self, kind: str = "", name: str = "") -> str:
-        """Return RUNNING, PAUSED or STOPPED for an ingress, an egress or, without arguments, the application."""
+        """Return RUNNING, PAUSED, STOPPED or UNKNOWN for an ingress, an egress or, without arguments, the application."""
+        if self.is_running is None:
+            return _UNKNOWN
         return running_state(self.paused, kind, name) if self.is_running else _STOPPED
 
     @classmethod
     def of(
-        cls, checkpoint: Folder, parts: Parts, paused: Paused, *, is_running: bool
+        cls, checkpoint: Folder, parts: Parts, paused: Paused, *, is_running: bool | None
     ) -> CommittedProgress:
         """Read from a checkpoint how far its application has come.
 
@@ -49,7 +52,7 @@ class CommittedProgress:
             checkpoint: the checkpoint.
             parts: the parts of the application.
             paused: which of them are paused.
-            is_running: whether the application runs.
+            is_running: whether the application runs; None if that is not known.
         """
         log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
         newest, planned = log.newest(), log.planned()
