@@ -170,7 +170,7 @@ def test_the_status_shows_progress_and_pauses(
 def test_what_no_lock_shows_is_not_said(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     """A run with checkpoint-lock=none that was killed must not pass a probe, and orders are for a run that may be over."""
     run = unlocked(folder)
-    run.__enter__()  # noqa: PLC2801 - a killed run never leaves the block
+    run.__enter__()  # a killed run never leaves the block
     check = ["status", folder.shown, "--check"]
 
     lines = said(capsys, *check, code=NOT_HEALTHY).splitlines()

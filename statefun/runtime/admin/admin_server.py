@@ -14,7 +14,7 @@ from http import HTTPStatus
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from statefun.runtime.admin.admin_changes import AdminChanges
 from statefun.runtime.admin.admin_routes import api_routes
@@ -107,11 +107,12 @@ class AdminApi:
         route, names = self._route(handler.command, parts)
         client = _NOBODY if route.is_open else self._client(handler)
         body = handler.body() if route.method in {"PUT", "POST"} and _has_body(handler) else b""
-        query = dict(parse_qsl(urlsplit(handler.path).query))
-        request = ApiRequest(names, query, handler.headers.get("Content-Type"), body)
         status = HTTPStatus.INTERNAL_SERVER_ERROR
         try:
-            answer = route.serve(request)
+            query = route.parsed_query(urlsplit(handler.path).query)
+            answer = route.serve(
+                ApiRequest(names, query, handler.headers.get("Content-Type"), body)
+            )
             status = answer.status
         except RefusedError as refused:
             status = refused.status

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 import attrs
 
 from statefun.runtime.http_server import RefusedError
+from statefun.runtime.stored.known_values import nearest
 
 
 @attrs.frozen
@@ -66,6 +68,7 @@ class ApiRoute:
     is_open: bool = False
     """Whether a client needs no token."""
     query: Sequence[str] = ()
+    """The names that the URL's query string may have."""
     statuses: Sequence[int] = ()
     """Further statuses of answers, except those of all requests."""
 
@@ -81,3 +84,25 @@ class ApiRoute:
             elif expected != part:
                 return None
         return names
+
+    def parsed_query(self, text: str) -> Mapping[str, str]:
+        """Return the values in a URL's query string, by their names.
+
+        Raises:
+            RefusedError: if the route has no such name, or a name has no value, or occurs twice: to leave a condition
+                out could replay more letters than the client has asked for.
+        """
+        found: dict[str, str] = {}
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            problem = None
+            if name not in self.query:
+                hint = nearest(name, self.query, "known") if self.query else ", as it takes none"
+                problem = f"{self.path} takes no {name!r} in its query{hint}"
+            elif not value:
+                problem = f"{name} has no value: give it one, or leave it out"
+            elif name in found:
+                problem = f"{name} occurs twice: give it once"
+            if problem is not None:
+                raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
+            found[name] = value
+        return found

@@ -201,7 +201,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
     refused = [each for each in route.statuses if each not in {202, 503}]
     answers |= {
         str(status): {"description": HTTPStatus(status).phrase, "content": errors}
-        for status in (*refused, *(() if route.is_open else (401,)), 403)
+        for status in sorted({400, *refused, *(() if route.is_open else (401,)), 403})
     }
     names = [(name, "path", True) for name in re.findall(r"{(\w+)}", route.path)]
     names += [(name, "query", False) for name in route.query]
