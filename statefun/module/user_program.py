@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -27,6 +28,8 @@ LOADED = "__statefun_validate__"
 """The ``__name__`` of a loaded program: not ``__main__``, so that its main block does not run."""
 OUTSIDE = "put all code that does not register functions under if __name__ == '__main__'"
 """The advice in the error about a program that cannot be loaded."""
+_OUTPUT, _ERRORS = 1, 2
+"""The file descriptors of standard output and standard error."""
 
 
 @attrs.frozen
@@ -53,6 +56,8 @@ class UserProgram:
 def load_program(app: Path) -> UserProgram:
     """Execute a program's file as a module, which stays in ``sys.modules``, and return the program.
 
+    What the program writes to standard output goes to standard error, as standard output is for results.
+
     Raises:
         ConfigurationError: if the file does not exist, or the program raises an exception.
     """
@@ -62,7 +67,7 @@ def load_program(app: Path) -> UserProgram:
     module.__file__ = str(app)
     sys.modules[LOADED] = module
     try:
-        with _as_program(app):
+        with _as_program(app), _written_to_standard_error():
             exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
     except StatefunError:
         raise
@@ -135,3 +140,27 @@ def _as_program(app: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(folder)
+
+
+@contextmanager
+def _written_to_standard_error() -> Iterator[None]:
+    """During the block, let standard output go to standard error, also that of libraries and of started processes."""
+    _flush_output()
+    try:
+        kept = os.dup(_OUTPUT)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        with suppress(OSError):  # standard error is closed
+            os.dup2(_ERRORS, _OUTPUT)
+        yield
+    finally:
+        _flush_output()
+        os.dup2(kept, _OUTPUT)
+        os.close(kept)
+
+
+def _flush_output() -> None:
+    with suppress(AttributeError, OSError, ValueError):  # it is closed
+        sys.stdout.flush()
