@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from statefun.console.command_parser import Actions, CommandParser
 from statefun.console.completion_command import complete, completed_line
 from statefun.console.installed import versions
+from statefun.console.standard_streams import give_up_output, output_failure, prepare_streams
 from statefun.sdk.errors import EngineError, StatefunError
 
 _FAILED = 1
@@ -185,23 +185,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 for success, 1 for an error, 130 after Ctrl-C. Wrong arguments end the program with 2.
     """
     given = sys.argv[1:] if arguments is None else arguments
+    prepare_streams()
     try:
         status = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as head, has ended
-        # Python would write the rest of the buffer at its end, and fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         return _PIPE_CLOSED
     except StatefunError as error:
-        print(f"statefun: {error}", file=sys.stderr)
+        # A command may have taken a failure of its output for one of the files that it reads.
+        print(f"statefun: {output_failure() or error}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:
-        words = _words_of_spark(error)
-        if words is None:
+        shown = _shown(error)
+        if shown is None:
             raise
-        print(f"statefun: {EngineError(f'Spark has failed: {words}')}", file=sys.stderr)
+        print(f"statefun: {shown}", file=sys.stderr)
         return _FAILED
     return status or 0
 
@@ -262,6 +263,13 @@ def _command_in(words: Sequence[str]) -> list[str]:
 
 def _module(name: str) -> Any:
     return importlib.import_module(_COMMANDS[name].module)
+
+
+def _shown(error: Exception) -> str | None:
+    """Return what tells the user about an exception of Spark or of standard output; None if it is another."""
+    failure = output_failure(error) if isinstance(error, OSError) else None
+    words = _words_of_spark(error)
+    return failure if words is None else str(EngineError(f"Spark has failed: {words}"))
 
 
 def _words_of_spark(error: Exception) -> str | None:
