@@ -253,7 +253,7 @@ def _edited(text: str) -> bytes:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="statefun-dlq-") as folder:
         file = Path(folder) / "value"
-        file.write_text(text)
+        file.write_bytes(text.encode())  # as the value is, whatever the encoding of the locale
         try:
             status = subprocess.run([*shlex.split(editor), file], check=False).returncode
         except OSError as error:

@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -486,3 +489,19 @@ def test_a_letter_without_a_valid_new_value_stays(
     ):
         assert expected in text
     assert dead.ids() == ["0/0"]
+
+
+def test_a_letter_is_edited_in_any_locale() -> None:
+    """The file that the editor gets is UTF-8, as the value is; what was not edited is not changed."""
+    program = "from statefun.inspect.dlq_command import _edited; assert _edited('Jos\\u00e9') == 'Jos\\u00e9'.encode()"
+    locale = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "EDITOR": "true"}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **locale},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert not ended.stderr
