@@ -28,6 +28,7 @@ from statefun.runtime.stored.written_values import (
 )
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.primitives import StringType
+from statefun.sdk.printable import printable
 
 
 def add_arguments(send: CommandParser) -> None:
@@ -78,7 +79,7 @@ def run_command(options: argparse.Namespace) -> None:
         False: "; no application runs with the checkpoint now: the next start delivers the message",
         None: "; if no application runs with the checkpoint now, the next start delivers the message",
     }
-    print(f"sent to {known.present(address)}{rest[is_running]}")
+    print(f"sent to {printable(str(known.present(address)))}{rest[is_running]}")
 
 
 def _encoded(options: argparse.Namespace, function: str, known: KnownValues) -> bytes:

@@ -46,7 +46,9 @@ def shown(decoded: Decoded, limit: int = _WIDEST) -> str:
 
 def values_line(values: Sequence[StoredValue]) -> str:
     """Return the values of an address in one line."""
-    return ", ".join(f"{each.name}={shown(each.decoded, _SHORT)}" for each in values) or "-"
+    return (
+        ", ".join(f"{printable(each.name)}={shown(each.decoded, _SHORT)}" for each in values) or "-"
+    )
 
 
 def moment(millis: int) -> str:
@@ -71,7 +73,7 @@ def sections(report: AddressReport, now: int) -> Iterator[Section]:
             is_over = " expired" if 0 < value.expires <= now else ""
             expires = f"{moment(value.expires)}{is_over}"
             typename, size = printable(value.typename), _size(value.size)
-            rows.append((value.name, typename, size, expires, shown(value.decoded)))
+            rows.append((printable(value.name), typename, size, expires, shown(value.decoded)))
         yield "values", rows
     if report.call is not None:
         heading = (

@@ -15,6 +15,7 @@ from statefun.runtime.checkpoint.ingress_order import INGRESSES
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import CheckpointError
+from statefun.sdk.printable import printable
 from statefun.sdk.times import from_epoch_millis
 
 _HEAD = ("ingress", "partition", "event time", "")
@@ -50,7 +51,7 @@ def run_command(options: argparse.Namespace) -> None:
         print_json(progress.encode())
         return
     rows = [
-        (each.ingress, str(each), _date(time), "idle" if each in progress.idle else "")
+        (each.ingress, printable(str(each)), _date(time), "idle" if each in progress.idle else "")
         for each, time in progress.newest.items()
     ]
     print_table([_HEAD, *rows])
@@ -76,13 +77,14 @@ def _lines(progress: EventProgress) -> list[str]:
 
 
 def _named(holder: Holder, progress: EventProgress) -> str:
+    name = printable(holder.name)
     match holder.kind:
         case "partition":
-            return f"partition {holder.name}, which is the furthest behind"
+            return f"partition {name}, which is the furthest behind"
         case "unread":
-            return f"partition {holder.name}, of which no record is read yet"
+            return f"partition {name}, of which no record is read yet"
         case "message":
-            return f"a message to {holder.name}, which is not delivered yet"
+            return f"a message to {name}, which is not delivered yet"
         case "waiting":
             count = counted(sum(progress.waiting.values()), "address", "es")
             return f"messages that wait for endpoints or long calls, at {count}"
