@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # importing it takes a while, which the help need not wait fo
 _FOLDER: Final = Path("dist")
 _ARCHIVE: Final = "packages.tar.gz"
 _REQUIREMENTS: Final = "requirements.txt"
+_MARK: Final = "# written by statefun package"
+"""The first line of the file with the requirements; a file without it is the user's."""
 _UNPACKED: Final = "packages"
 """The name of the folder with the unpacked archive, in the working directory of each process on the cluster."""
 
@@ -54,16 +56,17 @@ def run_command(options: argparse.Namespace) -> None:
         options: the parsed options of the command line.
 
     Raises:
-        StatefunError: if the program cannot be loaded or packed.
+        StatefunError: if the program cannot be loaded or packed, or if the folder has requirements of the user's.
     """
     from statefun.projects.packages import pack  # noqa: PLC0415 - see TYPE_CHECKING above
 
+    requirements = options.output / _REQUIREMENTS
     try:
         options.output.mkdir(parents=True, exist_ok=True)
+        _check_own(requirements)
         package = pack(options.program, options.output / _ARCHIVE, options.further)
-        requirements = options.output / _REQUIREMENTS
-        lines = [f"{name}=={version}\n" for name, version in package.requirements.items()]
-        requirements.write_text("".join(lines))
+        lines = [_MARK, *(f"{name}=={version}" for name, version in package.requirements.items())]
+        requirements.write_text("".join(f"{line}\n" for line in lines))
     except OSError as error:
         raise ConfigurationError(f"{options.output} cannot be written: {error}") from error
     submissions = commands(options.program, package.archive)
@@ -79,6 +82,20 @@ def run_command(options: argparse.Namespace) -> None:
         )
         return
     _print(package, requirements, submissions)
+
+
+def _check_own(requirements: Path) -> None:
+    """Check that the file with the requirements is missing, empty, or written by this command.
+
+    Raises:
+        ConfigurationError: if it is the user's.
+    """
+    text = requirements.read_bytes() if requirements.exists() else b""
+    if text and not text.startswith(_MARK.encode()):
+        raise ConfigurationError(
+            f"{requirements} was not written by this command, and would be replaced: give another folder with --output, "
+            "or delete the file"
+        )
 
 
 def commands(program: Path, archive: Path) -> Mapping[str, Sequence[str]]:

@@ -74,6 +74,7 @@ def test_an_archive_has_all_but_python_and_spark(tmp_path: Path) -> None:
     assert document["modules"] == ["helpers", "prices"]
     pinned = (tmp_path / "dist" / "requirements.txt").read_text().split()
     assert f"pyarrow=={version('pyarrow')}" in pinned
+    assert packed(tmp_path / "app.py", tmp_path / "dist") == document
     assert not [line for line in pinned if line.startswith("pyspark")]
     assert [*document["commands"]] == ["standalone", "yarn", "kubernetes"]
 
@@ -89,6 +90,22 @@ def test_what_cannot_be_packed_is_one_sentence(tmp_path: Path) -> None:
     assert missing.returncode == nothing.returncode == 1
     assert "no-such-package is not installed in this Python" in missing.stderr
     assert "there is no program" in nothing.stderr
+
+
+def test_a_file_of_the_user_is_not_replaced(tmp_path: Path) -> None:
+    """Many projects have a requirements.txt: to pack into their own folder must not destroy it."""
+    own = tmp_path / "requirements.txt"
+    own.write_text("statefun\nmy-library @ git+https://example.com/library\n")
+    (tmp_path / "app.py").write_text("import statefun\n")
+
+    done = package(tmp_path / "app.py", "--output", str(tmp_path))
+
+    assert done.returncode == 1
+    assert (
+        f"{own} was not written by this command, and would be replaced: give another" in done.stderr
+    )
+    assert "my-library" in own.read_text()
+    assert not (tmp_path / "packages.tar.gz").exists()
 
 
 def test_a_printed_command_is_the_command(
