@@ -29,29 +29,13 @@ class Tokens:
         """Read the tokens of a file, and that of the environment variable ``STATEFUN_ADMIN_TOKEN``.
 
         Raises:
-            ConfigurationError: if the file cannot be read or has no token, or a token is too short.
+            ConfigurationError: if the file cannot be read or has no token, a token is too short, two clients have
+                the same one, or a line among lines with names has one word.
         """
-        names: dict[str, str] = {}
-        try:
-            lines = [] if file is None else file.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(
-                f"the file with the tokens of the admin API, {file}, cannot be read: {error}"
-            ) from error
-        for number, line in enumerate(lines, 1):
-            name, *tokens = line.split() or ["#"]
-            if name.startswith("#"):
-                continue
-            if len(tokens) > 1:
-                raise ConfigurationError(
-                    f"{file}, line {number}: a line must be '<name> <token>', or only a token"
-                )
-            names[(tokens or [name])[0]] = name if tokens else f"line {number}"
-        if file is not None and not names:
-            raise ConfigurationError(f"{file} has no token for the admin API: add a line with one")
+        names = {} if file is None else _tokens_of(file)
         token = environment.get(VARIABLE, "").strip()
         if token:
-            names[token] = VARIABLE
+            names.setdefault(token, VARIABLE)
         for token, name in names.items():
             if len(token) < _SHORTEST or not token.isascii():
                 raise ConfigurationError(
@@ -74,3 +58,36 @@ class Tokens:
             if hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
                 found = name
         return found
+
+
+def _tokens_of(file: Path) -> dict[str, str]:
+    """Return the names of clients by their tokens, as a file has them: ``<name> <token>``, or only a token, in each line.
+
+    Raises:
+        ConfigurationError: as for :meth:`Tokens.of`.
+    """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"the file with the tokens of the admin API, {file}, cannot be read: {error}"
+        ) from error
+    words = {number: line.split() for number, line in enumerate(lines, 1)}
+    words = {number: each for number, each in words.items() if each and each[0][0] != "#"}
+    if not words:
+        raise ConfigurationError(f"{file} has no token for the admin API: add a line with one")
+    has_names = any(len(each) > 1 for each in words.values())
+    names: dict[str, str] = {}
+    for number, each in words.items():
+        # A name whose token is missing must not become a token.
+        if len(each) != 1 + has_names:
+            raise ConfigurationError(
+                f"{file}, line {number}: a line must be '<name> <token>', or only a token if no line has a name"
+            )
+        name = each[0] if has_names else f"line {number}"
+        if names.setdefault(each[-1], name) != name:
+            raise ConfigurationError(
+                f"{file}, line {number}: {names[each[-1]]} and {name} have the same token, so that the log of changes "
+                "could not name the client: give each one of its own"
+            )
+    return names
