@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 from statefun.sdk.address import Address
 from statefun.sdk.current import current_address
@@ -119,17 +120,24 @@ def _fields_as_text(fields: Mapping[str, object]) -> str:
 
 def _value_as_text(value: object) -> str:
     """Return a value as one word: text with other characters than letters and digits is quoted."""
-    if isinstance(value, (int, float)) or value is None:
-        return str(value)
-    text = str(value)
-    if text.isalnum():
+    text = _shown_by(str, value)
+    if isinstance(value, (int, float)) or value is None or text.isalnum():
         return text
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
 def _fields_for_json(fields: Mapping[str, object]) -> object:
     """Return fields that JSON can hold: other objects become their ``repr`` or, if that fails, all values do."""
+    show = partial(_shown_by, repr)
     try:
-        return json.loads(json.dumps(fields, default=repr, allow_nan=False))
+        return json.loads(json.dumps(fields, default=show, allow_nan=False))
     except (ValueError, TypeError, RecursionError):
-        return {name: repr(value) for name, value in fields.items()}
+        return {name: show(value) for name, value in fields.items()}
+
+
+def _shown_by(show: Callable[[object], str], value: object) -> str:
+    """Return the text of a value; if the user's method for it fails, say so, as the line must not be lost."""
+    try:
+        return show(value)
+    except Exception as error:  # noqa: BLE001 - any exception of the user's method
+        return f"({type(value).__name__} that cannot be shown: {type(error).__name__})"

@@ -161,6 +161,25 @@ def test_each_value_of_a_field_makes_one_line(fields: dict[str, Any]) -> None:
     assert members.get("fields", {}).keys() == fields.keys()
 
 
+def test_a_field_whose_text_fails_loses_no_line(logger: logging.Logger) -> None:
+    """The value is left out; the standard library would print a traceback between the lines instead."""
+    text, as_json = text_of(logger), Lines(JsonLines())
+    logger.addHandler(as_json)
+
+    class Detached:
+        def __repr__(self) -> str:
+            raise RuntimeError("detached")
+
+    FunctionLogger(ADA, None, logger).info("charged", row=Detached(), amount=3)
+    FunctionLogger(ADA, None, logger).info("charged", row=[Detached(), float("nan")], amount=3)
+
+    shown = "(Detached that cannot be shown: RuntimeError)"
+    assert text.lines[0] == f'INFO test.fns/payment/Ada: charged row="{shown}" amount=3'
+    first, second = (json.loads(line)["fields"] for line in as_json.lines)
+    assert first == {"row": shown, "amount": 3}
+    assert second == {"row": "(list that cannot be shown: RuntimeError)", "amount": "3"}
+
+
 def test_a_place_logs_a_number_of_lines_in_an_interval(logger: logging.Logger) -> None:
     """The next line has the number of those left out; other places and other loggers are not limited."""
     now = 0.0
