@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
@@ -50,7 +51,7 @@ def run_command(options: argparse.Namespace) -> None:
         print_json({"folder": str(folder), "files": written})
         return
     print(f"{folder} has {', '.join(written[:-1])} and {written[-1]}")
-    print(f"next: cd {folder} && make demo")
+    print(f"next: cd {shlex.quote(str(folder))} && make demo")
 
 
 def make_project(folder: Path) -> list[str]:

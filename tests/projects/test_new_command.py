@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -52,6 +53,18 @@ def test_a_new_project_is_complete(project: Path, capsys: pytest.CaptureFixture[
     assert after == "next: cd my-shop && make demo"
     assert sorted(path.name for path in project.iterdir()) == FILES
     assert not [path for path in project.iterdir() if "{{" in path.read_text("utf-8")]
+
+
+def test_the_next_command_is_one_for_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder may be below one whose name has blanks or other characters that mean something to a shell."""
+    folder = tmp_path / "My $Apps" / "my-shop"
+
+    assert main(["new", str(folder)]) == 0
+
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("next: ")
+    assert command == f"cd {shlex.quote(str(folder))} && make demo"
 
 
 def test_a_new_project_is_valid_and_passes_its_tests(project: Path) -> None:
