@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -28,6 +29,8 @@ _PORT = 8083
 _CLEARED = "\x1b[H\x1b[J"
 """Moves a terminal's cursor to the upper left corner, and clears the rest of the screen."""
 _UNKNOWN = "-"
+_TEXTS = 2
+"""The number of lines above the tables."""
 _Row = tuple[str, ...]
 _Parts = Sequence[Mapping[str, Any]]
 
@@ -71,8 +74,8 @@ def run_command(options: argparse.Namespace) -> None:
         answers = look.since(before)
         lines = [json.dumps(answers)] if options.json else list(_lines(**answers))
         if sys.stdout.isatty() and not options.once and not options.json:
-            height = shutil.get_terminal_size().lines - 1
-            print(_CLEARED + "\n".join(lines[:height]), flush=True)
+            columns, rows = shutil.get_terminal_size()
+            print(_CLEARED + "\n".join(_fitted(lines, columns)[: rows - 1]), flush=True)
         else:
             print("\n".join(lines), flush=True)
         if options.once:
@@ -140,6 +143,17 @@ def _lines(
         if len(rows) > 1:
             yield ""
             yield from table_lines(rows)
+
+
+def _fitted(lines: Sequence[str], columns: int) -> list[str]:
+    """Return lines that a terminal does not wrap, as it would scroll the first ones away; tables are cut.
+
+    >>> _fitted(["running, batch 184", "in 194/s | out 452/s | lag 0", "", "function  calls/s"], 14)
+    ['running, batch', '184', 'in 194/s | out', '452/s | lag 0', '', 'function  call']
+    """
+    texts, tables = lines[:_TEXTS], lines[_TEXTS:]
+    wrapped = [part for text in texts for part in textwrap.wrap(text, columns)]
+    return [*wrapped, *(line[:columns] for line in tables)]
 
 
 def _functions(functions: _Parts) -> list[_Row]:

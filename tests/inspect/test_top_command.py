@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +20,7 @@ import pytest
 from admin_api import TOKEN, Served, served
 from harness import wait
 from local_servers import free_port
+from patience import SECONDS
 
 from statefun.cli import main
 from statefun.protocol.runtime_pb2 import Outcome
@@ -96,6 +105,37 @@ def test_json_has_the_answers_of_the_api_and_the_rates(
     assert [part["lag"] for part in look["ingresses"][0]["partitions"]] == [0, 7]
     (egress,) = look["egresses"]
     assert (egress["name"], egress["records_per_second"]) == ("test/out", 0)
+
+
+ROWS, COLUMNS = 24, 80
+
+
+def test_a_look_fits_into_the_terminal(api: Served) -> None:
+    """The first line, which says whether the application runs, stays in sight: no line is wider than the terminal."""
+    counts = [
+        Outcome.FunctionCounts(typename=f"test/f{n}", invocations=1, durations=[0] * 15)
+        for n in range(40)
+    ]
+    api.figures.staged([Outcome(functions=counts)])
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-m", "statefun.cli", "top", f"{api.port}", "--every", "100ms"],
+        stdin=theirs,
+        stdout=theirs,
+        env={name: text for name, text in os.environ.items() if name not in {"COLUMNS", "LINES"}},
+    ) as top:
+        screen = b""
+        while screen.count(b"\x1b[H") < 2 and select.select([ours], [], [], SECONDS)[0]:
+            screen += os.read(ours, 65_536)
+        top.kill()
+    os.close(theirs)
+    os.close(ours)
+
+    lines = screen.split(b"\x1b[H\x1b[J")[1].decode().strip().split("\r\n")
+    assert max(map(len, lines)) <= COLUMNS
+    assert len(lines) == ROWS - 1
+    assert " ".join(lines[1:3]).endswith("dead letters 0")
 
 
 @pytest.mark.parametrize("token", ["", "another-token-of-some-length"])
