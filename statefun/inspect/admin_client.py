@@ -46,10 +46,7 @@ class AdminClient:
                 f"spark.statefun.admin={port}, or give the address that its setting admin has"
             ) from error
         except (http.client.HTTPException, ValueError) as error:
-            raise PlatformError(
-                f"the server at {self.address.url} is not the admin API of a statefun application; give the "
-                "address that the application's setting spark.statefun.admin has"
-            ) from error
+            raise self.no_api() from error
         finally:
             connection.close()
         if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -65,3 +62,10 @@ class AdminClient:
                 f"{text or 'it gives no reason'}"
             )
         return content
+
+    def no_api(self) -> PlatformError:
+        """Return the error about a server that is another one."""
+        return PlatformError(
+            f"the server at {self.address.url} is not the admin API of a statefun application; give the "
+            "address that the application's setting spark.statefun.admin has"
+        )

@@ -29,6 +29,8 @@ _PORT = 8083
 _CLEARED = "\x1b[H\x1b[J"
 """Moves a terminal's cursor to the upper left corner, and clears the rest of the screen."""
 _UNKNOWN = "-"
+_STATUS = {"state", "batch", "counts", "seconds_since_commit"}
+"""Members by which the status of an application is known."""
 _TEXTS = 2
 """The number of lines above the tables."""
 _Row = tuple[str, ...]
@@ -96,7 +98,10 @@ class _Look:
 
     @classmethod
     def of(cls, client: AdminClient) -> _Look:
-        status, *lists = map(client.get, ("/status", "/functions", "/ingresses", "/egresses"))
+        status = client.get("/status")
+        if not (isinstance(status, dict) and status.keys() >= _STATUS):  # of another server
+            raise client.no_api()
+        lists = map(client.get, ("/functions", "/ingresses", "/egresses"))
         return cls(time.monotonic(), status, *lists)
 
     def since(self, before: _Look) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,31 @@ def test_no_application_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> N
         f"statefun: [SF700] no application answers at http://127.0.0.1:{port}: Connection refused; start it with "
         f"--conf spark.statefun.admin={port}, or give the address that its setting admin has\n"
     )
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"null", b"[1]", b"hello"])
+def test_another_server_is_one_sentence(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also if its answers are JSON."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", f"{len(content)}")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", free_port()), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            assert main(["top", f"{server.server_port}", "--once"]) == 1
+        finally:
+            server.shutdown()
+            thread.join()
+    assert "is not the admin API of a statefun application; give the" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["eight"], ["--every", "0s"], ["--every", "soon"]])
