@@ -17,8 +17,8 @@ import attrs
 from statefun.engine.sinks import EgressRecord, headers_size
 from statefun.module.model import KafkaEgress
 from statefun.sdk.address import Address
+from statefun.sdk.annotations import is_secret_type
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.types import default_types
 
 HEADER_PREFIX = "statefun-"
 """The prefix of the headers that describe the failure; all other headers are those of the original record."""
@@ -196,7 +196,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
         fields["caller"] = caller
     fields |= origin
     fields["type"] = typename
-    if default_types.is_secret(typename):
+    if is_secret_type(typename):
         fields[SECRET_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
     if is_encoded:
         fields[ENCODED_HEADER.removeprefix(HEADER_PREFIX)] = "yes"

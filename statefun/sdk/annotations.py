@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NewType, Union
@@ -130,6 +130,20 @@ def automatic_types(typename: str) -> Iterator[Type[Any]]:
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.
     yield from [each for each in reversed(_automatic.values()) if each.typename == typename]
+
+
+def known_types() -> Sequence[Type[Any]]:
+    """Return the registered types, and those that this process has made for classes with fields.
+
+    The type of other annotations is left out: all of them share its name, whatever the parts of one of them are.
+    """
+    made = [each for each in _automatic.values() if each.typename != f"{NAMESPACE}/{_ANY_JSON}"]
+    return [*default_types.list(), *made]
+
+
+def is_secret_type(typename: str) -> bool:
+    """Return whether values with a typename are secret, or have parts that are; False if the typename is unknown."""
+    return any(each.is_secret for each in known_types() if each.typename == typename)
 
 
 def type_of_value(value: Any) -> Type[Any]:

@@ -258,7 +258,7 @@ class Handlers:
         reader = self._reader(typename if content is not None else "")
         if reader is None:
             raise self._unexpected(message)
-        decode, handler, _ = reader
+        decode, handler, type_ = reader
         if decode is None:
             return handler, message
         try:
@@ -266,7 +266,7 @@ class Handlers:
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise
         except Exception as error:  # noqa: BLE001 - it is the cause, or may not be shown
-            failure = does_not_decode(message, None, error)
+            failure = does_not_decode(message, None, error, type_)
             raise failure from failure.__cause__
 
     def _reader(self, typename: str) -> _Reader | None:

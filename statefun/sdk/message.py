@@ -208,7 +208,10 @@ class Message:
 
 
 def does_not_decode(
-    message: Message, type_: Type[Any] | None, error: Exception
+    message: Message,
+    type_: Type[Any] | None,
+    error: Exception,
+    reader: Type[Any] | None = None,
 ) -> ValueDecodeError:
     """Return the error, with its cause, for a message whose value cannot be decoded as a type.
 
@@ -216,11 +219,12 @@ def does_not_decode(
         message: the message.
         type_: the type; None for the registered type that has the value's typename.
         error: the exception that the type has raised.
+        reader: the type that has raised it, if that is neither of these two: the type of a handler's annotation.
     """
     typename = message.typed_value.typename
     declared = default_types.find(typename)
-    # The bytes are a secret if either of the types says so.
-    hiding = next((each for each in (type_, declared) if each and each.is_secret), None)
+    # The bytes are a secret if one of the types says so.
+    hiding = next((each for each in (type_, reader, declared) if each and each.is_secret), None)
     text = (
         f"message to {message.target_typename}/{message.target_id}: its value "
         f"(declared as {typename}, {len(message.typed_value.value)} bytes) "

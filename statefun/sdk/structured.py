@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
 from google.protobuf.message import Message as ProtobufMessage
 
+from statefun.sdk.annotated_parts import annotations_within
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import (
     allows_anything,
@@ -51,6 +52,7 @@ class StructuredType(Type[T]):
         self._annotation = annotation
         self._encoding: Format = encoding
         self._serializer: TypeSerializer[T] | None = None
+        self._is_secret = False
         try:
             problem = field_problem(annotation)
             if problem is None:
@@ -61,6 +63,27 @@ class StructuredType(Type[T]):
             raise DefinitionError(
                 f"type {typename}: values of {short_text(annotation)} cannot be decoded: {problem}"
             )
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the type was registered as secret, or a part of its values is of a secret type.
+
+        Found when it is needed, as a type may be registered as secret after the types that have such parts.
+        """
+        return self._is_secret or any(
+            _is_marked(each)
+            for part in annotations_within(self._annotation)
+            for each in self._others(part)
+        )
+
+    @is_secret.setter
+    def is_secret(self, value: bool) -> None:
+        self._is_secret = value
+
+    def _others(self, part: Any) -> Iterable[Type[Any]]:
+        """Return the types, except this one, of the values of an annotation."""
+        types = (part,) if isinstance(part, Type) else default_types.of_class(part)
+        return [each for each in types if each.typename != self.typename]
 
     def serializer(self) -> TypeSerializer[T]:
         """Return the serializer of this type."""
@@ -101,6 +124,12 @@ class StructuredType(Type[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_serializer": None}  # decoders cannot be pickled
+
+
+def _is_marked(type_: Type[Any]) -> bool:
+    """Return whether a type was registered as secret, whatever its parts are."""
+    # The parts of parts are visited anyway, and those of a class may be of the class itself.
+    return type_._is_secret if isinstance(type_, StructuredType) else type_.is_secret  # noqa: SLF001 - a class of this module
 
 
 _HINT = (

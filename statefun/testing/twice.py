@@ -8,12 +8,13 @@ from itertools import zip_longest
 from typing import Any
 
 from statefun.sdk.address import Address
+from statefun.sdk.annotations import is_secret_type
 from statefun.sdk.invocation_batch import InvocationResult
 from statefun.sdk.message import Message
 from statefun.sdk.secrecy import SECRET
 from statefun.sdk.sent import DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.types import TypedValue, default_types
+from statefun.sdk.types import TypedValue
 from statefun.testing.outcomes import content
 
 
@@ -66,7 +67,7 @@ def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[
 def _text(effect: Any) -> str:
     """Return a text for an effect, with its values decoded."""
     if isinstance(effect, TypedValue):
-        if default_types.is_secret(effect.typename):
+        if is_secret_type(effect.typename):
             return SECRET
         return f"{content(effect)!r} ({effect.typename})"
     if isinstance(effect, tuple):

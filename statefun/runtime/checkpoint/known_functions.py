@@ -87,8 +87,9 @@ class KnownFunctions:
 
     def with_types(self, types: Iterable[Type[Any]]) -> KnownFunctions:
         """Return a copy that says which types of the present program are secret; other types stay as they were."""
-        own = {type_.typename: type_.is_secret for type_ in types}
-        secret = {name for name in own if own[name]}
+        present = list(types)
+        own = {type_.typename for type_ in present}
+        secret = {type_.typename for type_ in present if type_.is_secret}
         former = {name for name in self.secret_types if name not in own}
         return attrs.evolve(self, secret_types=frozenset(secret | former))
 

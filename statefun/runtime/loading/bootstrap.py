@@ -45,9 +45,9 @@ from statefun.runtime.spark_internals.task import tasks_of_batch
 from statefun.runtime.stored.decoded_rows import UNDECODED, UNDECODED_TYPE
 from statefun.runtime.stored.known_values import nearest
 from statefun.sdk.address import TypeName
+from statefun.sdk.annotations import known_types
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.functions import StatefulFunctions, default_functions
-from statefun.sdk.types import default_types
 from statefun.sdk.value_spec import ValueSpec
 
 StartOffsets = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -122,7 +122,7 @@ def bootstrap(  # noqa: PLR0913 - each has a meaning of its own
         declared = with_present({}, functions, _BATCH).items()
         declarations = {name: values for name, values in declared if name in states}
         known = KnownFunctions(frozenset(states), declarations=declarations)
-        write_functions(folder, known.with_types(default_types.list()))
+        write_functions(folder, known.with_types(known_types()))
         topics = {name: [*each] for name, each in ends.items()}
         complete_checkpoint(
             session, folder, rows.select("target", "state"), Beginning(ends, topics)

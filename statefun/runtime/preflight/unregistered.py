@@ -30,10 +30,10 @@ from statefun.runtime.preflight.waiting_messages import (
 )
 from statefun.runtime.stored.stored_state import stored_state
 from statefun.runtime.terminal.table import counted
+from statefun.sdk.annotations import known_types
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.types import default_types
 
 logger = logging.getLogger("statefun")
 
@@ -93,7 +93,7 @@ def check_functions(
         with_present(previous.declarations, functions, log.newest() + 1),
         with_names(previous, functions),
         previous.secret_types,
-    ).with_types(default_types.list())
+    ).with_types(known_types())
 
 
 def _check_values(

@@ -19,7 +19,7 @@ from statefun.runtime.checkpoint.known_functions import (
 from statefun.runtime.checkpoint.renamed_functions import continued
 from statefun.runtime.stored.typed_values import PRIMITIVE_TYPES, ValueDecoder, primitive_type
 from statefun.sdk.address import Address
-from statefun.sdk.annotations import automatic_types
+from statefun.sdk.annotations import automatic_types, known_types
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.nearest_names import suggestion
@@ -181,7 +181,7 @@ class KnownValues:
 
     def secret_types(self) -> frozenset[str]:
         """Return the typenames of the secret types, as the program or the checkpoint says."""
-        own = {each.typename for each in default_types.list() if each.is_secret}
+        own = {each.typename for each in known_types() if each.is_secret}
         return self._known.secret_types | own
 
     def secrets(self, typename: str) -> Secrets:
