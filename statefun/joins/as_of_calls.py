@@ -8,6 +8,7 @@ from typing import ClassVar
 from statefun.joins.buffered import Buffer, Buffered
 from statefun.joins.interval_calls import IntervalCalls
 from statefun.sdk.context import Context
+from statefun.sdk.handlers import refuse_coroutine
 
 
 class AsOfCalls(IntervalCalls):
@@ -31,7 +32,7 @@ class AsOfCalls(IntervalCalls):
             return
         newest = max(partners, key=Buffered.age)
         left, right = (self._value(context, buffer, each) for each in (record, newest))
-        self._fun(context, left, right)
+        refuse_coroutine(self._fun(context, left, right))
 
     def _forget(self, context: Context, buffer: Buffer) -> None:
         """Remove the right records that no left record can find any more, as a newer one has come."""

@@ -20,7 +20,7 @@ from statefun.sdk.errors import (
     ValueDecodeError,
     caused,
 )
-from statefun.sdk.handlers import Handler, Handlers
+from statefun.sdk.handlers import Handler, Handlers, refuse_coroutine
 from statefun.sdk.message import ReceivedMessage
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import from_epoch_millis
@@ -137,7 +137,8 @@ class IntervalCalls:
         ]
         for partner in partners:
             other = self._value(context, buffer, partner)
-            self._fun(context, *((value, other) if is_left else (other, value)))
+            pair = (value, other) if is_left else (other, value)
+            refuse_coroutine(self._fun(context, *pair))
         buffer.match(partners)
         return bool(partners)
 
@@ -147,7 +148,7 @@ class IntervalCalls:
             return
         for handler in self.unmatched[record.is_left]:
             if handler.takes(buffer.value(record).typename):
-                handler.fun(context, self._value(context, buffer, record))
+                refuse_coroutine(handler.fun(context, self._value(context, buffer, record)))
 
     def _forget(self, context: Context, buffer: Buffer) -> None:
         """Remove the records that have become useless before no partner can come any longer."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -18,6 +17,7 @@ from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy, OnFailure, late_policy
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
+from statefun.sdk.handlers import is_coroutine_function
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.sdk.times import check_duration, in_milliseconds
 
@@ -183,7 +183,7 @@ def _decorator(  # noqa: PLR0913, PLR0917 - what the arguments of both decorator
 def _sides(fun: Callable[..., Any]) -> list[tuple[Any, ...]]:
     """Return the annotations of the left values and of the right values that a function joins."""
     left, right = taken_by(fun, "left value", "right value")
-    if inspect.iscoroutinefunction(fun):
+    if is_coroutine_function(fun):
         raise DefinitionError("a function that joins streams must not be a coroutine function")
     if type(None) in {*left, *right} or any(each in right for each in left):
         raise DefinitionError(
@@ -215,7 +215,7 @@ def _adds_unmatched(calls: IntervalCalls | None, sides: list[tuple[Any, ...]]) -
             return handler
         try:
             [taken] = taken_by(handler, "value")
-            if inspect.iscoroutinefunction(handler):
+            if is_coroutine_function(handler):
                 raise DefinitionError("a handler of a join must not be a coroutine function")
             left, right = sides
             unknown = [each for each in taken if each not in left and each not in right]

@@ -12,7 +12,7 @@ from statefun.sdk.annotations import alternatives, parameter_annotation
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.flaws import collect
 from statefun.sdk.functions import place_of_definition
-from statefun.sdk.handlers import checked_annotations
+from statefun.sdk.handlers import checked_annotations, yields
 
 
 def taken_by(fun: Any, *names: str) -> list[tuple[Any, ...]]:
@@ -25,7 +25,7 @@ def taken_by(fun: Any, *names: str) -> list[tuple[Any, ...]]:
     Raises:
         DefinitionError: if the handler does not take a context and these parameters.
     """
-    if not callable(fun) or inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
+    if not callable(fun) or yields(fun):
         raise DefinitionError(f"{fun!r} is not a function, or yields")
     signature = inspect.signature(fun)
     try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, Optional, TypeVar
@@ -18,6 +17,7 @@ from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
+from statefun.sdk.handlers import is_coroutine_function, refuse_coroutine
 from statefun.sdk.kafka_parts import topic_problem
 from statefun.sdk.state_fields import StateField
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
@@ -131,7 +131,7 @@ class Table(Generic[R]):
             DefinitionError: naming the function and its file, if it does not take a context, a value and a row, or
                 another handler takes such values.
         """
-        if inspect.iscoroutinefunction(fun):
+        if is_coroutine_function(fun):
 
             async def find_async(ctx: Context, value: V) -> None:
                 await fun(ctx, value, ctx.storage.row)
@@ -161,7 +161,7 @@ class Table(Generic[R]):
         """
         try:
             taken_by(fun, "row")
-            if inspect.iscoroutinefunction(fun):
+            if is_coroutine_function(fun):
                 raise DefinitionError("a handler of changes must not be a coroutine function")
         except DefinitionError as error:
             report(fun, error)
@@ -223,11 +223,11 @@ class _Changes:
     """Calls the functions that :meth:`Table.on_change` has added."""
 
     def __init__(self) -> None:
-        self._handlers: dict[tuple[str | None, str], Callable[[Context, Any], None]] = {}
+        self._handlers: dict[tuple[str | None, str], Callable[[Context, Any], object]] = {}
 
-    def add(self, fun: Callable[[Context, Any], None]) -> None:
+    def add(self, fun: Callable[[Context, Any], object]) -> None:
         self._handlers[definition_of(fun)] = fun  # a module or notebook cell may run again
 
     def __call__(self, ctx: Context, row: Any) -> None:
         for each in self._handlers.values():
-            each(ctx, row)
+            refuse_coroutine(each(ctx, row))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Union, cast
+from typing import Any, NamedTuple, TypeGuard, Union, cast
 
 import attrs
 
@@ -60,7 +60,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
     """
     if not callable(fun):
         raise DefinitionError(f"{fun!r} is not a function")
-    if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
+    if yields(fun):
         raise DefinitionError("a stateful function must not yield; it sends messages with ctx.send")
     signature = _signature(fun)
     parameters = list(signature.parameters.values())
@@ -73,7 +73,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
             f"last of which is annotated with a class of values, a State; its signature is {signature}"
         )
     annotations = tuple(takes) or _second_annotations(fun, parameters)
-    return Handler(fun, annotations, state, _is_coroutine_function(fun))
+    return Handler(fun, annotations, state, is_coroutine_function(fun))
 
 
 def _signature(fun: Any) -> inspect.Signature:
@@ -93,10 +93,20 @@ def _can_bind(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
-def _is_coroutine_function(fun: Any) -> bool:
+def is_coroutine_function(fun: Any) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+    """Return whether a function, or the method ``__call__`` of another object, is a coroutine function."""
     return inspect.iscoroutinefunction(fun) or inspect.iscoroutinefunction(
         getattr(fun, "__call__", None)  # noqa: B004 - an instance with an async __call__
     )
+
+
+def yields(fun: Any) -> bool:
+    """Return whether a function, or the method ``__call__`` of another object, is a generator.
+
+    Whether a decorator runs the generator that it wraps is known only when it returns: see :func:`refuse_coroutine`.
+    """
+    called = (fun, getattr(fun, "__call__", None))  # noqa: B004 - as above
+    return any(inspect.isgeneratorfunction(e) or inspect.isasyncgenfunction(e) for e in called)
 
 
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
@@ -324,17 +334,26 @@ class Handlers:
 
 
 def refuse_coroutine(result: object) -> None:
-    """Raise an error if a plain function has returned a coroutine, which nobody would await.
+    """Raise an error if a plain function has returned what nobody runs: a coroutine, another awaitable, or a generator.
 
     Raises:
-        DefinitionError: if ``result`` is a coroutine.
+        DefinitionError: if ``result`` is one.
     """
-    if inspect.iscoroutine(result):
-        result.close()
+    if result is None:
+        return
+    name = getattr(result, "__qualname__", type(result).__name__)
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+            name = f"coroutine {name}"
         raise DefinitionError(
-            f"a plain function has returned the coroutine {result.__qualname__}, which nobody "
-            "awaits; a function that wraps a coroutine function must be a coroutine function as well "
-            "(async def)"
+            f"a plain function has returned the {name}, which nobody awaits; a function that wraps a coroutine "
+            "function must be a coroutine function as well (async def)"
+        )
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise DefinitionError(
+            f"a function has returned the generator {name}, which nobody runs; a stateful function must not yield: "
+            "it sends messages with ctx.send"
         )
 
 
@@ -356,6 +375,8 @@ async def _await_handler(handler: Handler, *arguments: Any) -> None:
     result: Awaitable[None] | None = handler.fun(*arguments)
     if handler.is_async or inspect.isawaitable(result):
         await cast("Awaitable[None]", result)
+    else:
+        refuse_coroutine(result)
 
 
 def _name(handler: Handler) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from statefun.sdk.context import Context
-from statefun.sdk.handlers import Handler
+from statefun.sdk.handlers import Handler, refuse_coroutine
 from statefun.sdk.state import State
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import SimpleType
@@ -84,9 +84,9 @@ class CountedWindows(WindowCalls):
             window = CountedWindow(key, min(start, time), max(end, time + 1), due, records + 1)
         state = self._states.read(values, window.key)
         move_to(call, window.start, window.end, window.due)
-        fun(call, value, state)
+        refuse_coroutine(fun(call, value, state))
         if self.update is not None:
-            self.update(call, state)
+            refuse_coroutine(self.update(call, state))
         if window.records >= self._size:
             self._close(call, values, window, state)
         else:
@@ -109,6 +109,6 @@ class CountedWindows(WindowCalls):
         self, call: WindowContext, values: Values, window: CountedWindow, state: State
     ) -> None:
         if self.close is not None:
-            self.close(call, state)
+            refuse_coroutine(self.close(call, state))
         self._states.delete(values, [window.key])
         values.delete(COUNTED_WINDOW.name)

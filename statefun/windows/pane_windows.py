@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from statefun.sdk.handlers import Handler
+from statefun.sdk.handlers import Handler, refuse_coroutine
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import opened
 from statefun.windows.separate_windows import SeparateWindows, WindowPlace
@@ -79,7 +79,7 @@ class PaneWindows(SeparateWindows):
             self._wake_up_at(call, due)
         state = self._states.read(values, pane.key)
         move_to(call, start, end, self._closes(pane))
-        fun(call, value, state)
+        refuse_coroutine(fun(call, value, state))
         self._states.store(state, values, pane.key)
         if self.update is None:
             return
@@ -89,7 +89,9 @@ class PaneWindows(SeparateWindows):
         for first, last in self._windows(time):
             if not self._is_closed(call, last):
                 place = WindowPlace(last, first, self._form)
-                self.update(call, self._merged(call, values, place, self._parts(values, place)))
+                refuse_coroutine(
+                    self.update(call, self._merged(call, values, place, self._parts(values, place)))
+                )
 
     def _first_end(self, start: int, now: int | None) -> int:
         """Return the end of the first window of a new pane that is not closed."""

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from statefun.sdk.context import Context
-from statefun.sdk.handlers import Handler
+from statefun.sdk.handlers import Handler, refuse_coroutine
 from statefun.sdk.state import State
 from statefun.sdk.values import Values
 from statefun.windows.counted_windows import COUNTED_WINDOW
@@ -77,12 +77,12 @@ class SeparateWindows(WindowCalls):
                 continue
             state = self._states.read(values, window[0])
             move_to(call, window[1], window[2], window[2] + self._grace)
-            fun(call, value, state)
+            refuse_coroutine(fun(call, value, state))
             if self.update is not None:
                 if self.every:
                     self._update_later(call, values, window, time)
                 else:
-                    self.update(call, state)
+                    refuse_coroutine(self.update(call, state))
             self._states.store(state, values, window[0])
         if closed:
             self._is_late(call, closed, value, is_lost=len(closed) == len(windows))
@@ -128,7 +128,7 @@ class SeparateWindows(WindowCalls):
 
     def _join(self, values: Values, key: int, later: int) -> None:
         state: Any = self._states.read(values, key)
-        state.merge(self._states.read(values, later))
+        refuse_coroutine(state.merge(self._states.read(values, later)))
         self._states.store(state, values, key)
         self._states.delete(values, [later])
 
@@ -171,7 +171,7 @@ class SeparateWindows(WindowCalls):
                 if closes > now:
                     parts = self._parts(values, place)
                     state = self._merged(call, values, place, parts)
-                    self.update(call, state)
+                    refuse_coroutine(self.update(call, state))
                     if len(parts) == 1 and not parts[0].is_pane:
                         self._states.store(state, values, parts[0].key)
         for each in changed:
@@ -197,7 +197,7 @@ class SeparateWindows(WindowCalls):
         """Return the state of a window, merged from its parts; move the context of the call to this window."""
         window: Any = self._states.read(values, parts[0].key)
         for each in parts[1:]:
-            window.merge(self._states.read(values, each.key))
+            refuse_coroutine(window.merge(self._states.read(values, each.key)))
         move_to(call, place.start, place.end, place.end + self._grace)
         return window  # type: ignore[no-any-return] # as the class that the user has given
 
@@ -214,7 +214,7 @@ class SeparateWindows(WindowCalls):
             if place.end + self._grace <= now:
                 parts = self._parts(values, place)
                 if self.close is not None:
-                    self.close(call, self._merged(call, values, place, parts))
+                    refuse_coroutine(self.close(call, self._merged(call, values, place, parts)))
                 closed += [each for each in parts if not each.is_pane]
         closed += self._moved_on(call, values, panes, now)
         if closed:

@@ -11,7 +11,7 @@ from typing import Any
 
 from statefun.sdk.context import Context, context_values
 from statefun.sdk.errors import FunctionError, LateMessageError
-from statefun.sdk.handlers import Handler, Handlers
+from statefun.sdk.handlers import Handler, Handlers, refuse_coroutine
 from statefun.sdk.message import Message
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import in_milliseconds, to_epoch_millis
@@ -128,7 +128,7 @@ class WindowCalls(ABC):
         for start, end in closed:
             move_to(call, start, end, end + self._grace)
             if self.late is not None:
-                self.late(call, value)
+                refuse_coroutine(self.late(call, value))
         if self.late is None and is_lost:
             window, address = call.window, call.address
             raise LateMessageError(
