@@ -16,6 +16,7 @@ from typing import TypeVar
 import attrs
 
 from statefun.module.model import KafkaEgress, KafkaIngress
+from statefun.module.program_traces import ProgramTraces
 from statefun.sdk.errors import ConfigurationError, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.raised import line_of
@@ -30,6 +31,8 @@ OUTSIDE = "put all code that does not register functions under if __name__ == '_
 """The advice in the error about a program that cannot be loaded."""
 _OUTPUT, _ERRORS = 1, 2
 """The file descriptors of standard output and standard error."""
+
+_traces = ProgramTraces()
 
 
 @attrs.frozen
@@ -67,7 +70,7 @@ def load_program(app: Path) -> UserProgram:
     module.__file__ = str(app)
     sys.modules[LOADED] = module
     try:
-        with _as_program(app), _written_to_standard_error():
+        with _as_program(app), _written_to_standard_error(), _traces.noted(app.resolve().parent):
             exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
     except StatefunError:
         raise
@@ -114,7 +117,8 @@ def program_of(module: ModuleType) -> UserProgram:
 
 
 def forget_loaded() -> None:
-    """Remove the functions and types of the last loaded program from the process's registries."""
+    """Remove the functions, types and modules of the loaded programs from this process; see :class:`ProgramTraces`."""
+    _traces.remove()
     default_functions.forget(LOADED)
     default_types.forget(LOADED)
 

@@ -142,7 +142,7 @@ class StatefulFunctions:
             }
             others = [first, *(each for each in further if id(each) not in replaced_ids)]
             for other in others:
-                common = _common_types(other, handler)
+                common = [each for each in other.takes if each in handler.takes]
                 if common:
                     raise DefinitionError(
                         f"the handler {place_of_definition(other.fun)} already takes values of type "
@@ -272,6 +272,11 @@ class StatefulFunctions:
                 del self._functions[typename]
         self._find_renamed()
 
+    def remove(self, typename: str) -> None:
+        """Remove the function that is registered as ``typename``."""
+        del self._functions[typename]
+        self._find_renamed()
+
     def __bool__(self) -> bool:
         """Return True, even if the registry is empty: the program may register functions later."""
         return True
@@ -380,11 +385,6 @@ def _former_typenames(name: TypeName, renamed_from: str | Iterable[str] | None) 
 def _names(handler: Handler) -> set[str]:
     """Return the names of the types that a handler takes; unlike classes, they stay equal if a module runs again."""
     return set(map(text_of_annotation, handler.takes))
-
-
-def _common_types(one: Handler, other: Handler) -> Sequence[Any]:
-    """Return the types that both handlers take."""
-    return [each for each in one.takes if each in other.takes]
 
 
 def definition_of(fun: Any) -> tuple[str | None, str]:

@@ -314,6 +314,11 @@ class TypeRegistry:
                 del self._types[typename]
         self._by_class.clear()
 
+    def remove(self, typename: str) -> None:
+        """Remove the type that is registered as ``typename``."""
+        del self._types[typename]
+        self._by_class.clear()
+
     def update(self, other: TypeRegistry) -> None:
         """Add all types of ``other``; they replace types with equal typenames."""
         self._types.update(other._types)

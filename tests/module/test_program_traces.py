@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program adds to a process is removed before another program is loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from statefun import StringType, make_json_type, simple_type
+from statefun.module.user_program import forget_loaded, load_program
+from statefun.sdk.functions import default_functions
+from statefun.sdk.types import default_types
+
+NUMBER = "test.traces/Number"
+
+
+def defining(typename: str) -> str:
+    """Return a program that registers a function, and notes each execution of itself."""
+    return (
+        "from statefun import *\n"
+        "import sys\n"
+        f"sys.executed_traces.append({typename!r})\n"
+        f"@function({typename!r})\n"
+        "def f(ctx: Context, message: Message) -> None: ...\n"
+    )
+
+
+@pytest.fixture
+def executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Yield a list to which programs append when they are executed; modules may come from the folder ``elsewhere``."""
+    names: list[str] = []
+    monkeypatch.setattr(sys, "executed_traces", names, raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    forget_loaded()
+    yield names
+    forget_loaded()
+    for name in [each for each in sys.modules if each.startswith("traced_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], None]:
+    """Return a function that loads a program after all others were forgotten."""
+
+    def load(source: str) -> None:
+        app = tmp_path / "app" / "app.py"
+        app.write_text(source)
+        forget_loaded()
+        load_program(app)
+
+    return load
+
+
+def registered(typename: str) -> bool:
+    """Return whether a function is registered."""
+    return any(str(each.typename) == typename for each in default_functions)
+
+
+@pytest.mark.usefixtures("executed")
+def test_modules_from_elsewhere_keep_what_they_have_registered(
+    tmp_path: Path, load: Callable[[str], None]
+) -> None:
+    """They are not executed again, so the next program that imports them would do without it."""
+    (tmp_path / "elsewhere" / "traced_shared.py").write_text(
+        defining("test.traces/shared")
+        + "import functools\n"
+        + "function('test.traces/partial')(functools.partial(lambda a, b, c: None, 1))\n"
+        + f"VALUE = make_json_type({NUMBER!r})\n"
+    )
+    for _ in range(2):
+        load("import traced_shared\n")
+
+        assert registered("test.traces/shared")
+        assert registered("test.traces/partial")
+        assert default_types.find(NUMBER) is not None
+    default_functions.forget("traced_shared")
+    default_functions.remove("test.traces/partial")
+    default_types.remove(NUMBER)
+
+
+def test_installed_packages_are_executed_once(
+    tmp_path: Path, load: Callable[[str], None], executed: list[str]
+) -> None:
+    """An environment may be in the program's folder, and not every package may be imported twice."""
+    packages = tmp_path / "app" / "venv" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "traced_package.py").write_text(defining("test.traces/package"))
+    for _ in range(2):
+        load(f"import sys\nsys.path.insert(0, {str(packages)!r})\nimport traced_package\n")
+        sys.path.remove(str(packages))
+
+        assert registered("test.traces/package")
+    assert executed == ["test.traces/package"]
+    default_functions.forget("traced_package")
+
+
+def test_modules_of_a_package_that_stays_are_executed_again(
+    tmp_path: Path, load: Callable[[str], None], executed: list[str]
+) -> None:
+    """Tests may have imported the package before, which then still has its module as an attribute."""
+    package = tmp_path / "app" / "traced_stays"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "logic.py").write_text(defining("test.traces/logic"))
+    sys.path.insert(0, str(tmp_path / "app"))
+    import traced_stays  # type: ignore[import-not-found] # noqa: PLC0415 - just made
+
+    sys.path.remove(str(tmp_path / "app"))
+    for _ in range(2):
+        load("from traced_stays import logic\n")
+
+        assert registered("test.traces/logic")
+    forget_loaded()
+
+    assert executed == ["test.traces/logic"] * 2
+    assert not registered("test.traces/logic")
+    assert sys.modules["traced_stays"] is traced_stays
+
+
+@pytest.mark.usefixtures("executed")
+def test_definitions_that_were_there_before_are_restored(load: Callable[[str], None]) -> None:
+    """A program may register the same type again, or fail after it has registered others."""
+    before = simple_type("test.traces/text", str.encode, bytes.decode)
+    kept = make_json_type(NUMBER)
+    again = "from statefun import *\nsimple_type('test.traces/text', str.encode, bytes.decode)\n"
+    with pytest.raises(Exception, match="cannot be loaded"):
+        load(f"{again}make_json_type('test.traces/Lost')\n1 / 0\n")
+
+    assert default_types.find("test.traces/text") is not before
+    forget_loaded()
+
+    assert default_types.find("test.traces/text") is before
+    assert default_types.find("test.traces/Lost") is None
+    assert default_types.find(NUMBER) is kept
+    assert default_types.find(StringType.typename) is StringType
+    for typename in ("test.traces/text", NUMBER):
+        default_types.remove(typename)
