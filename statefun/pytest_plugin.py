@@ -15,6 +15,7 @@ if the two calls differ; ``--statefun-seed`` chooses another order of messages.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -76,7 +77,7 @@ def statefun_app(
 ) -> Iterator[Callable[..., TestedApplication]]:
     """Yield a function that makes an application; its arguments are those of ``InProcessApplication``.
 
-    After the test, the functions and types of its programs are forgotten, so that other tests of this
+    After the test, the functions, types and modules of its programs are forgotten, so that other tests of this
     process can load other programs.
     """
     way = getattr(request, "param", "in_process")
@@ -123,7 +124,10 @@ def statefun_topic(
     request: pytest.FixtureRequest, statefun_kafka: EmbeddedKafka
 ) -> Callable[..., str]:
     """Return a function that creates topics on the broker; their names begin with the test's name."""
-    prefix = re.sub(r"[^A-Za-z0-9._-]", "_", request.node.name)
+    test = request.node
+    # Tests of several classes may have the same name, and the characters of parameters may not be allowed.
+    digest = hashlib.sha256(test.nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    prefix = f"{re.sub(r'[^A-Za-z0-9._-]', '_', test.name)}.{digest}"
 
     def create(name: str, partitions: int = 1) -> str:
         topic = f"{prefix}.{name}"[-249:]

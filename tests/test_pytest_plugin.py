@@ -81,6 +81,30 @@ def test_other_tests_are_left_alone(tmp_path: Path) -> None:
     assert "4 passed" in run(tmp_path, "--statefun=both", "test_other.py")
 
 
+def test_topics_belong_to_one_test(tmp_path: Path) -> None:
+    """Tests of one name in two classes get topics of their own; the broker is a stand-in that refuses a second creation."""
+    tests = (
+        "import pytest\n"
+        "class Broker:\n"
+        "    topics = set()\n"
+        "    def create_topic(self, name, partitions=1):\n"
+        "        assert name not in self.topics, f'topic {name} exists'\n"
+        "        self.topics.add(name)\n"
+        "@pytest.fixture(scope='session')\n"
+        "def statefun_kafka(): return Broker()\n"
+        "class TestOne:\n"
+        "    def test_it(self, statefun_topic): statefun_topic('users')\n"
+        "class TestTwo:\n"
+        "    def test_it(self, statefun_topic): statefun_topic('users')\n"
+        "@pytest.mark.parametrize('name', ['a b', 'a/b'])\n"
+        "def test_name(statefun_topic, name): statefun_topic('users')\n"
+    )
+
+    (tmp_path / "test_topics.py").write_text(tests)
+
+    assert "4 passed" in run(tmp_path, "test_topics.py")
+
+
 def test_tests_are_collected_for_both_ways(tmp_path: Path) -> None:
     """Each test that uses the fixture, unless it chooses itself."""
     printed = run(tmp_path, "--statefun=both", "--collect-only", "-k", "counts")
