@@ -9,6 +9,8 @@ from datetime import timedelta
 from itertools import count
 from typing import NamedTuple, TypeVar
 
+import attrs
+
 from statefun.engine.call_limits import CallLimits
 from statefun.engine.running_calls import Begin, Left, RunningCall
 from statefun.sdk.event_loop import await_all
@@ -91,7 +93,10 @@ class ChoosingRunner:
 
     @asynccontextmanager
     async def place(self, function: StatefulFunction, running: RunningCall) -> AsyncIterator[None]:
-        """Wait until one more call of a function may run."""
+        """Wait until one more call of a function may run; no time passes, so its rate is not limited."""
+        # An endpoint is called for real, as fast as its service allows.
+        if function.transport is None and function.rate_limit is not None:
+            function = attrs.evolve(function, rate_limit=None)
         async with self._limits.place(function, is_alone=running.is_alone):
             if running.losses:
                 self.begin_again(running)
