@@ -318,6 +318,9 @@ class Context:
         if isinstance(message, Address):
             message = message_to(message, value, value_type)
         elif value is not None:  # a message comes with its value, so the token is next
+            if cancellation_token:
+                text = f"{method} takes a value only with an Address: a Message has its own value"
+                raise DefinitionError(text)
             cancellation_token = value
         if not isinstance(message, Message):
             raise DefinitionError(

@@ -66,6 +66,17 @@ def test_what_is_sent_is_kept_in_order(context: Context, sent: Sent) -> None:
     assert sent.egress_messages == [record, other]
 
 
+def test_a_message_and_a_value_are_not_delayed_together(context: Context, sent: Sent) -> None:
+    """A value in the place of the token is the token; beside a token, it is a mistake."""
+    message: Any = message_builder(ADDRESS.typename, "a", int_value=1)
+    minute = timedelta(minutes=1)
+    context.send_after(minute, message, "call")
+    with pytest.raises(DefinitionError, match="takes a value only with an Address"):
+        context.send_after(minute, message, "value", "call")
+
+    assert sent.delayed == [DelayedMessage(minute, message, "call")]
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [
