@@ -103,7 +103,7 @@ class KafkaEgressMessage(EgressMessage):
             topic: the topic to write to.
             value: the value; None, without a ``value_type``, makes a tombstone.
             key: the key; records with equal keys go to one partition, records without a key to any
-                partition.
+                partition. An empty key is no key.
             value_type: the type that encodes the value.
             headers: names and values; string values are encoded in UTF-8.
             partition: the partition to write to, regardless of the key.
@@ -240,7 +240,7 @@ class KafkaEgressMessageBuilder:
         return self._with(topic=topic)
 
     def with_key(self, key: str | None) -> KafkaEgressMessageBuilder:
-        """Set the record's key; records without a key are spread over the partitions."""
+        """Set the record's key; records without a key, or with an empty one, are spread over the partitions."""
         return self._with(key=key)
 
     def with_value(
