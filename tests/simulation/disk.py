@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import random
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
@@ -222,7 +223,11 @@ class LocalPath:
         """Return the facts of a file or folder, which are those of all others, too."""
         if not (self.is_dir() or self.path in self.system.disk.files):
             raise FileNotFoundError(self.path)
-        return os.stat_result([0o777, *[0] * 9])
+        return os.stat_result([stat.S_IFREG | 0o777, *[0] * 9])
+
+    def lstat(self) -> os.stat_result:
+        """Return the same: there are no links."""
+        return self.stat()
 
     def mkdir(self, *, exist_ok: bool) -> None:
         """Create a folder."""
