@@ -12,6 +12,7 @@ from statefun.sdk.annotations import type_of_value
 from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError, caused
 from statefun.sdk.primitives import (
+    WRAPPED,
     BoolType,
     DoubleType,
     FloatType,
@@ -25,6 +26,7 @@ from statefun.sdk.types import Type, TypedValue, as_typed_value, default_types
 
 T = TypeVar("T")
 
+_OTHER_PRIMITIVE = "read the value as the type with which it was sent, or send it as this type"
 
 FindRecord = Callable[[int], IngressRecord | None]
 """A function that returns the ingress record of a message by its index in the invocation batch."""
@@ -114,10 +116,11 @@ class Message:
         return tpe.reads(self.typed_value.typename)
 
     def as_type(self, tpe: Type[T]) -> T:
-        """Decode the value as a value of the type ``tpe``, whatever the value's typename is.
+        """Decode the value as a value of the type ``tpe``.
 
-        The result is None if the message has no value; SDKs of other languages can send such
-        messages.
+        The value may have another typename, if its bytes decode as this type. But no primitive type decodes a value of
+        another primitive type: the bytes of a long are those of another number as a double. The result is None if the
+        message has no value; SDKs of other languages can send such messages.
 
         Raises:
             ValueDecodeError: if the type cannot decode the bytes.
@@ -128,6 +131,8 @@ class Message:
         if value is None:
             return None
         try:
+            if typename in WRAPPED and tpe.typename in WRAPPED and not tpe.reads(typename):
+                raise TypeError(_OTHER_PRIMITIVE)
             return tpe.decode(typename, value)
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise

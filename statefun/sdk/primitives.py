@@ -14,15 +14,23 @@ T = TypeVar("T")
 
 
 class _Wrapped(Generic[T]):
-    """Encodes a value of a primitive type as a Protobuf message: a ``wrapper`` with the value in its only field."""
+    """Encodes a value of a primitive type as a Protobuf message: a ``wrapper`` with the value in its only field.
 
-    def __init__(self, typename: str, wrapper: Any, python_type: type[T]) -> None:
+    Args:
+        typename: the name of the type.
+        wrapper: the class of the Protobuf message.
+        python_type: the class of the values.
+        tag: Protobuf's tag of the field, with which all values except zero and the empty string begin.
+    """
+
+    def __init__(self, typename: str, wrapper: Any, python_type: type[T], tag: int) -> None:
         self._typename = typename
         self._wrapper = wrapper
         self._python_type = python_type
+        self._tag = tag
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._typename, self._wrapper, self._python_type)
+        return type(self), (self._typename, self._wrapper, self._python_type, self._tag)
 
     def serialize(self, value: T) -> bytes:
         """Encode ``value``."""
@@ -35,7 +43,16 @@ class _Wrapped(Generic[T]):
         return encoded
 
     def deserialize(self, value: bytes) -> T:
-        """Decode ``value``."""
+        """Decode ``value``.
+
+        Raises:
+            ValueError: if ``value`` is of another type: Protobuf would take it for fields that it does not know, and so
+                for zero.
+        """
+        if value and value[0] != self._tag:
+            raise ValueError(
+                f"the bytes are of another type: those of {self._typename} begin with 0x{self._tag:02X}"
+            )
         return self._python_type(self._wrapper.FromString(value).value)  # type: ignore[call-arg]
 
     def __repr__(self) -> str:
@@ -49,20 +66,22 @@ class _Number(_Wrapped[T]):
     """Encodes numbers of a fixed size.
 
     Args:
-        layout: the layout of the encoded number: a byte for Protobuf's tag, and the number.
-        tag: the tag.
+        typename: as above.
+        wrapper: as above.
+        python_type: as above.
+        tag: as above.
+        layout: the layout of the encoded number: a byte for the tag, and the number.
     """
 
     def __init__(
-        self, typename: str, wrapper: Any, python_type: type[T], layout: str, tag: int
+        self, typename: str, wrapper: Any, python_type: type[T], tag: int, layout: str
     ) -> None:
-        super().__init__(typename, wrapper, python_type)
+        super().__init__(typename, wrapper, python_type, tag)
         self._layout = layout
-        self._tag = tag
         self._struct = struct.Struct(layout)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = self._typename, self._wrapper, self._python_type, self._layout, self._tag
+        parts = self._typename, self._wrapper, self._python_type, self._tag, self._layout
         return type(self), parts
 
     def serialize(self, value: T) -> bytes:
@@ -125,21 +144,23 @@ def _check_same(value: Any, again: Any, python_type: type) -> None:
         raise TypeError(f"decoding would return another value, {again!r}")
 
 
-BoolType = _type_of(_Wrapped("io.statefun.types/bool", types_pb2.BooleanWrapper, bool), bool)
+BoolType = _type_of(_Wrapped("io.statefun.types/bool", types_pb2.BooleanWrapper, bool, 0x08), bool)
 """The type of the values True and False."""
 # If several types have one class, its values are sent as the type that is registered first.
-LongType = _type_of(_Number("io.statefun.types/long", types_pb2.LongWrapper, int, "<Bq", 0x09), int)
+LongType = _type_of(_Number("io.statefun.types/long", types_pb2.LongWrapper, int, 0x09, "<Bq"), int)
 """The type of signed whole numbers of 64 bits."""
-IntType = _type_of(_Number("io.statefun.types/int", types_pb2.IntWrapper, int, "<Bi", 0x0D), int)
+IntType = _type_of(_Number("io.statefun.types/int", types_pb2.IntWrapper, int, 0x0D, "<Bi"), int)
 """The type of signed whole numbers of 32 bits."""
 DoubleType = _type_of(
-    _Number("io.statefun.types/double", types_pb2.DoubleWrapper, float, "<Bd", 0x09), float
+    _Number("io.statefun.types/double", types_pb2.DoubleWrapper, float, 0x09, "<Bd"), float
 )
 """The type of floating-point numbers of 64 bits."""
-FloatType = _type_of(_Wrapped("io.statefun.types/float", types_pb2.FloatWrapper, float), float)
+FloatType = _type_of(
+    _Wrapped("io.statefun.types/float", types_pb2.FloatWrapper, float, 0x0D), float
+)
 """The type of floating-point numbers of 32 bits."""
 StringType: SimpleType[str] = _type_of(
-    _Text("io.statefun.types/string", types_pb2.StringWrapper, str), str
+    _Text("io.statefun.types/string", types_pb2.StringWrapper, str, _TEXT_TAG), str
 )
 """The type of strings, in UTF-8."""
 
@@ -148,6 +169,12 @@ def _bytes(value: bytes) -> bytes:
     if not isinstance(value, bytes):
         raise TypeError(f"a value of class {type(value).__name__} is not bytes")
     return value
+
+
+WRAPPED: Final = frozenset(
+    each.typename for each in (BoolType, IntType, LongType, FloatType, DoubleType, StringType)
+)
+"""The typenames of the types with wrappers; the bytes of some of them also decode as others of them, as other values."""
 
 
 BytesType = simple_type("io.statefun.types/bytes", _bytes, _bytes, python_type=bytes)

@@ -14,6 +14,7 @@ from strategies import JSON, ids, type_names, typed_values, types_and_values, va
 from statefun import (
     Address,
     BoolType,
+    BytesType,
     DefinitionError,
     DoubleType,
     FloatType,
@@ -30,7 +31,7 @@ from statefun import (
     simple_type,
 )
 from statefun.sdk.encoding import typed
-from statefun.sdk.message import ReceivedMessage
+from statefun.sdk.message import ReceivedMessage, message_to
 
 TARGET = "com.example.fns/greeter"
 
@@ -59,6 +60,23 @@ def test_each_primitive_type_has_a_keyword(
     assert message.value() == value
     assert message.value_typename() == type_.typename
     assert message.raw_value() == type_.serializer().serialize(value)
+
+
+@pytest.mark.parametrize(("_keyword", "word", "type_", "value"), KEYWORDS)
+def test_a_primitive_type_reads_no_value_of_another_one(
+    _keyword: str, word: str, type_: Type[Any], value: Any
+) -> None:
+    """Some of their bytes decode as another type as well, to another value; the error names both types."""
+    for _, _, other, other_value in KEYWORDS:
+        if other is type_:
+            continue
+        message = message_to(Address(TARGET, "Ada"), other_value, other)
+        text = rf"declared as {other.typename}, .* does not decode as {type_.typename}: .* read the value as the type"
+        with pytest.raises(ValueDecodeError, match=text):
+            getattr(message, f"as_{word}")()
+        upgraded = type_.with_upgrades({other: lambda _: value})
+        assert message.as_type(upgraded) == value
+        assert message.as_type(BytesType) == message.raw_value()
 
 
 @pytest.mark.parametrize(("keyword", "word", "type_", "_value"), KEYWORDS)
