@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.encoding import check_value
+from statefun.sdk.ended import refuse_sending
 from statefun.sdk.errors import (
     DefinitionError,
     FunctionError,
@@ -353,6 +354,8 @@ class Context:
                 "the token of the message to cancel must be a string that is not empty, not "
                 f"{cancellation_token!r}"
             )
+        if self._prepare is refuse_sending:
+            self._ready(None)
         self._sent.delayed.append(Cancellation(cancellation_token))
 
     def _ready(self, message: Any) -> Any:

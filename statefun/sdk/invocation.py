@@ -16,6 +16,7 @@ from statefun.sdk.call_failures import failed_invocation, timeout_error
 from statefun.sdk.context import Context, PrepareMessage, begin_message
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
+from statefun.sdk.ended import ENDED_VALUES, refuse_sending
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.handlers import refuse_coroutine
 from statefun.sdk.invocation_batch import (
@@ -37,6 +38,8 @@ from statefun.sdk.watchdog import Stretch, finished, finished_here
 # Compiled code finds a constant at once, but an imported name in a dictionary.
 _make_message: Final = ReceivedMessage
 _make_result: Final = partial(tuple.__new__, InvocationResult)
+_refuse_sending: Final = refuse_sending
+_ENDED_VALUES: Final = ENDED_VALUES
 _NOTHING_SENT: Final = Sent().counts()
 _NOTHING_CHANGED: Final[Mapping[str, TypedValue | None]] = MappingProxyType({})
 
@@ -69,9 +72,9 @@ def invoke(
             try:
                 try:
                     alarm.begin()
-                    result = call(context, message)
-                    if result is not None:
-                        refuse_coroutine(result)
+                    returned = call(context, message)
+                    if returned is not None:
+                        refuse_coroutine(returned)
                 finally:
                     alarm.end()
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
@@ -80,7 +83,9 @@ def invoke(
         if watch is not None:
             watch.end()
         current_address.set(None)
-    return run.result()
+    result = run.result()
+    run.end_context()
+    return result
 
 
 async def invoke_async(
@@ -108,7 +113,7 @@ async def invoke_async(
                 return run.result(Postponed(index, timedelta(0)))
             if watch is not None:
                 watch.begin(index)
-            message = run.begin(index, invocation)
+            message = run.begin_apart(index, invocation)
             call = _call_async(function, run.context, message)
             try:
                 if stretch is None:
@@ -116,11 +121,11 @@ async def invoke_async(
                 else:
                     error = await finished_here(call, stretch)
             except CallTimeoutError as still_running:
-                run.take_back(index, still_running)
-                run.leave_context()
-                continue
-            if error is not None:
-                run.take_back(index, error)
+                error = still_running
+            except BaseException:
+                run.end_context()
+                raise
+            run.end_apart(index, error)
     finally:
         if watch is not None:
             watch.end()
@@ -155,7 +160,12 @@ async def _call_async(
 
 
 class _Run:
-    """Handles the invocations of a batch in one context, and takes back the effects of failed ones."""
+    """Handles the invocations of a batch, and drops the effects of failed ones.
+
+    Plain functions are called one after the other, so that all invocations share one context. What a coroutine
+    function has begun may go on after its invocation has ended. So each of its invocations has a context of its own,
+    whose effects join those of the batch when it succeeds.
+    """
 
     __slots__ = (
         "_changes_before",
@@ -190,7 +200,7 @@ class _Run:
         self._prepare = prepare
         self._sent = Sent()
         self._values = Values(function.specs, batch.state)
-        self.context = self._new_context()
+        self.context = self._new_context(self._values, self._sent)
         self._failures: list[FailedInvocation] = []
         self._counts_before = _NOTHING_SENT
         self._changes_before: Mapping[str, TypedValue | None] = _NOTHING_CHANGED
@@ -199,42 +209,68 @@ class _Run:
             self._changes_before = self._values.changed.copy()
 
     def begin(self, index: int, invocation: Invocation) -> Message:
+        """Prepare the shared context for the next message, and return the message."""
+        if index:
+            self._counts_before = self._sent.counts()
+            self._changes_before = self._values.changed.copy()
+        return self._begin(index, invocation)
+
+    def begin_apart(self, index: int, invocation: Invocation) -> Message:
+        """Make a context for the next message alone, and return the message."""
+        self.context = self._new_context(self._values.copy(), Sent())
+        return self._begin(index, invocation)
+
+    def _begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
         message = _make_message(self._target, argument, self._record, index)
         event_time = None if self._times is None else self._times[index]
         begin_message(self.context, message, caller, trace, event_time)
-        if index:
-            self._counts_before = self._sent.counts()
-            self._changes_before = self._values.changed.copy()
         return message
 
-    def _new_context(self) -> Context:
+    def _new_context(self, values: Values, sent: Sent) -> Context:
         return Context(
             self._target,
-            self._values,
-            self._sent,
+            values,
+            sent,
             self._prepare,
             self._watermark,
             has_event_times=self._times is not None,
         )
 
-    def leave_context(self) -> None:
-        """Continue with a copy of the context, as a call that has timed out may still use the old context."""
-        self._sent = self._sent.copy()
-        self._values = self._values.copy()
-        self.context = self._new_context()
-
     def take_back(self, index: int, error: BaseException) -> None:
+        """Drop the effects of the present invocation, which has failed in the shared context."""
+        self._fail(index, error)
+        self._sent.take_back(self._counts_before)
+        self._values.restore(self._changes_before)
+
+    def end_apart(self, index: int, error: BaseException | None) -> None:
+        """End the context of the present invocation; keep the effects unless the invocation has failed."""
+        sent = self.context._sent  # noqa: SLF001 - no part of the API
+        changed = self.context._values.changed  # noqa: SLF001 - as above
+        self.end_context()
+        if error is not None:
+            self._fail(index, error)
+            return
+        self._sent.add(sent)
+        self._values.restore(changed)  # a copy, as a thread may just be changing the original
+
+    def end_context(self) -> None:
+        """End the present context: from now on, using it is an error."""
+        context = self.context
+        context._prepare = _refuse_sending  # noqa: SLF001 - no part of the API
+        values = context._values  # noqa: SLF001 - as above
+        values.changed = values.stored = _ENDED_VALUES
+
+    def _fail(self, index: int, error: BaseException) -> None:
         if self._served:
             if type(error) is CallTimeoutError:
                 error = timeout_error(self._function)
             if self._function.on_failure is not OnFailure.SKIP or not isinstance(error, Exception):
                 raise error
-        self._sent.take_back(self._counts_before)
-        self._values.restore(self._changes_before)
         self._failures.append(failed_invocation(self._function, self._target, index, error))
 
     def result(self, postponed: Postponed | None = None) -> InvocationResult:
+        """Return the effects of all invocations."""
         sent = self._sent
         parts = (
             self._values.changed,

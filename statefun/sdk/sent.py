@@ -103,11 +103,9 @@ class Sent:
         del self.delayed[delayed:]
         del self.egress_messages[egress_messages:]
 
-    def copy(self) -> Sent:
-        """Return a copy; messages that are added to the copy are not added to this object."""
-        copied = Sent()
-        copied.messages += self.messages
-        copied.delayed += self.delayed
-        copied.wake_ups += self.wake_ups
-        copied.egress_messages += self.egress_messages
-        return copied
+    def add(self, sent: Sent) -> None:
+        """Add all messages of another object, in order."""
+        self.messages += sent.messages
+        self.delayed += sent.delayed
+        self.wake_ups += sent.wake_ups
+        self.egress_messages += sent.egress_messages

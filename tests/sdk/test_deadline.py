@@ -18,6 +18,7 @@ from statefun import (
     Address,
     Context,
     DefinitionError,
+    FunctionError,
     IntType,
     Message,
     StatefulFunctions,
@@ -208,7 +209,7 @@ def test_a_hook_that_a_function_sets_stays(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
-    """Nobody waits for it, and its later actions have no effect."""
+    """Nobody waits for it, and its later actions are errors."""
     events: list[str] = []
     released = asyncio.Event()
 
@@ -222,7 +223,8 @@ def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
         while "goes on" not in events[1:]:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
-        _count(ctx, message)
+        with pytest.raises(FunctionError, match="is used after the call has ended"):
+            _count(ctx, message)
         events.append("late")
         released.set()
 
