@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any, overload
 from mypy_extensions import mypyc_attr
 
 from statefun.sdk.address import Address, is_unicode
-from statefun.sdk.egress import EgressMessage
+from statefun.sdk.egress import EgressMessage, record_to_send
 from statefun.sdk.encoding import check_value
 from statefun.sdk.ended import refuse_sending
 from statefun.sdk.errors import (
@@ -23,7 +22,7 @@ from statefun.sdk.errors import (
     caused,
 )
 from statefun.sdk.function_logger import FunctionLogger
-from statefun.sdk.message import Message, message_to
+from statefun.sdk.message import Message, message_to, message_to_send
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.sent import Cancellation, DelayedMessage, Sent, no_event_time
 from statefun.sdk.storage import Storage
@@ -161,12 +160,12 @@ class Context:
         if isinstance(message, EgressMessage):
             if type(message) is EgressMessage:  # others make their own values
                 check_value(message.typed_value)
-            ready = self._ready(message)
+            ready = self._ready(record_to_send(message))
             if ready is not None:
                 self._sent.egress_messages.append(ready)
         elif isinstance(message, Message):
             check_value(message.typed_value)
-            self._sent.messages.append(self._ready(message))
+            self._sent.messages.append(self._ready(message_to_send(message)))
         elif isinstance(message, Address):
             self._sent.messages.append(self._ready(message_to(message, value, value_type)))
         else:
@@ -331,7 +330,7 @@ class Context:
         if not is_unicode(token):
             raise DefinitionError(f"a cancellation token must be a string, not {token!r}")
         check_value(message.typed_value)
-        return self._ready(message), token
+        return self._ready(message_to_send(message)), token
 
     @overload
     def cancel_delayed_message(self, cancellation_token: str, /) -> None: ...
@@ -359,7 +358,7 @@ class Context:
         self._sent.delayed.append(Cancellation(cancellation_token))
 
     def _ready(self, message: Any) -> Any:
-        """Convert a message to the form in which it is sent; return None if nothing is to be sent."""
+        """Convert a message, of which nobody else has a reference, to the form in which it is sent; None to send nothing."""
         if self._prepare is not None:
             try:
                 message = self._prepare(message)
@@ -368,13 +367,13 @@ class Context:
                 address = self.address
                 text = f"function {address.typename} at address {address}: {error.message}"
                 raise caused(kind(text), error) from error
-        if message is None:
-            return None
-        if self._trace is not None:
+        if isinstance(message, Message):
+            if self._trace is not None:
+                message.trace = self._trace
+            if self._event_time is not None:
+                message.event_time = self._event_time
+        elif self._trace is not None and message is not None:
             message = traced(message, self._trace, self._message)
-        if self._event_time is not None and isinstance(message, Message):
-            message = copy.copy(message)  # the function may send the same object again
-            message.event_time = self._event_time
         return message
 
 

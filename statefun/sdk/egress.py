@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,7 +14,13 @@ from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.encoding import typed
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.kafka_parts import Headers, check_placement, header_bytes, record_value
+from statefun.sdk.kafka_parts import (
+    Headers,
+    are_encoded,
+    check_placement,
+    header_bytes,
+    record_value,
+)
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue, as_typed_value
 
@@ -224,6 +231,35 @@ class KafkaEgressMessage(EgressMessage):
         return (
             f"KafkaEgressMessage({self.typename!r}, topic={self.topic!r}, key={self.key!r}, {size})"
         )
+
+
+def record_to_send(message: EgressMessage) -> EgressMessage:
+    """Return a copy of a message to an egress: the function may change its own object, and send it again.
+
+    Raises:
+        DefinitionError: if the function has given it an invalid part.
+    """
+    if not isinstance(message, KafkaEgressMessage):
+        return copy.copy(message)
+    made = object.__new__(type(message))  # what a copy does, but each part is read once
+    made.typename = checked_typename(message.typename)
+    topic = made.topic = message.topic
+    key = made.key = message.key
+    value = made.value = message.value
+    headers = made.headers = message.headers
+    partition = made.partition = message.partition
+    timestamp = made.timestamp = message.timestamp
+    if partition is None and timestamp is None and are_encoded(topic, key, value, headers):
+        return made
+    return KafkaEgressMessage(
+        made.typename,
+        topic=topic,
+        value=value,
+        key=key,
+        headers=headers,
+        partition=partition,
+        timestamp=timestamp,
+    )
 
 
 class KafkaEgressMessageBuilder:

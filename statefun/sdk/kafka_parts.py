@@ -118,6 +118,26 @@ def header_bytes(typename: Any, topic: str, headers: Any) -> tuple[tuple[str, by
     )
 
 
+def are_encoded(topic: Any, key: Any, value: Any, headers: Any) -> bool:
+    """Return whether the parts of a record are valid, and encoded as far as :func:`record_value` encodes them.
+
+    False for some rare records that are valid, such as those with a key that is not ASCII.
+    """
+    if type(topic) is not str or topic_problem(topic) or type(headers) is not tuple:
+        return False
+    if not (key is None or (type(key) is str and key.isascii())):
+        return False
+    for each in headers:
+        if type(each) is not tuple or len(each) != 2:  # noqa: PLR2004 - a name and a value
+            return False
+        name, content = each
+        if type(name) is not str or not name.isascii():
+            return False
+        if not (content is None or type(content) is bytes):
+            return False
+    return value is None or type(value) is bytes
+
+
 def check_placement(typename: str, topic: str, partition: object, timestamp: object) -> None:
     """Check the partition and the timestamp of a record.
 

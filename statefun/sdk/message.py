@@ -52,17 +52,7 @@ class Message:
     )
 
     def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
-        if not (isinstance(target_id, str) and target_id):
-            raise DefinitionError(
-                f"a message to {target_typename} needs an id, which must be a string that is not "
-                f"empty, not {target_id!r}"
-            )
-        try:
-            target_id.encode()
-        except UnicodeEncodeError as error:
-            raise DefinitionError(
-                f"a message cannot be sent to the id {target_id!r}, which UTF-8 cannot encode: {error}"
-            ) from None
+        _check_id(target_typename, target_id)
         self.target_typename = checked_typename(target_typename)
         self.target_id = target_id
         self.typed_value = as_typed_value(typed_value)
@@ -75,7 +65,7 @@ class Message:
         self._type: Type[Any] | None = None
 
     def __copy__(self) -> Message:
-        # A function may send the same object again: whoever sends it changes a copy, so that this must not take long.
+        # A function may change the object and send it again: a copy is sent, so that this must not take long.
         made = object.__new__(type(self))
         made.target_typename = self.target_typename
         made.target_id = self.target_id
@@ -263,6 +253,33 @@ class ReceivedMessage(Message):
         self._record = find_record
         self._index = index
         self._type = None
+
+
+def _check_id(target_typename: str, target_id: Any) -> None:
+    if not (isinstance(target_id, str) and target_id):
+        raise DefinitionError(
+            f"a message to {target_typename} needs an id, which must be a string that is not "
+            f"empty, not {target_id!r}"
+        )
+    try:
+        target_id.encode()
+    except UnicodeEncodeError as error:
+        raise DefinitionError(
+            f"a message cannot be sent to the id {target_id!r}, which UTF-8 cannot encode: {error}"
+        ) from None
+
+
+def message_to_send(message: Message) -> Message:
+    """Return a copy of a message: the function may change its own object, and send it again.
+
+    Raises:
+        DefinitionError: if the function has given it an invalid target.
+    """
+    checked_typename(message.target_typename)
+    id_ = message.target_id
+    if not (type(id_) is str and id_ and id_.isascii()):  # a short way for most of them
+        _check_id(message.target_typename, id_)
+    return message.__copy__()
 
 
 def type_of(message: Message) -> Type[Any] | None:
