@@ -186,9 +186,12 @@ def _is_immutable(annotation: Any, within: tuple[Any, ...]) -> bool:
         parts = [each for each in arguments if each is not ...]
     elif is_class(annotation) and _is_frozen(annotation):
         try:
-            parts = class_hints(annotation).values()
+            hints = class_hints(annotation)
         except Exception:  # noqa: BLE001 - whatever evaluating them may raise
             return False
+        # An attrs class may have fields without annotations, whose values may be anything.
+        own = [each.name for each in attrs.fields(annotation)] if attrs.has(annotation) else ()
+        parts = [*hints.values(), *(Any for name in own if name not in hints)]
     else:
         return origin is typing.Literal or (
             is_class(annotation) and issubclass(annotation, _IMMUTABLE)
