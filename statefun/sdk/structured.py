@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, overload
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.annotated_parts import annotations_within
+from statefun.sdk.containers import Compare, comparison
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import (
     allows_anything,
@@ -136,6 +137,10 @@ _HINT = (
     "; decoding returns only dicts with strings as keys, lists, strings, numbers, True, False and None "
     "unchanged: for other values make a type of an annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
 )
+_CONTAINER_HINT = (
+    "decoding would return another container, as one of the value's is of a class derived from dict, list, tuple or set, or "
+    "of another class than the annotation: convert it first, such as a Counter with dict(...)"
+)
 
 
 class _Serializer(TypeSerializer[T]):
@@ -150,6 +155,7 @@ class _Serializer(TypeSerializer[T]):
         decode: converts bytes to a value.
         is_exact: whether the decoded value must have the same classes in all its parts: necessary if the
             annotation allows any class somewhere.
+        compare: compares the classes of the containers in two equal values; None if that is not necessary.
     """
 
     def __init__(
@@ -159,8 +165,10 @@ class _Serializer(TypeSerializer[T]):
         decode: Callable[[bytes], T],
         *,
         is_exact: bool = False,
+        compare: Compare | None = None,
     ) -> None:
         self._is_exact = is_exact
+        self._compare = compare
         self._python_type = python_type
         self._encode = encode
         self.deserialize = decode  # type: ignore[method-assign] # saves a call
@@ -175,6 +183,8 @@ class _Serializer(TypeSerializer[T]):
         if (self._is_exact or again != value) and not are_same(again, value):
             hint = _HINT if self._is_exact else ""
             raise TypeError(f"decoding would return another value, {again!r}{hint}")
+        if self._compare is not None and not self._compare(again, value):
+            raise TypeError(_CONTAINER_HINT)
         return content
 
     def deserialize(self, value: bytes, /) -> T:
@@ -194,6 +204,7 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
         format_.Encoder().encode,
         format_.Decoder(annotation).decode,
         is_exact=allows_anything(annotation),
+        compare=comparison(annotation),
     )
     forget_decoders(annotation)
     return serializer
