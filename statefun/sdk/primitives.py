@@ -7,6 +7,8 @@ import struct
 from math import isfinite
 from typing import Any, Final, Generic, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from statefun.protocol import types_pb2
 from statefun.sdk.types import SimpleType, simple_type
 
@@ -46,11 +48,11 @@ class _Wrapped(Generic[T]):
         """Decode ``value``.
 
         Raises:
-            ValueError: if ``value`` is of another type: Protobuf would take it for fields that it does not know, and so
-                for zero.
+            DecodeError: if ``value`` is of another type, also if Protobuf would take it for fields that it does not know,
+                and so for zero.
         """
         if value and value[0] != self._tag:
-            raise ValueError(
+            raise DecodeError(
                 f"the bytes are of another type: those of {self._typename} begin with 0x{self._tag:02X}"
             )
         return self._python_type(self._wrapper.FromString(value).value)  # type: ignore[call-arg]

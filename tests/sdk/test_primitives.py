@@ -5,6 +5,7 @@ import pickle
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def test_any_bytes_are_decoded_as_protobuf_does(
     """Bytes decode to what Protobuf decodes, or to an error: Protobuf's own, or if another field comes first."""
     tag = wrapper(value="a" if type_ is StringType else 1).SerializeToString()[:1]
     if encoded and encoded[:1] != tag:
-        with pytest.raises(ValueError, match=f"another type: those of {type_.typename} begin"):
+        with pytest.raises(DecodeError, match=f"another type: those of {type_.typename} begin"):
             type_.serializer().deserialize(encoded)
         return
     try:
