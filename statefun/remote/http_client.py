@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from functools import lru_cache, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,10 @@ _BUFFERED = 64 * 1024
 """How many bytes of a request fit into the buffers of a connection."""
 _BY_PERMITS = 0
 """The connector's own limit, none: permits limit the connections."""
+_NO_CONTENT = (
+    "has broken the connection off after the head of its answer, which does not say how long its content is; "
+    "a server has to send Content-Length, also for an answer without content"
+)
 
 
 class NoConnectionError(Exception):
@@ -144,6 +149,8 @@ class HttpClient:
                 declared = reply.headers.get("Content-Type", "")  # aiohttp has a default for none
                 kind = declared.partition(";")[0].strip().lower()
                 retry_after = reply.headers.get("Retry-After")
+                if not content and reply.status == HTTPStatus.OK and not _has_end(reply):
+                    raise NoReplyError(_NO_CONTENT, is_broken=True)
                 return Answer(reply.status, content, is_whole, kind, retry_after)
         except aiohttp.ClientConnectorError as error:
             raise NoConnectionError(f"cannot be reached: {_reason(error)}") from error
@@ -227,6 +234,12 @@ class HttpClient:
                 return b"", False
             parts.append(part)
         return b"".join(parts), True
+
+
+def _has_end(reply: aiohttp.ClientResponse) -> bool:
+    """Return whether an answer says where its content ends; else, the end of the connection is its end."""
+    is_chunked = "chunked" in reply.headers.get("Transfer-Encoding", "").lower()
+    return is_chunked or reply.content_length is not None
 
 
 def _nothing() -> None:
