@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from statefun.protocol.kinesis_aggregation_pb2 import AggregatedRecord
+from statefun.protocol.kinesis_aggregation_pb2 import AggregatedPart, AggregatedRecord
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16
+_LAST_HASH_KEY = 2**128 - 1
 
 
 class HashRange(NamedTuple):
@@ -67,10 +68,23 @@ def _aggregate(data: bytes) -> AggregatedRecord | None:
         return None
     try:
         aggregate = AggregatedRecord.FromString(message)
-        for part in aggregate.records:
-            _ = aggregate.partition_key_table[part.partition_key_index]
-            if part.HasField("explicit_hash_key_index"):
-                _ = int(aggregate.explicit_hash_key_table[part.explicit_hash_key_index])
-    except (DecodeError, IndexError, ValueError):
+        are_parts = all(_is_part(part, aggregate) for part in aggregate.records)
+    except (DecodeError, ValueError):
         return None
-    return aggregate
+    return aggregate if are_parts else None
+
+
+def _is_part(part: AggregatedPart, aggregate: AggregatedRecord) -> bool:
+    """Return whether a part has a key, and a hash key that a shard may have.
+
+    A part with another hash key would belong to no shard.
+
+    Raises:
+        ValueError: if an explicit hash key is no number.
+    """
+    if part.partition_key_index >= len(aggregate.partition_key_table):
+        return False
+    if not part.HasField("explicit_hash_key_index"):
+        return True
+    hash_keys, index = aggregate.explicit_hash_key_table, part.explicit_hash_key_index
+    return index < len(hash_keys) and 0 <= int(hash_keys[index]) <= _LAST_HASH_KEY

@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import hashlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinesis_server import aggregated
 
 from statefun.kinesis.aggregation import HashRange, parts
+from statefun.protocol.kinesis_aggregation_pb2 import AggregatedRecord
 
 EVERYTHING = HashRange(0, 2**128 - 1)
 RECORDS = st.lists(st.tuples(st.text(min_size=1, max_size=20), st.binary(max_size=50)), min_size=1)
@@ -51,3 +53,34 @@ def test_explicit_hash_keys_decide() -> None:
 
     assert list(parts("any", whole, HashRange(0, 7))) == [("Ada", b"1")]
     assert list(parts("any", whole, HashRange(8, 2**128 - 1))) == []
+
+
+def framed(aggregate: AggregatedRecord) -> bytes:
+    """Return the data of an aggregated record."""
+    message = aggregate.SerializeToString()
+    return b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message, usedforsecurity=False).digest()
+
+
+@pytest.mark.parametrize("index", [1, 2**31, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("field", ["partition_key_index", "explicit_hash_key_index"])
+def test_parts_without_keys_are_no_parts(field: str, index: int) -> None:
+    """A record with an index beyond its keys stays as it is, like other data that is not aggregated."""
+    aggregate = AggregatedRecord(partition_key_table=["Ada"], explicit_hash_key_table=["1"])
+    part = aggregate.records.add(partition_key_index=0, data=b"x")
+    setattr(part, field, index)
+    data = framed(aggregate)
+
+    assert list(parts("Bob", data, EVERYTHING)) == [("Bob", data)]
+
+
+@pytest.mark.parametrize(
+    ("hash_key", "is_part"),
+    [("-1", False), ("0", True), (str(2**128 - 1), True), (str(2**128), False), ("x", False)],
+)
+def test_parts_that_no_shard_can_have_are_no_parts(hash_key: str, *, is_part: bool) -> None:
+    """Each shard would leave such a part to another one: the record stays as it is."""
+    aggregate = AggregatedRecord(partition_key_table=["Ada"], explicit_hash_key_table=[hash_key])
+    aggregate.records.add(partition_key_index=0, explicit_hash_key_index=0, data=b"x")
+    data = framed(aggregate)
+
+    assert list(parts("Bob", data, EVERYTHING)) == [("Ada", b"x") if is_part else ("Bob", data)]
