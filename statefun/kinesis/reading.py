@@ -39,6 +39,8 @@ from statefun.kinesis.shard_plan import (
     needs_new_list,
     plan_shards,
     planned_ranges,
+    read_anew,
+    reopened_shards,
     share_records,
     with_next_shards,
 )
@@ -60,6 +62,8 @@ BEGIN = "begin.json"
 _ROOM = 128 * 1024 * 1024
 """How many bytes of memory fetched records may take until the query reads them."""
 _LIST_AGAIN = timedelta(seconds=1)
+_BELIEVED_AFTER = timedelta(seconds=10)
+"""For how long lists must show a shard as open that was read to its end: the first ones may be old."""
 _LOOK = 0.05
 
 
@@ -119,6 +123,8 @@ class KinesisSource:
         """The earliest time at which to list the shards again, by the monotonic clock."""
         self._has_logged_trouble = False
         """Whether the log has a warning that the shards cannot be listed."""
+        self._reopened_since: dict[ShardKey, float] = {}
+        """When shards that were read to their ends were first listed as open, by the monotonic clock."""
         self._readers: dict[ShardKey, ShardReader] = {}
         self._until: datetime | None = None
         """In a bounded run, the time up to which records are read; records that arrive later are not read."""
@@ -226,12 +232,36 @@ class KinesisSource:
         plan = plan_shards(self._streams, before, self._shards.by_stream)
         for name, id_ in plan.lost_shards:
             self._report_lost_shard(name, id_)
+        if reopened := self._reopened_shards(before):
+            # The records are read by the next micro-batch, so that this one ends where reading begins after a crash.
+            return read_anew(plan.streams, reopened)
         positions = plan.open_shards
         readers = {
             (name, id_): self._reader_of((name, id_), position, plan.streams[name])
             for (name, id_), position in positions.items()
         }
         return plan.ending_at(share_records(positions, readers, self._records_per_batch))
+
+    def _reopened_shards(self, before: Mapping[str, StreamPosition]) -> set[ShardKey]:
+        """Return the shards that must be read again from their beginnings, as their streams were created anew.
+
+        Raises:
+            ConnectorError: if there is one, and ``onDataLoss`` is ``fail``.
+        """
+        listed_at, since = self._shards.listed_at, self._reopened_since
+        reopened = reopened_shards(self._streams, before, self._shards.by_stream)
+        self._reopened_since = {key: since.get(key, listed_at) for key in reopened}
+        believed = {
+            key
+            for key, first in self._reopened_since.items()
+            if listed_at - first > _BELIEVED_AFTER.total_seconds()
+        }
+        for name, id_ in sorted(believed):
+            self._report_loss(
+                f"stream {name} was deleted and created anew: shard {id_}, which was read to its end, is open",
+                "unread records of the deleted stream are lost",
+            )
+        return believed
 
     def _list_again(self) -> None:
         """List the shards of all streams, unless they were listed less than a second ago.
@@ -331,18 +361,17 @@ class KinesisSource:
             f"Kinesis no longer has shard {id_} of stream {name}, which had unread records"
         )
 
-    def _report_loss(self, what: str) -> None:
+    def _report_loss(self, what: str, why: str = "their retention period has ended") -> None:
         """Raise an error or log a warning about lost records, as ``onDataLoss`` demands.
 
         Raises:
             ConnectorError: if ``onDataLoss`` is ``fail``.
         """
-        over = "their retention period has ended"
         if self._on_data_loss is OnDataLoss.GO_ON:
-            logger.warning("%s: %s: %s; going on without them", self._connection.owner, what, over)
+            logger.warning("%s: %s: %s; going on without them", self._connection.owner, what, why)
             return
         advice = (
-            f"{over}; set onDataLoss: go-on to go on without these records, or start with a new "
+            f"{why}; set onDataLoss: go-on to go on without these records, or start with a new "
             "checkpoint"
         )
         raise connector_error(self._connection, what, RequestFailure(advice, is_temporary=False))

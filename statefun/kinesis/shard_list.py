@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
@@ -25,6 +26,8 @@ class ShardList:
         self._client = client
         self._streams = streams
         self._shards: dict[str, dict[str, Shard]] = {}
+        self.listed_at = 0.0
+        """When the shards of all streams were listed last, by the monotonic clock."""
         self.now = self.latest = 0.0
         """When the shards were listed, by the server's clock, in seconds since the epoch.
 
@@ -51,6 +54,7 @@ class ShardList:
                     text = f"there is no stream {name}; create it, or correct its name"
                     return attrs.evolve(trouble, text=text)
                 return trouble
+        self.listed_at = time.monotonic()
         return None
 
     def _listed_shards(self, name: str) -> dict[str, Shard]:

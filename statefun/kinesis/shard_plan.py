@@ -144,6 +144,40 @@ def needs_new_list(
     )
 
 
+def reopened_shards(
+    names: Iterable[str], streams: Mapping[str, StreamPosition], listed_shards: ListedShards
+) -> set[ShardKey]:
+    """Return the shards that are read to their ends, although they are listed as open.
+
+    A closed shard is never open again. So a shard of a new stream has the id of one of a stream that was deleted,
+    unless the list is older than the shard's end.
+    """
+    return {
+        (name, id_)
+        for name in names
+        if name in streams
+        for shards in [listed_shards.get(name, {})]
+        for id_ in _ended_shards(streams[name]) - _parents(shards)
+        if id_ in shards and not shards[id_].is_closed
+    }
+
+
+def read_anew(
+    streams: Mapping[str, StreamPosition], shards: Collection[ShardKey]
+) -> dict[str, StreamPosition]:
+    """Return the positions of streams with those of some shards at the beginning; the offsets of records go on."""
+    return {
+        name: attrs.evolve(
+            stream,
+            shards={
+                id_: ShardPosition(count=position.count) if (name, id_) in shards else position
+                for id_, position in stream.shards.items()
+            },
+        )
+        for name, stream in streams.items()
+    }
+
+
 def share_records(
     positions: Mapping[ShardKey, ShardPosition],
     readers: Mapping[ShardKey, ShardFetcher],

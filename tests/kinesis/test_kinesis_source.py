@@ -178,6 +178,43 @@ def test_ended_shards_are_forgotten_with_their_records(
     }
 
 
+def test_a_stream_that_was_created_anew_is_noticed(
+    kinesis: KinesisHarness, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shards have the ids of old ones that were read to their ends: the run ends, or reads them from the beginning."""
+    monkeypatch.setattr("statefun.kinesis.reading._BELIEVED_AFTER", timedelta(0))
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    kinesis.split("users")
+    source = sources.start()
+    offset = further(source, source.initial_offset())
+    while len(offset["streams"]["users"]["shards"]) < 3:
+        offset = further(source, offset)
+    sources.stop()
+    kinesis.delete("users")
+    kinesis.create("users", 3)
+    kinesis.put("users", [(f"name {number}", b"%d" % number) for number in range(20)])
+
+    found: list[bytes] = []
+
+    def read_all(source: KinesisSource) -> None:
+        nonlocal offset
+        while len(found) < 20:
+            end = further(source, offset)
+            found.extend(row["value"] for row in rows(source, offset, end))
+            offset = end
+
+    failed = (
+        r"stream users was deleted and created anew: shard shardId-0+, which .* onDataLoss: go-on"
+    )
+    with pytest.raises(ConnectorError, match=failed):
+        read_all(sources.start())
+    assert len(found) < 20
+    read_all(sources.start(on_data_loss=OnDataLoss.GO_ON))
+
+    assert sorted(map(int, found)) == list(range(20))
+
+
 def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: Sources) -> None:
     """It reads the records before its bound, also those of shards that replace closed ones."""
     kinesis.create("users", 1)

@@ -17,6 +17,8 @@ from statefun.kinesis.shard_plan import (
     plan_shards,
     planned_ranges,
     reach,
+    read_anew,
+    reopened_shards,
     share_records,
 )
 from statefun.kinesis.shard_position import ShardPosition as At
@@ -174,6 +176,38 @@ def test_shards_are_listed_anew_when_one_has_ended_without_a_known_child(
     assert ended_shards(["users"], streams) == {("users", id_) for id_ in ended}
     assert not needs_new_list(["others"], streams, {"users": shards})
     assert ended_shards(["others"], streams) == set()
+
+
+CLOSED = {"a": Shard("users", "a", HashRange(0, 1), is_closed=True)}
+
+
+@pytest.mark.parametrize(
+    ("shards", "before", "reopened"),
+    [
+        pytest.param(listed(a=NO_PARENTS), {"a": ENDED}, {"a"}, id="open"),
+        pytest.param(
+            listed(a=NO_PARENTS, b=NO_PARENTS, c=NO_PARENTS),
+            {"a": ENDED, "b": NEW, "c": NEW},
+            {"a"},
+            id="the shards that replaced it do so no longer",
+        ),
+        pytest.param(CLOSED, {"a": ENDED}, set(), id="closed, and its children are not listed yet"),
+        pytest.param(SPLIT, {"a": ENDED, "b": NEW}, set(), id="replaced"),
+        pytest.param({}, {"a": ENDED}, set(), id="expired"),
+        pytest.param(listed(a=NO_PARENTS), {"a": OPEN}, set(), id="not ended"),
+    ],
+)
+def test_a_shard_that_has_ended_and_is_open_belongs_to_a_new_stream(
+    shards: dict[str, Shard], before: Shards, reopened: set[str]
+) -> None:
+    """Such a shard may be read from its beginning; the offsets of its records go on."""
+    streams = {"users": StreamPosition(7.5, before, 4)}
+
+    found = reopened_shards(["users", "others"], streams, {"users": shards})
+
+    assert found == {("users", id_) for id_ in reopened}
+    anew = {**before, **{id_: At(None, before[id_].count) for id_ in reopened}}
+    assert read_anew(streams, found) == {"users": StreamPosition(7.5, anew, 4)}
 
 
 class Held:
