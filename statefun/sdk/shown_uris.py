@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote_plus
+from urllib.parse import unquote_plus
 
 _HIDDEN = "***"
 _QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]*")
+_BLANK = "(?: |[+]|%20|(?i:%2b))"
+"""A blank or a plus sign, however a URI has it: a plus sign in a query stands for a blank."""
 _SHORTEST_SECRET = 6
 """The length from which secrets are hidden: a shorter secret, such as `none`, may be part of any text."""
 
@@ -42,12 +44,27 @@ def without_secrets(text: object, uri: str) -> str:
         return str(text)
     shown = str(text).replace(uri, shown_uri(uri))
     for secret in sorted(_secrets(uri), key=len, reverse=True):
-        shown = shown.replace(secret, _HIDDEN)
+        shown = re.sub(_spelled(secret), _HIDDEN, shown)
     return shown
 
 
+def _spelled(secret: str) -> str:
+    """Return a regular expression for a decoded secret that any of its characters may be encoded in.
+
+    Each library has its own rules about the characters that it encodes, and writes an encoded URI anew.
+    """
+    return "".join(
+        _BLANK if character in " +" else f"(?:{_encoded(character)}|{re.escape(character)})"
+        for character in secret
+    )
+
+
+def _encoded(character: str) -> str:
+    return "".join(f"(?i:%{byte:02x})" for byte in character.encode(errors="replace"))
+
+
 def _secrets(uri: str) -> set[str]:
-    """Return the secret of the login and the query values of a URI, each as written, decoded and encoded."""
+    """Return the secret of the login and the query values of a URI, each as written and decoded."""
     scheme, _, rest = uri.partition("://")
     before, _, query = rest.partition("?")
     login = before.partition("/")[0].rpartition("@")[0]
@@ -58,7 +75,5 @@ def _secrets(uri: str) -> set[str]:
         password or token,
         *(each.partition("=")[2] for each in re.split("[&;#]", query)),
     ]
-    secrets = {
-        each for part in parts for each in (part, unquote_plus(part), quote(unquote_plus(part)))
-    }
+    secrets = {each for part in parts for each in (part, unquote_plus(part))}
     return {each for each in secrets if len(each) >= _SHORTEST_SECRET}

@@ -26,6 +26,48 @@ def test_nothing_of_a_secret_is_shown(password: str, code: str, name: str) -> No
     assert shown[0] == f"https://host:1/path?{name}=***&a=***"
 
 
+def _somehow_encoded(text: str, draw: st.DrawFn) -> str:
+    """Return a text with some of its characters encoded, with digits of either case."""
+    return "".join(
+        draw(
+            st.sampled_from(
+                [
+                    *([each] if each not in "%&#;" else []),
+                    "".join(f"%{byte:02x}" for byte in each.encode()),
+                    "".join(f"%{byte:02X}" for byte in each.encode()),
+                ]
+            )
+        )
+        for each in text
+    )
+
+
+@given(code=st.text("XYZ+/= %?@:;é", min_size=6).map(lambda text: f"s3cret{text}"), data=st.data())
+def test_secrets_are_not_shown_in_other_spellings(code: str, data: st.DataObject) -> None:
+    """The error of a library has a URI as the library writes it, which encodes other characters."""
+    ours, theirs = (
+        data.draw(st.composite(lambda draw: _somehow_encoded(code, draw))()) for _ in "ab"
+    )
+
+    assert without_secrets(f"cannot open url={theirs}!", f"https://host/fn?code={ours}") == (
+        "cannot open url=***!"
+    )
+
+
+@pytest.mark.parametrize(
+    ("uri", "secret"),
+    [
+        ("https://host/fn?code=plan+7ed%2fs3cret%3d", "plan+7ed/s3cret%3D"),
+        ("https://host/fn?code=plan7ed%2fs3cret%2bx%3d%3d", "plan7ed/s3cret%2Bx%3D%3D"),
+        ("https://ada:p%40ss%2fw0rd@host/fn", "p%40ss%2Fw0rd"),
+        ("https://ada:p%40ss%2fw0rd@host/fn", "p@ss/w0rd"),
+    ],
+)
+def test_secrets_are_not_shown_as_yarl_writes_them(uri: str, secret: str) -> None:
+    """It decodes what need not be encoded, and writes hexadecimal digits in upper case."""
+    assert without_secrets(f"url={secret}!", uri) == "url=***!"
+
+
 @pytest.mark.parametrize("login", ["ghp_0815", "ghp_0815:"])
 def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
     """Some servers take a token so, without a password; a user of HDFS is none."""
