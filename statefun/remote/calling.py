@@ -146,13 +146,13 @@ class Caller:
         Proxies and web servers may be such servers. ``empty`` is the request for that function.
 
         Returns:
-            The answer as text, if it has status 200 and is no reply of a function; else None.
+            The answer as text, if it has status 200, but no reply of a function, or an empty one; else None.
         """
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
             return None
-        is_false = answer.status == HTTPStatus.OK and not is_reply(answer)
+        is_false = answer.status == HTTPStatus.OK and not (is_reply(answer) and answer.content)
         return described(answer, url) if is_false else None
 
     def take_circuit_reports(self) -> list[CircuitReport]:

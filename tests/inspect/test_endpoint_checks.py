@@ -31,8 +31,8 @@ def port() -> Iterator[int]:
 
 
 @contextmanager
-def serving(failed: int) -> Iterator[int]:
-    """Serve one function; answer failures with this status and no content; yield the port."""
+def serving(failed: int, failed_kind: str = "") -> Iterator[int]:
+    """Serve one function; answer failures with this status and type, and no content; yield the port."""
     functions = StatefulFunctions()
     functions.register("there.fns/known", lambda ctx, message: None)
 
@@ -44,7 +44,7 @@ def serving(failed: int) -> Iterator[int]:
                 reply = RequestReplyHandler(functions).handle_sync(asked)
             except KeyError as error:
                 status, reply = failed, b"" if failed == 200 else str(error).encode()
-                kind = ""
+                kind = failed_kind
             self.send_response(status)
             if kind:
                 self.send_header("Content-Type", kind)
@@ -102,6 +102,15 @@ def test_a_server_whose_failures_look_like_successes_is_a_warning() -> None:
         (unknown,) = found(number, "there.fns/*", INGRESS)
         assert unknown.startswith("error: ")
         assert "function there.fns/unknown" in unknown
+
+
+@pytest.mark.parametrize("functions", ["there.fns/known", "there.fns/unknown", "there.fns/*"])
+def test_a_server_with_an_empty_reply_for_any_function_is_a_warning(functions: str) -> None:
+    """A web server may answer anything with status 200 and its default type: each message would be lost."""
+    with serving(200, "application/octet-stream") as number:
+        (finding,) = found(number, functions)
+    assert finding.startswith("warning: ")
+    assert "has answered 200 OK (application/octet-stream): no bytes to a request" in finding
 
 
 def test_an_endpoint_that_is_down_is_an_error() -> None:
