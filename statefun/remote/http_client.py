@@ -16,7 +16,8 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -25,6 +26,10 @@ from statefun.module.model import Endpoint, Tls
 from statefun.module.urls import socket_file
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import without_secrets
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
 
 BYTES = "application/octet-stream"
 """The content type of requests and replies."""
@@ -100,6 +105,42 @@ class Answer(NamedTuple):
     """The content type without parameters, in lower case; empty if the answer names none."""
     retry_after: str | None
     """The header ``Retry-After``; None if the answer lacks it."""
+
+
+class _CheckedConnector(aiohttp.BaseConnector):
+    """Closes an idle connection that got data, rather than use it: the data would be the next request's answer.
+
+    RFC 9112, section 9.2, asks for that. aiohttp itself only checks that the connection is open.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._used: WeakSet[object] = WeakSet()
+        """The connections that have had a request."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,
+    ) -> Connection:
+        """Return an idle connection without data, or a new one."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol in self._used and protocol is not None and protocol.should_close:
+                connection.close()
+                continue
+            self._used.add(protocol)
+            return connection
+
+
+class _TcpConnector(_CheckedConnector, aiohttp.TCPConnector):
+    """A connector for TCP."""
+
+
+class _UnixConnector(_CheckedConnector, aiohttp.UnixConnector):
+    """A connector for Unix domain sockets."""
 
 
 class HttpClient:
@@ -216,8 +257,8 @@ class HttpClient:
         ttl = self._endpoint.pool_ttl.total_seconds()
         file = socket_file(url)
         if file is not None:
-            return aiohttp.UnixConnector(file, limit=_BY_PERMITS, keepalive_timeout=ttl)
-        return aiohttp.TCPConnector(
+            return _UnixConnector(file, limit=_BY_PERMITS, keepalive_timeout=ttl)
+        return _TcpConnector(
             limit=_BY_PERMITS, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
         )
 

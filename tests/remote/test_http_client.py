@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import suppress
+from itertools import count
 
 import pytest
 from aiohttp import web
-from remote_servers import answer, seen, serving, texts_of
+from remote_servers import answer, batch_of, endpoint, functions, seen, serving, texts_of
 
+from statefun import RequestReplyHandler
 from statefun.protocol.request_reply_pb2 import ToFunction
-from statefun.remote.http_client import BYTES
+from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
+from statefun.remote.remote_function import RemoteFunctions
+from statefun.sdk.address import Address
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -51,5 +57,65 @@ def test_a_server_that_never_declares_the_length_of_no_content_is_told_so() -> N
             shown = [*texts_of(result), str(result.postponed), str(served.trouble)]
             shown += map(str, served.remote.take_circuit_reports())
             assert any("a server has to send Content-Length" in text for text in shown), shown
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_nobody_has_asked_for_is_no_reply() -> None:
+    """A connection that gets data while no request is under way is closed, as RFC 9112 demands."""
+    is_written = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            for number in count(1):
+                head = await reader.readuntil(b"\r\n\r\n")
+                (length,) = re.findall(rb"Content-Length: (\d+)", head)
+                asked = await reader.readexactly(int(length))
+                content = RequestReplyHandler(functions()).handle_sync(asked)
+                first = (
+                    f"HTTP/1.1 200 OK\r\nContent-Type: {BYTES}\r\nContent-Length: {len(content)}"
+                )
+                reply = f"{first}\r\n\r\n".encode() + content
+                writer.write(reply)
+                if number == 2:
+                    await asyncio.sleep(0.05)
+                    writer.write(reply)
+                    is_written.set()
+        writer.close()
+
+    async def scenario() -> list[str]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        remote = RemoteFunctions(endpoint(f"http://127.0.0.1:{port}/"))
+        sent = []
+        for number in range(3):
+            target = Address("remote.fns/commands", f"id{number}")
+            result = await remote.invoke(batch_of(target, f"send friend{number}"), None)
+            sent += [message.target_id for message in result.messages]
+            await is_written.wait()
+            await asyncio.sleep(0.05)
+        await remote.client.close()
+        server.close()
+        return sent
+
+    assert asyncio.run(scenario()) == ["friend0", "friend1", "friend2"]
+
+
+def test_a_server_that_speaks_first_is_no_endless_loop() -> None:
+    """Another protocol may have such a greeting; its connection has broken, as far as HTTP is concerned."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        client = HttpClient(endpoint(f"http://127.0.0.1:{port}/"))
+        with pytest.raises(NoReplyError, match="has broken the connection off"):
+            await client.post(f"http://127.0.0.1:{port}/", b"x", 5)
+        await client.close()
+        server.close()
 
     asyncio.run(scenario())
