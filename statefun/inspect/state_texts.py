@@ -12,7 +12,7 @@ from statefun.runtime.stored.typed_values import Decoded
 from statefun.runtime.terminal.table import counted
 from statefun.sdk.printable import printable
 from statefun.sdk.secrecy import SECRET
-from statefun.sdk.times import from_epoch_millis
+from statefun.sdk.times import nearest_date
 
 _WIDEST = 100
 """How many characters of a value a table shows at most."""
@@ -56,8 +56,10 @@ def moment(millis: int) -> str:
 
     >>> moment(1_000_000_000_000)
     '2001-09-09 01:46:40'
+    >>> moment(2**63 - 1)
+    '9999-12-31 23:59:59'
     """
-    return f"{from_epoch_millis(millis):%Y-%m-%d %H:%M:%S}" if millis else "-"
+    return f"{nearest_date(millis):%Y-%m-%d %H:%M:%S}" if millis else "-"
 
 
 def sections(report: AddressReport, now: int) -> Iterator[Section]:

@@ -9,6 +9,8 @@ from statefun.sdk.errors import DefinitionError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
+_LAST = 253_402_300_799_999
+"""The last millisecond of the year 9999, since the epoch."""
 
 
 def from_epoch_millis(millis: int) -> datetime:
@@ -21,6 +23,17 @@ def from_epoch_millis(millis: int) -> datetime:
         OverflowError: if the year is not from 1 to 9999.
     """
     return EPOCH + timedelta(milliseconds=millis)
+
+
+def nearest_date(millis: int) -> datetime:
+    """Return the date of a number of milliseconds since the epoch; the calendar's last date for a later time.
+
+    A value may expire long after that: Java's longest duration stands for never.
+
+    >>> nearest_date(2**63 - 1).isoformat()
+    '9999-12-31T23:59:59.999000+00:00'
+    """
+    return from_epoch_millis(min(millis, _LAST))
 
 
 def to_epoch_millis(date: datetime) -> int:

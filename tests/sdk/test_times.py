@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds, to_epoch_millis
+from statefun.sdk.times import (
+    EPOCH,
+    from_epoch_millis,
+    in_milliseconds,
+    nearest_date,
+    to_epoch_millis,
+)
 
 FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
 """The milliseconds of the first and of the last date."""
@@ -24,6 +30,12 @@ def test_milliseconds_outside_the_calendar_have_no_date(millis: int) -> None:
     """Such as those of a producer that writes nanoseconds."""
     with pytest.raises(OverflowError):
         from_epoch_millis(millis)
+
+
+@pytest.mark.parametrize("millis", [0, LAST, LAST + 1, 2**63 - 1, 2**63])
+def test_the_nearest_date_of_a_time_after_the_calendar_is_its_last_one(millis: int) -> None:
+    """All other times have a date."""
+    assert to_epoch_millis(nearest_date(millis)) == min(millis, LAST)
 
 
 def test_dates_of_other_time_zones_are_the_same_moment() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from statefun.runtime.stored.address_report import AddressReport, PendingMessage, StoredValue
 from statefun.runtime.stored.plain_json import plain_json
 from statefun.runtime.stored.typed_values import Decoded
-from statefun.sdk.times import from_epoch_millis
+from statefun.sdk.times import nearest_date
 
 
 def report_json(report: AddressReport) -> dict[str, Any]:
@@ -69,4 +69,4 @@ def _decoded_json(decoded: Decoded) -> dict[str, Any]:
 
 
 def _iso(millis: int) -> str | None:
-    return from_epoch_millis(millis).isoformat().replace("+00:00", "Z") if millis else None
+    return nearest_date(millis).isoformat().replace("+00:00", "Z") if millis else None
