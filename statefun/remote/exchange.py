@@ -27,7 +27,7 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _Mode = FromFunction.ExpirationSpec.ExpireMode
-_MODIFY = FromFunction.PersistedValueMutation.MutationType.MODIFY
+_Change = FromFunction.PersistedValueMutation.MutationType
 
 
 class ReplyError(Exception):
@@ -105,7 +105,7 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
     """Return the values that the next request must contain, as the reply says, by name.
 
     Raises:
-        ReplyError: if a value has no name, or a time of expiration that is not positive.
+        ReplyError: if a value has no name, an unknown mode of expiration, or a time of expiration that is not positive.
     """
     values = {}
     for spec in reply.incomplete_invocation_context.missing_values:
@@ -113,6 +113,11 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
             raise ReplyError("a request for a value without a name")
         lifetime = spec.expiration_spec
         expiration = None
+        if lifetime.mode not in _Mode.values():
+            raise ReplyError(
+                f"a request for value {spec.state_name!r} with mode {lifetime.mode} of expiration, "
+                "which the protocol does not have"
+            )
         if lifetime.mode != _Mode.NONE:
             if lifetime.expire_after_millis <= 0:
                 raise ReplyError(
@@ -172,8 +177,12 @@ def _mutation(
     name = wire.state_name
     if name not in remote_values:
         raise StaleReplyError(f"a change of value {name!r}, which it has never declared")
-    if wire.mutation_type != _MODIFY:
+    if wire.mutation_type == _Change.DELETE:
         return name, None
+    if wire.mutation_type != _Change.MODIFY:
+        raise ReplyError(
+            f"a change of value {name!r} of type {wire.mutation_type}, which the protocol does not have"
+        )
     value = _value(wire.state_value)
     if value.typename != remote_values[name].typename:
         raise StaleReplyError(

@@ -295,6 +295,9 @@ _NONSENSE = {
     "a value of type a/T for 'seen', which it has declared as io.statefun.types/string": _reply(
         state_mutations={"mutation_type": 1, "state_name": "seen", "state_value": _VALUE}
     ),
+    "a change of value 'seen' of type 7, which the protocol does not have": _reply(
+        state_mutations={"mutation_type": 7, "state_name": "seen", "state_value": _VALUE}
+    ),
     "a delay of -1 ms": _reply(delayed_invocations={"delay_in_ms": -1}),
     "a cancellation without a token": _reply(delayed_invocations={"is_cancellation_request": True}),
     "a message that is ill-formed": _reply(
