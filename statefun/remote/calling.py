@@ -31,7 +31,7 @@ from statefun.remote.attempts import (
     pause_after,
     requested_pause,
 )
-from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
+from statefun.remote.circuit import LONGEST_PAUSE, SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
 from statefun.remote.exchange import ReplyError
 from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
 from statefun.sdk.invocation_batch import CircuitReport
@@ -193,7 +193,7 @@ class Caller:
                 is_answer=False,
                 is_sent=False,
                 is_broken=answer.status in BROKEN_BEHIND,
-                pause=requested_pause(answer),
+                pause=min(requested_pause(answer), LONGEST_PAUSE),  # a proxy does not know better
             )
         circuit.reached()
         if answer.status in BUSY and (rest := requested_pause(answer)):

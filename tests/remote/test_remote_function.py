@@ -278,6 +278,21 @@ def test_an_endpoint_may_ask_for_patience() -> None:
     asyncio.run(scenario())
 
 
+def test_an_endpoint_that_is_away_is_asked_after_30_seconds_at_the_latest() -> None:
+    """A gateway that answers 503 for it may ask for a longer pause, but does not know when it is back."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=503, headers={"Retry-After": "86400"})
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            result = await served.invoke("a")
+            assert result.postponed is not None
+            assert result.postponed.wait <= 30 * SECOND
+
+    asyncio.run(scenario())
+
+
 def _reply(**fields: Any) -> bytes:
     effects = FromFunction()
     for name, values in fields.items():
