@@ -186,13 +186,7 @@ class HttpClient:
                 timeout=timeout,
                 allow_redirects=False,
             ) as reply:
-                content, is_whole = await self._content(reply)
-                declared = reply.headers.get("Content-Type", "")  # aiohttp has a default for none
-                kind = declared.partition(";")[0].strip().lower()
-                retry_after = reply.headers.get("Retry-After")
-                if not content and reply.status == HTTPStatus.OK and not _has_end(reply):
-                    raise NoReplyError(_NO_CONTENT, is_broken=True)
-                return Answer(reply.status, content, is_whole, kind, retry_after)
+                return await self._answer(reply)
         except aiohttp.ClientConnectorError as error:
             raise NoConnectionError(f"cannot be reached: {_reason(error)}") from error
         except aiohttp.ConnectionTimeoutError as error:
@@ -206,6 +200,9 @@ class HttpClient:
                 raise
             sending.uncancel()
             raise NoReplyError(f"has not read the whole request within {times.write}") from None
+        except ValueError as error:  # the URL has a host that cannot exist
+            text = without_secrets(error, url)
+            raise NoConnectionError(f"cannot be reached: its URL is wrong: {text}") from error
         except aiohttp.ClientError as error:
             text = without_secrets(error, url) or type(error).__name__
             raise NoReplyError(f"has broken the connection off: {text}", is_broken=True) from error
@@ -261,6 +258,14 @@ class HttpClient:
         return _TcpConnector(
             limit=_BY_PERMITS, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
         )
+
+    async def _answer(self, reply: aiohttp.ClientResponse) -> Answer:
+        content, is_whole = await self._content(reply)
+        if not content and reply.status == HTTPStatus.OK and not _has_end(reply):
+            raise NoReplyError(_NO_CONTENT, is_broken=True)
+        declared = reply.headers.get("Content-Type", "")  # aiohttp has a default for none
+        kind = declared.partition(";")[0].strip().lower()
+        return Answer(reply.status, content, is_whole, kind, reply.headers.get("Retry-After"))
 
     async def _content(self, reply: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         limit = self._endpoint.max_bytes

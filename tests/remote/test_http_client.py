@@ -14,9 +14,11 @@ from remote_servers import answer, batch_of, endpoint, functions, seen, serving,
 
 from statefun import RequestReplyHandler
 from statefun.protocol.request_reply_pb2 import ToFunction
+from statefun.remote.endpoint_functions import check
 from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
-from statefun.sdk.address import Address
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.stateful_function import StatefulFunction
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -59,6 +61,17 @@ def test_a_server_that_never_declares_the_length_of_no_content_is_told_so() -> N
             assert any("a server has to send Content-Length" in text for text in shown), shown
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("host", ["functions..svc:8000", f"{'a' * 64}.example", "["])
+def test_an_endpoint_whose_host_cannot_exist_is_not_reached(host: str) -> None:
+    """A check of the endpoint has a problem in one sentence."""
+    remote = RemoteFunctions(endpoint(f"http://{host}/"))
+    function = StatefulFunction(TypeName("remote.fns", "*"), (), {}, transport=remote)
+
+    (problem,) = asyncio.run(check(function, ["remote.fns/commands"])).problems
+
+    assert "cannot be reached: its URL is wrong: " in problem
 
 
 def test_an_answer_that_nobody_has_asked_for_is_no_reply() -> None:

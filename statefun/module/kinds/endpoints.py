@@ -32,6 +32,7 @@ from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.limits import RateLimit
 
 _SCHEMES = ("http", "https", "http+unix")
+_LONGEST_LABEL = 63
 _PLACEHOLDER = re.compile(r"\{[^}]*\}?")
 
 
@@ -50,6 +51,11 @@ def url(node: Node, problems: Problems) -> str:
     if parts.scheme not in _SCHEMES or not place:
         sentence = f"{quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
         raise problems.report(node.location, node.path, sentence)
+    if not parts.scheme.endswith("+unix") and not _can_exist(place):
+        sentence = (
+            f"{quoted} has a host that cannot exist: each part between dots has 1 to 63 characters"
+        )
+        raise problems.report(node.location, node.path, sentence)
     file = socket_file(template)
     if parts.scheme.endswith("+unix") and (file is None or FUNCTION_NAME in file):
         sentence = (
@@ -63,6 +69,12 @@ def url(node: Node, problems: Problems) -> str:
             sentence = f"{what} is not a placeholder; the only placeholder is {FUNCTION_NAME}"
             raise problems.report(node.location, node.path, sentence)
     return template
+
+
+def _can_exist(host: str) -> bool:
+    """Return whether a host is an IPv6 address, or a name whose labels are neither empty nor too long (RFC 1035)."""
+    labels = host.removesuffix(".").split(".")
+    return ":" in host or all(0 < len(label) <= _LONGEST_LABEL for label in labels)
 
 
 @described(schema_of(duration))

@@ -152,6 +152,24 @@ def test_braces_in_a_login_are_not_shown() -> None:
         assert "a text in braces is not a placeholder" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "functions.svc.",
+        "[::1]:8000",
+        "127.0.0.1",
+        f"{'a' * 63}.example",
+        "{function.name}.svc",
+        "a_b",
+    ],
+)
+def test_hosts_that_may_exist_are_hosts(host: str) -> None:
+    """Also absolute names, addresses, and names that differ by function."""
+    (endpoint,) = parse_module(ENDPOINT.replace("http://a/", f'"http://{host}/"')).endpoints
+
+    assert endpoint.url_template == f"http://{host}/"
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_reports_missing_keys(findings: Callable[..., list[str]], version: str) -> None:
     """An endpoint needs functions and a URL."""
@@ -191,6 +209,16 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         (
             ENDPOINT.replace("http://a/", "http:///a"),
             f"4:20: spec.urlPathTemplate: 'http:///a' {_NO_URL}",
+        ),
+        *(
+            (
+                ENDPOINT.replace("http://a/", f"http://{host}/"),
+                (
+                    f"4:20: spec.urlPathTemplate: 'http://{host}/' has a host that cannot exist: each part "
+                    "between dots has 1 to 63 characters"
+                ),
+            )
+            for host in ("functions..svc:8000", ".svc", f"{'a' * 64}.example")
         ),
         (
             ENDPOINT.replace("http://a/", "http+unix:///a/socket"),
