@@ -250,8 +250,9 @@ class RequestHandler(BaseHTTPRequestHandler):
         Raises:
             ConnectionResetError: if the client has closed the connection.
         """
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        if readable and not self.connection.recv(1, socket.MSG_PEEK):
+        poll = select.poll()  # select() cannot watch a thousand connections
+        poll.register(self.connection, select.POLLIN)
+        if poll.poll(0) and not self.connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError
 
     def body(self) -> bytes:

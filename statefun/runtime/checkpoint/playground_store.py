@@ -42,6 +42,8 @@ CREATE INDEX IF NOT EXISTS records_of_topics ON records (topic, number);
 CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
+_CHECK_SECONDS = 1.0
+"""The time between two checks that a client still waits for a record."""
 _MOST_TYPED = 16
 """If at most this many messages wait, a person has probably typed them by hand; more come from a script."""
 _READ_AT_ONCE = 10_000
@@ -277,15 +279,23 @@ class PlaygroundStore:
             )
         return count
 
-    def take(self, topic: str, seconds: float) -> Taken | None:
+    def take(
+        self, topic: str, seconds: float, check: Callable[[], None] = lambda: None
+    ) -> Taken | None:
         """Return the next record of a topic; wait for it up to ``seconds``, and return None if none arrives.
 
         The record stays in the database until :meth:`taken` deletes it; after :meth:`put_back`, it is the next
         record of its topic again.
+
+        Args:
+            topic: the topic.
+            seconds: how long to wait.
+            check: raises an error if the client is gone; it is called each second, and before a record is taken.
         """
         deadline = time.monotonic() + seconds
         with self._came, self._named():
             while not self.is_closed:
+                check()
                 rows = self._database.execute(
                     "SELECT * FROM records WHERE topic = ? ORDER BY number LIMIT ?",
                     (topic, len(self._out) + 1),
@@ -294,8 +304,10 @@ class PlaygroundStore:
                     if record.number not in self._out:
                         self._out.add(record.number)
                         return record
-                if not self._came.wait(deadline - time.monotonic()):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     break
+                self._came.wait(min(remaining, _CHECK_SECONDS))
             return None
 
     def taken(self, record: Taken) -> None:

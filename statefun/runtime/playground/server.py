@@ -171,13 +171,13 @@ class Playground:
             def do_GET(self) -> None:  # noqa: N802 - the server's
                 if not door.topics:
                     raise _not_allowed(door)
-                record = store.take(*_topic_and_wait(self.path, door.topics))
+                topic, wait = _topic_and_wait(self.path, door.topics)
+                record = store.take(topic, wait, self.check_that_client_waits)
                 if record is None:
                     status = HTTPStatus.NO_CONTENT
                     self.answer(HTTPStatus.SERVICE_UNAVAILABLE if self.has_stopped() else status)
                     return
                 try:
-                    self.check_that_client_waits()
                     self.answer(HTTPStatus.OK, record.payload)
                 except BaseException:
                     store.put_back(record)

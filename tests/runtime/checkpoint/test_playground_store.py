@@ -183,6 +183,22 @@ def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
     assert [record is None for record in found] == [False, True]
 
 
+def test_a_client_that_is_gone_takes_no_record(store: PlaygroundStore) -> None:
+    """Its wait ends, and the record is the next client's."""
+
+    def check() -> None:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        store.take("a", 600, check)
+    store.publish("lane", None, "1", [("a", b"1")])
+    with pytest.raises(ConnectionResetError):
+        store.take("a", 600, check)
+    record = store.take("a", 0)
+    assert record is not None
+    assert record.payload == b"1"
+
+
 def test_the_store_needs_a_local_checkpoint() -> None:
     """SQLite needs a local disk."""
     with pytest.raises(ConfigurationError, match="needs a checkpoint on a local disk"):

@@ -7,7 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import attrs
 import pytest
 import yaml
+from harness import wait
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_servers import free_port
@@ -404,8 +406,8 @@ def test_records_are_taken(played: Played) -> None:
     assert played.ask("GET", "/greetings", port=port) == (204, "")
     status, text = played.ask("GET", "/greeting", port=port)
     assert (status, text) == (404, "there is no topic 'greeting'; the topics are greetings, more\n")
-    for wait in ("long", "9" * 5000):
-        assert played.ask("GET", f"/greetings?wait={wait}", port=port)[0] == 400
+    for seconds in ("long", "9" * 5000):
+        assert played.ask("GET", f"/greetings?wait={seconds}", port=port)[0] == 400
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 405
 
 
@@ -526,6 +528,48 @@ def test_a_client_that_has_disconnected_takes_no_record(played: Played) -> None:
     played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
     answer = played.ask("GET", "/greetings?wait=30", port=played.egress_port)
     assert answer == (200, "Hello")
+
+
+def test_clients_that_have_disconnected_do_not_disorder_records(played: Played) -> None:
+    """The requests that a client has given up take no records before its next one."""
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", played.egress_port)) as client:
+            client.sendall(b"GET /greetings?wait=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.05)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(played.ask, "GET", "/greetings?wait=30", port=played.egress_port)
+        time.sleep(0.2)
+        records = [("greetings", b"%d" % number) for number in range(6)]
+        played.store.publish("a/out/0", None, "{}", records)
+        answers = [first.result(SECONDS)]
+    answers += [played.ask("GET", "/greetings", port=played.egress_port) for _ in range(5)]
+
+    assert answers == [(200, str(number)) for number in range(6)]
+
+
+def test_clients_that_have_disconnected_take_no_places(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that polls with a time limit of its own does not lock others out."""
+    monkeypatch.setattr("statefun.runtime.http_server._MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("statefun.runtime.playground.server._LONGEST_WAIT_SECONDS", 6000)
+    port = free_port()
+    kind = "io.statefun.playground.v1/egress"
+    module = parse_module(f"kind: {kind}\nspec: {{port: {port}, topics: [greetings]}}")
+
+    def is_answered() -> bool:
+        with suppress(ConnectionError):
+            return played.ask("GET", "/greetings", port=port)[0] == 204
+        return False
+
+    with Playground(module, functions(), played.store), ExitStack() as clients:
+        played.store.readable(0)
+        for _ in range(3):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(b"GET /greetings?wait=6000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait(lambda: not is_answered())
+        clients.close()
+        wait(is_answered)
 
 
 def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
