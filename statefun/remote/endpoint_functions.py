@@ -101,15 +101,18 @@ async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
         await remote.close()
 
 
-async def lacks(function: StatefulFunction, typename: str) -> str | None:
-    """Ask the endpoint of a namespace whether it has a function; return an error text if it has not.
+async def confirms(function: StatefulFunction, typename: str) -> bool:
+    """Ask the endpoint of a namespace whether it has a function.
 
     Args:
         function: the function that represents the endpoint.
         typename: the typename of the function.
 
     Returns:
-        The error text; None if the endpoint has the function, or cannot be reached now.
+        Whether the endpoint has the function; False if the endpoint cannot be reached now.
+
+    Raises:
+        StatefunError: if the endpoint answers, but not as one that has the function, or cannot be asked.
     """
     from statefun.remote.attempts import (  # noqa: PLC0415 - an extra
         CallFailedError,
@@ -122,15 +125,16 @@ async def lacks(function: StatefulFunction, typename: str) -> str | None:
     try:
         await client.request(Address(typename, _ID))
     except CallFailedError as error:
-        text = f"the endpoint of {typename} does not seem to have it: it {error}"
-        return text if error.is_final else None
+        if error.is_final:
+            text = f"the endpoint of {typename} does not seem to have it: it {error}"
+            raise EndpointError(text) from error
+        return False
     except (EndpointDownError, LaterError):
-        return None
-    except (ConfigurationError, EndpointError) as error:
-        return error.message
+        return False
+    else:
+        return True
     finally:
         await client.close()
-    return None
 
 
 def taken_names(functions: StatefulFunctions, module: Module) -> Iterator[Finding]:

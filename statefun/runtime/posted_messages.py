@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from http import HTTPStatus
 
-from statefun.remote.endpoint_functions import lacks
+from statefun.remote.endpoint_functions import confirms
 from statefun.runtime.http_server import RefusedError
 from statefun.sdk.address import Address, TypeName
-from statefun.sdk.errors import DefinitionError, FunctionError
+from statefun.sdk.errors import DefinitionError, FunctionError, StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.primitives import StringType
 from statefun.sdk.stateful_function import StatefulFunction
@@ -18,6 +21,8 @@ from statefun.sdk.types import default_types
 
 TARGET = "/<namespace>/<type>/<id>"
 """The form of a message's path."""
+_ASK_AGAIN = timedelta(seconds=10)
+"""How long messages are accepted unasked after an endpoint could not be reached, as a question takes seconds then."""
 _VENDOR = "application/vnd."
 _WELL_KNOWN = "io.statefun.types/"
 
@@ -31,8 +36,11 @@ class PostedMessages:
 
     def __init__(self, functions: StatefulFunctions) -> None:
         self._functions = functions
-        self._confirmed_typenames: set[str] = set()
-        """The typenames of functions that an endpoint has confirmed to have."""
+        self._ask_again: dict[str, float] = {}
+        """When to ask an endpoint again whether it has a function, by typename, on the clock ``time.monotonic``.
+
+        Never, if the endpoint has confirmed it.
+        """
 
     def checked(
         self, path: Sequence[str], content_type: str | None, body: bytes
@@ -76,12 +84,15 @@ class PostedMessages:
         Raises:
             RefusedError: if the endpoint has no such function.
         """
-        if function.transport is None or address.typename in self._confirmed_typenames:
+        typename, now = address.typename, time.monotonic()
+        if function.transport is None or now < self._ask_again.get(typename, 0):
             return
-        problem = asyncio.run(lacks(function, address.typename))
-        if problem is not None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, problem)
-        self._confirmed_typenames.add(address.typename)
+        try:
+            is_confirmed = asyncio.run(confirms(function, typename))
+        except StatefunError as error:
+            raise RefusedError(HTTPStatus.NOT_FOUND, error.message) from error
+        pause = math.inf if is_confirmed else _ASK_AGAIN.total_seconds()
+        self._ask_again[typename] = time.monotonic() + pause
 
 
 def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:

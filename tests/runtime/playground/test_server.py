@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -222,8 +223,8 @@ def test_values_that_nobody_can_read_are_refused(played: Played) -> None:
 
 
 @contextmanager
-def served_elsewhere(registry: StatefulFunctions) -> Iterator[int]:
-    """Serve functions by the protocol of endpoints; yield the port."""
+def served_elsewhere(registry: StatefulFunctions, port: int = 0) -> Iterator[int]:
+    """Serve functions by the protocol of endpoints, at a port or any free one; yield the port."""
 
     class Served(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -241,7 +242,7 @@ def served_elsewhere(registry: StatefulFunctions) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Served) as server:
+    with HTTPServer(("127.0.0.1", port), Served) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -278,6 +279,31 @@ spec: {{port: {port}}}
         played.store.readable(0)
         assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
     assert len(played.posted()) == 3
+
+
+def test_an_endpoint_that_was_down_is_asked_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that was accepted meanwhile does not confirm the name of its function."""
+    monkeypatch.setattr("statefun.runtime.posted_messages._ASK_AGAIN", timedelta(0))
+    port = free_port()
+    with served_elsewhere(functions()) as there:
+        pass
+    module = parse_module(
+        f"""
+kind: io.statefun.endpoints.v2/http
+spec: {{functions: a.fns/*, urlPathTemplate: 'http://127.0.0.1:{there}/'}}
+---
+kind: io.statefun.playground.v1/ingress
+spec: {{port: {port}}}
+"""
+    )
+    with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
+        played.store.readable(0)
+        assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
+        with served_elsewhere(functions(), there):
+            assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 404
+            assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
 
 
 def test_a_message_needs_a_length(played: Played) -> None:
