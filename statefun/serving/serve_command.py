@@ -30,7 +30,9 @@ def add_arguments(serve: CommandParser) -> None:
     serve.add_argument(
         "--host", default="127.0.0.1", help="the address to listen at (default: this machine only)"
     )
-    serve.add_argument("--port", type=int, default=_PORT, help=f"(default {_PORT})")
+    serve.add_argument(
+        "--port", type=int, default=_PORT, help=f"the port, 0 for any free one (default {_PORT})"
+    )
     serve.add_argument(
         "--max-request-bytes",
         type=int,
@@ -75,10 +77,8 @@ def run_command(options: argparse.Namespace) -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     names = ", ".join(sorted(str(function.typename) for function in functions))
     print(f"serving {names}", flush=True)
-    print(
-        f"at http://{options.host}:{options.port}/ ({HEALTH} shows whether the server runs)",
-        flush=True,
-    )
+    url = _url(options.host, sock.getsockname()[1])
+    print(f"at {url} ({HEALTH} shows whether the server runs)", flush=True)
     config = uvicorn.Config(
         asgi(
             functions,
@@ -103,6 +103,15 @@ class _TextLines(TextLines):
         if record.name.partition(".")[0] in _OWN_LOGGERS:
             return f"statefun: {logging.Formatter.format(self, record)}"
         return super().format(record)
+
+
+def _url(host: str, port: int) -> str:
+    """Return the URL of the server.
+
+    >>> _url("::1", 8000), _url("127.0.0.1", 8000)
+    ('http://[::1]:8000/', 'http://127.0.0.1:8000/')
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def _listening(host: str, port: int) -> socket.socket:

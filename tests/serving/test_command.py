@@ -8,7 +8,9 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 
+import pytest
 from local_servers import connected, free_port, served
 
 from statefun.protocol.request_reply_pb2 import ToFunction
@@ -66,6 +68,36 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     assert f"serving test.fns/slow\nat http://127.0.0.1:{port}/" in output
     assert '"GET /health HTTP/1.1" 200' in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("host", "place"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")], ids=["IPv4", "IPv6"]
+)
+def test_the_url_is_one_that_a_client_can_use(tmp_path: Path, host: str, place: str) -> None:
+    """It has the port that the system has chosen, and brackets around an IPv6 address."""
+    (tmp_path / "app.py").write_text(PROGRAM)
+    command = [
+        sys.executable,
+        "-m",
+        "statefun.cli",
+        "serve",
+        "app.py",
+        "--host",
+        host,
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "serving test.fns/slow\n"
+            url = process.stdout.readline().split()[1]
+            with urlopen(f"{url}health") as answer:  # noqa: S310 - the server's own
+                assert answer.read() == b"ok\n"
+        finally:
+            process.terminate()
+
+    assert url.startswith(f"http://{place}:")
 
 
 def refused(folder: Path, program: str, *options: str, before: str = "pass") -> str:
