@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote_plus
 
 _HIDDEN = "***"
-_QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]*")
+_QUERY_PART = re.compile(r"([?&;])(?:([^=&;#]*=)[^&;#]*|[^&;#]+)")
 _BLANK = "(?: |[+]|%20|(?i:%2b))"
 """A blank or a plus sign, however a URI has it: a plus sign in a query stands for a blank."""
 _SHORTEST_SECRET = 6
@@ -28,8 +28,7 @@ def shown_uri(uri: str) -> str:
     before, mark, query = rest.partition("?")
     place, slash, path = before.partition("/")
     if mark:
-        query = _QUERY_VALUE.sub(rf"\1={_HIDDEN}", f"?{query.partition('#')[0]}")
-        query = query if "=" in query else f"?{_HIDDEN}"
+        query = _QUERY_PART.sub(rf"\1\2{_HIDDEN}", f"?{query.partition('#')[0]}")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}{query}"
 
 
@@ -73,7 +72,8 @@ def _secrets(uri: str) -> set[str]:
     token = user if scheme.startswith("http") else ""
     parts = [
         password or token,
-        *(each.partition("=")[2] for each in re.split("[&;#]", query)),
+        # A part without a name is a secret itself.
+        *(each.partition("=")[2] if "=" in each else each for each in re.split("[&;#]", query)),
     ]
     secrets = {each for part in parts for each in (part, unquote_plus(part))}
     return {each for each in secrets if len(each) >= _SHORTEST_SECRET}

@@ -84,6 +84,9 @@ def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
         ("/a path/is it?/x=y", "/a path/is it?/x=y"),
         ("hdfs://namenode/checkpoint", "hdfs://namenode/checkpoint"),
         ("s3://bucket/a?SECRET", "s3://bucket/a?***"),
+        ("https://host/fn?SECRET&v=1", "https://host/fn?***&v=***"),
+        ("https://host/fn?v=1&SECRET", "https://host/fn?v=***&***"),
+        ("https://host/fn?v=&w=1&=2", "https://host/fn?v=***&w=***&=***"),
         ("s3://bucket/a?x=1;y=2#z=3", "s3://bucket/a?x=***;y=***"),
         ("http+unix:///run/a.sock/fn?code=KEY", "http+unix:///run/a.sock/fn?code=***"),
         ("https://{function.name}.host/fn?code=KEY", "https://{function.name}.host/fn?code=***"),
@@ -93,6 +96,13 @@ def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
 def test_what_is_no_secret_is_shown(uri: str, shown: str) -> None:
     """So that a reader knows which endpoint, folder or registry is meant."""
     assert shown_uri(uri) == shown
+
+
+def test_a_query_without_a_name_is_a_secret() -> None:
+    """An error may quote it; the name of a value is none."""
+    uri = "https://host/fn?t0k3n-SECRET&slot-name="
+
+    assert without_secrets("t0k3n-SECRET of slot-name", uri) == "*** of slot-name"
 
 
 def test_texts_without_a_uri_stay_as_they_are() -> None:
