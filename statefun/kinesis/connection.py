@@ -45,7 +45,7 @@ class Connection:
     """The component that connects, as error texts name it: ``ingress example/in``."""
     region: str | None = None
     """The id of the AWS region; None if boto3 finds the region itself."""
-    endpoint: str | None = None
+    endpoint: str | None = attrs.field(default=None, repr=lambda url: repr(url and shown_uri(url)))
     """The URL of the Kinesis server; None for AWS's server in the region."""
     credentials: Credentials = Credentials()
     client: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
