@@ -97,6 +97,7 @@ def trouble_of(error: Exception) -> RequestFailure:
     from botocore.exceptions import (  # noqa: PLC0415 - an optional package
         ClientError,
         NoCredentialsError,
+        ParamValidationError,
         PartialCredentialsError,
     )
 
@@ -108,6 +109,8 @@ def trouble_of(error: Exception) -> RequestFailure:
         return RequestFailure(f"{code}: {text}" if text else code, is_temporary, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return RequestFailure(f"{error}; set awsCredentials", is_temporary=False)
+    if isinstance(error, ParamValidationError):  # botocore has not sent the request
+        return RequestFailure(" ".join(str(error).split()), is_temporary=False)
     url = getattr(error, "kwargs", {}).get("endpoint_url", "")
     return RequestFailure(
         f"{type(error).__name__}: {without_secrets(error, url)}", is_temporary=True
