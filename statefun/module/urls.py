@@ -8,6 +8,15 @@ import re
 _SOCKET = re.compile(r"[a-z]+\+unix://(.+?\.sock)(?:/|$)")
 
 
+def is_https(url: str) -> bool:
+    """Return whether a URL has the scheme ``https``, in upper or lower case.
+
+    >>> is_https("HTTPS://functions/"), is_https("http://functions/")
+    (True, False)
+    """
+    return url.lower().startswith("https://")
+
+
 def socket_file(url: str) -> str | None:
     """Return the file of the Unix domain socket in a URL; None if the URL does not name a socket.
 

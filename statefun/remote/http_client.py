@@ -23,7 +23,7 @@ import aiohttp
 from yarl import URL
 
 from statefun.module.model import Endpoint, Tls
-from statefun.module.urls import socket_file
+from statefun.module.urls import is_https, socket_file
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import without_secrets
 
@@ -152,7 +152,7 @@ class HttpClient:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._tls = tls_context(endpoint.tls) if endpoint.url_template.startswith("https") else None
+        self._tls = tls_context(endpoint.tls) if is_https(endpoint.url_template) else None
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None

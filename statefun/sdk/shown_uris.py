@@ -69,7 +69,7 @@ def _secrets(uri: str) -> set[str]:
     login = before.partition("/")[0].rpartition("@")[0]
     user, _, password = login.partition(":")
     # A token may stand for user and password. Elsewhere a user is a name: hdfs://hadoop@namenode.
-    token = user if scheme.startswith("http") else ""
+    token = user if scheme.lower().startswith("http") else ""
     parts = [
         password or token,
         # A part without a name is a secret itself.

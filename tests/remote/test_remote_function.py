@@ -1171,7 +1171,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_both_sides_show_certificates(certificates: Path) -> None:
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_both_sides_show_certificates(certificates: Path, scheme: str) -> None:
     """The given authorities check the endpoint's certificate; the client's key has a password."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
     server.load_cert_chain(certificates / "server.pem", certificates / "server.key")
@@ -1182,7 +1183,8 @@ def test_both_sides_show_certificates(certificates: Path) -> None:
     async def scenario() -> None:
         tls = Tls(trusted, certificate, key, "open sesame")
         async with serving(tls=server) as served:
-            remote = RemoteFunctions(attrs.evolve(served.remote.client.endpoint, tls=tls))
+            url = served.remote.client.endpoint.url_template.replace("https", scheme)
+            remote = RemoteFunctions(endpoint(url, tls=tls))
             assert seen(await Served(remote).invoke("a")) == "a"
             await remote.client.close()
             times = Timeouts(SECOND / 10, SECOND, SECOND)

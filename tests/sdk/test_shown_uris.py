@@ -73,7 +73,8 @@ def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
     """Some servers take a token so, without a password; a user of HDFS is none."""
     error = "401 for ghp_0815"
 
-    assert without_secrets(error, f"https://{login}@host/greeter") == "401 for ***"
+    for scheme in ("https", "HTTPS"):
+        assert without_secrets(error, f"{scheme}://{login}@host/greeter") == "401 for ***"
     assert without_secrets(error, "https://ghp_0815:password@host/greeter") == error
     assert without_secrets("org.apache.hadoop", "hdfs://hadoop@namenode/") == "org.apache.hadoop"
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from statefun.module.model import FUNCTION_NAME, Endpoint, Timeouts, Tls
-from statefun.module.urls import socket_file
+from statefun.module.urls import is_https, socket_file
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
@@ -355,7 +355,7 @@ def _tls(transport: Values, component: Component, url_template: str, problems: P
     keys = (TRUSTED, CERTIFICATE, PRIVATE_KEY, PASSWORD)
     written_keys = [key.name for key in keys if transport.attempted(key)]
     spec = component.spec
-    if written_keys and url_template and not url_template.startswith("https"):
+    if written_keys and url_template and not is_https(url_template):
         problems.report(spec.location, spec.path, f"{written_keys[0]!r} is only used with https")
     if transport.attempted(CERTIFICATE) != transport.attempted(PRIVATE_KEY):
         text = f"{CERTIFICATE.name!r} and {PRIVATE_KEY.name!r} are only used together"

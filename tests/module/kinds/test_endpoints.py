@@ -80,14 +80,15 @@ def test_reads_the_okhttp_transport() -> None:
     assert endpoint.max_batch == 1000
 
 
-def test_reads_the_async_transport(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_reads_the_async_transport(tmp_path: Path, scheme: str) -> None:
     """Certificates are read when the application starts, relative to the module file."""
     names = {"trusted": "cas.pem", "certificate": "c.pem", "key": "c.key", "password": "pw"}
     for name, beside in names.items():
         (tmp_path / beside).write_text(f"{name}\n")
     file = tmp_path / "module.yaml"
     file.write_text(
-        SECURE
+        SECURE.replace("https", scheme)
         + """
   transport:
     type: io.statefun.transports.v1/async
