@@ -45,8 +45,8 @@ from statefun.sdk.shown_uris import shown_uri, without_secrets
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
-_MOST_QUESTIONS = 4
-"""How many replies in a row may ask for values of the state before the call fails."""
+_MOST_QUESTIONS = 100
+"""How many replies in a row may ask for further values of the state before the call fails."""
 _ATTEMPTS_OF_PARTS = 3
 """How often, at most, a part of the messages of a failed request is sent."""
 _MOST_ALONE = 3
@@ -230,8 +230,10 @@ class BatchRun:
             try:
                 reply = await caller.call(url, body, empty, self._budget, read, is_unknown)
             except StaleReplyError as stale:
-                problem = f"has answered with {stale}"
+                is_second, problem = bool(problem), f"has answered with {stale}"
                 facts.values = {}
+                if is_second:
+                    break
                 continue
             client.has_replied(target)
             if isinstance(reply, InvocationResult):

@@ -557,6 +557,27 @@ def test_the_time_begins_anew_when_values_are_asked_for() -> None:
     asyncio.run(scenario())
 
 
+def test_a_function_may_ask_for_its_values_one_at_a_time() -> None:
+    """Each question is for a further one."""
+    names = {f"value {number}" for number in range(6)}
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        reply = FromFunction()
+        if missing := sorted(names - {each.state_name for each in asked.state}):
+            reply.incomplete_invocation_context.missing_values.add(state_name=missing[0])
+        else:
+            reply.invocation_result.SetInParent()
+        return web.Response(body=reply.SerializeToString(), content_type=BYTES)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            assert texts_of(await served.invoke("a")) == []
+            assert len(served.requests) == 7
+
+    asyncio.run(scenario())
+
+
 def test_a_function_that_asks_again_and_again_fails() -> None:
     """Each request had the values that the function asks for."""
     question = FromFunction()
