@@ -350,8 +350,7 @@ class Context:
         """
         if not (is_unicode(cancellation_token) and cancellation_token):
             raise DefinitionError(
-                "the token of the message to cancel must be a string that is not empty, not "
-                f"{cancellation_token!r}"
+                f"the token of the message to cancel must be a string that is not empty, not {cancellation_token!r}"
             )
         if self._prepare is refuse_sending:
             self._ready(None)

@@ -77,7 +77,10 @@ def test_a_message_and_a_value_are_not_delayed_together(context: Context, sent: 
     with pytest.raises(DefinitionError, match="takes a value only with an Address"):
         context.send_after(minute, message, "value", "call")
 
-    assert sent.delayed == [DelayedMessage(minute, message, "call")]
+    [delayed] = sent.delayed
+    assert isinstance(delayed, DelayedMessage)
+    assert (delayed.delay, delayed.cancellation_token) == (minute, "call")
+    assert delayed.message.typed_value == message.typed_value
 
 
 @pytest.mark.parametrize(
