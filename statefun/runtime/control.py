@@ -107,11 +107,17 @@ class Control:
             logger.warning("paused now: %s", parts or "nothing")
 
     def obey(self, order: Order) -> None:
-        """Obey an order: begin to drain, or end the present run to stop or restart."""
+        """Obey an order: begin to drain, or end the present run to stop or restart.
+
+        A restart takes back an earlier order to drain. A later one, while the present run ends, is for the next run.
+        """
         if order is Order.DRAIN:
             self.is_draining = True
+        elif order is Order.RESTART:
+            self.is_draining = False
+            self.end(RunEnding.RESTART)
         else:
-            self.end(RunEnding.STOP if order is Order.STOP else RunEnding.RESTART)
+            self.end(RunEnding.STOP)
 
     def end(self, ending: RunEnding) -> None:
         """End the present run soon; a signal overrides an order to stop, which overrides a restart."""
@@ -125,12 +131,11 @@ class Control:
         self.stopping.set()
 
     def is_restarted(self) -> bool:
-        """Return whether another run is to begin after the ended one; if so, reset this object for that run."""
+        """Return whether another run is to begin after the ended one; if so, forget why that one has ended."""
         with self._lock:
             if self.ending is not RunEnding.RESTART:
                 return False
             self.ending = None
-            self.is_draining = False
             self.stopping.clear()
             if self._is_signalled:  # since the run has ended
                 self.end(RunEnding.SIGNAL)

@@ -125,6 +125,18 @@ def test_a_restart_takes_back_an_order_to_drain(tmp_path: Path) -> None:
         assert control.reads("t/in")
 
 
+def test_an_order_to_drain_that_follows_a_restart_counts(tmp_path: Path) -> None:
+    """A run takes seconds to end: what is ordered meanwhile is for the next run, as the command has said."""
+    control = Control()
+    with control.obeying(Folder.at(tmp_path)):
+        control.obey(Order.RESTART)
+        control.obey(Order.DRAIN)  # while the run ends
+
+        assert control.is_restarted()
+        assert not control.reads("t/in")
+        assert control.may_end_draining()
+
+
 @pytest.mark.parametrize(
     ("paused", "may_end"),
     [
