@@ -19,7 +19,7 @@ from statefun.sdk.stateful_function import StatefulFunction
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The upper bounds of a histogram of durations, in seconds, as OpenTelemetry's conventions have them."""
 _STEP: Final = 16
-"""The first calls of a task are all measured, then one of so many, which counts for all of them."""
+"""The first calls of a function in a task are all measured, then one of so many, which counts for all of them."""
 
 
 class FunctionTally:
@@ -31,6 +31,8 @@ class FunctionTally:
 
     def __init__(self, typename: str) -> None:
         self.typename = typename
+        self.calls = 0
+        """The number of calls that were not awaited."""
         self.invocations = 0
         self.messages: dict[str, int] = {}
         """The number of sent messages, by the typename of their target."""
@@ -56,6 +58,11 @@ class FunctionTally:
             name = record.typename
             records[name] = records.get(name, 0) + 1
 
+    def took(self, seconds: float, weight: int) -> None:
+        """Count a call that has ended, given how long it took, and for how many calls it counts."""
+        self.durations[bisect_left(BOUNDS, seconds)] += weight
+        self.seconds += seconds * weight
+
 
 class Tallies:
     """Calls functions, and counts what each of them does in one task.
@@ -71,16 +78,24 @@ class Tallies:
         self._of_functions: dict[int, FunctionTally] = {}
         """By the identity of the function, which lives longer than the task."""
         self._of_names: dict[str, FunctionTally] = {}
-        self._calls = 0
+        self._newest: StatefulFunction | None = None
+        """The function of the newest call that was not awaited; None if it is one for a whole namespace."""
+        self._of_newest = FunctionTally("")
+        """The counts of that call's function, which :meth:`count` needs next."""
 
     def invoke(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
         """Call a function that is not awaited."""
-        self._calls += 1
-        if self._calls > _STEP and self._calls % _STEP:
+        # Functions may take turns in a task, as addresses with equal ids do, so that each one counts its own calls.
+        if function is not self._newest:
+            self._of_newest = self._of(function, batch.target)
+            self._newest = None if function.typename.name == "*" else function
+        tally = self._of_newest
+        tally.calls = calls = tally.calls + 1
+        if calls > _STEP and calls % _STEP:
             return self._invoker.invoke(function, batch, self._check)
         begun = perf_counter()
         result = self._invoker.invoke(function, batch, self._check)
-        self._took(function, batch.target, begun, 1 if self._calls <= _STEP else _STEP)
+        tally.took(perf_counter() - begun, 1 if calls <= _STEP else _STEP)
         return result
 
     async def invoke_async(
@@ -89,14 +104,15 @@ class Tallies:
         """Call a function that is awaited; a call that outlives its task is not measured."""
         begun = perf_counter()
         result = await self._invoker.invoke_async(function, batch, self._check)
-        self._took(function, batch.target, begun, 1)
+        self._of(function, batch.target).took(perf_counter() - begun, 1)
         return result
 
     def count(
         self, function: StatefulFunction, address: Address, handled: int, result: InvocationResult
     ) -> None:
         """Count the messages that a function has handled at an address, and what it has sent."""
-        self._of(function, address).count(handled, result)
+        tally = self._of_newest if function is self._newest else self._of(function, address)
+        tally.count(handled, result)
 
     def _of(self, function: StatefulFunction, address: Address) -> FunctionTally:
         """Return the counts of the function at an address."""
@@ -111,22 +127,6 @@ class Tallies:
         if not is_any:
             self._of_functions[id(function)] = tally
         return tally
-
-    def _took(
-        self, function: StatefulFunction, address: Address, begun: float, weight: int
-    ) -> None:
-        """Count a call that has ended.
-
-        Args:
-            function: the called function.
-            address: the called address.
-            begun: when the call began, by ``perf_counter``.
-            weight: for how many calls it counts.
-        """
-        seconds = perf_counter() - begun
-        tally = self._of(function, address)
-        tally.durations[bisect_left(BOUNDS, seconds)] += weight
-        tally.seconds += seconds * weight
 
     def report(self, outcome: Outcome, names: PresentNames) -> None:
         """Add the counts to the outcome of the task, with present names of functions."""

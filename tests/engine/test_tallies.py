@@ -28,7 +28,7 @@ MANY = 100
 
 
 def functions() -> StatefulFunctions:
-    """Return a plain and a coroutine function; both send, and the first one also fails."""
+    """Return a plain and a coroutine function, which send, and others that do nothing; the first one also fails."""
     registry = StatefulFunctions()
 
     @registry.bind(
@@ -48,6 +48,8 @@ def functions() -> StatefulFunctions:
     async def awaited(ctx: Context, text: str) -> None:
         ctx.send(Address("t.fns/plain", "other"), text)
 
+    registry.register("t.fns/other", lambda _ctx, _message: None)
+    registry.register("t.many/*", lambda _ctx, _message: None)
     return registry
 
 
@@ -106,6 +108,28 @@ def test_of_many_calls_some_are_measured_and_count_for_all() -> None:
     (plain,) = found.functions
     assert plain.invocations == MANY
     assert sum(plain.durations) == MANY // 16 * 16
+
+
+def test_functions_that_are_called_in_turns_are_measured_alike() -> None:
+    """Keys are sorted by the id first, so that functions with the same ids are called one after the other."""
+    found = outcome(*[("t.fns/plain", "x"), ("t.fns/other", "x")] * MANY)
+
+    assert {each.typename: each.invocations for each in found.functions} == {
+        "t.fns/plain": MANY,
+        "t.fns/other": MANY,
+    }
+    for each in found.functions:
+        assert sum(each.durations) == MANY // 16 * 16
+
+
+def test_calls_of_one_function_for_a_namespace_count_by_typename() -> None:
+    """A program may have one function for all typenames of a namespace."""
+    found = outcome(*[("t.many/a", "x"), ("t.many/b", "x")] * 3)
+
+    assert [(each.typename, each.invocations, sum(each.durations)) for each in found.functions] == [
+        ("t.many/a", 3, 3),
+        ("t.many/b", 3, 3),
+    ]
 
 
 def test_failures_are_counted_by_function_and_code() -> None:
