@@ -155,6 +155,10 @@ class Lane:
         self._pause = pause
         self._portion_records = chunk_records
         self._cluster: Cluster | None = None
+        self.handled = 0
+        """The number of records that this object has written, or that the cluster has refused meanwhile."""
+        self._counted: int | None = None
+        """How many of the present batch's records are counted, or were published before; None if that is not known yet."""
         self._is_late = is_late
         self._marker = marker
         self._owners: Container[str] | None = {run}
@@ -220,6 +224,7 @@ class Lane:
             UndeliveredError: if ``pause`` gives up.
         """
         if batch.total:
+            self._counted = None
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
@@ -313,6 +318,7 @@ class Lane:
     def _publish(self, batch: LaneBatch) -> None:
         cluster = self._opened()
         count = self._published_count(batch)
+        self._count(batch, count)
         records = islice(batch.records(self._outbox), count, None)
         for portion in _portions(records, self._portion_records):
             outgoing = [
@@ -324,8 +330,19 @@ class Lane:
             marker = Marker(batch.number, count, batch.digest, self._run, self._run)
             cluster.write(outgoing, marker)
             self._marker = marker
+            self._count(batch, count)
             if count < batch.total and self._is_late():
                 raise UndeliveredError
+
+    def _count(self, batch: LaneBatch, published: int) -> None:
+        """Count the records of a batch that were written since the last call, given how many are published by now.
+
+        So records count even if only the marker shows that they were written, since the answer was missing.
+        """
+        if self._counted is not None:
+            written = range(self._counted, published)
+            self.handled += len(written) - sum(each in written for each in batch.left_out)
+        self._counted = published
 
     def _published_count(self, batch: LaneBatch) -> int:
         """Return how many of the lane's records in a batch are published already."""

@@ -23,6 +23,10 @@ class Published(NamedTuple):
     """A batch whose records for an egress are all published."""
 
     staged: Staged
+    written: int
+    """The number of records that were written since the batch before this one was published.
+
+    An earlier run may have written others, which do not count again."""
     refused: int
     """The number of records that the cluster has refused since the batch before this one was published."""
 
@@ -198,12 +202,13 @@ class DriverLanes:
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
         for staged in batches:
-            before = self._count_refused()
+            handled, refused = self._count_handled(), self._count_refused()
             # A batch that was staged before the checkpoint was restored has a former id.
             self.claim_more(self._query_id or staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
-            yield Published(staged, self._count_refused() - before)
+            refused = self._count_refused() - refused
+            yield Published(staged, self._count_handled() - handled - refused, refused)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
         """If a lane's cluster gathers records, show readers the records that it gathered long enough ago.
@@ -228,6 +233,9 @@ class DriverLanes:
             lane.close()
         if self._refused is not None:
             self._refused.log_remaining()
+
+    def _count_handled(self) -> int:
+        return sum(lane.handled for lane in self._lanes)
 
     def _count_refused(self) -> int:
         return 0 if self._refused is None else self._refused.count

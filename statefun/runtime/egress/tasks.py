@@ -46,6 +46,8 @@ class LaneState:
     """Whether each record must be sent in a separate producer batch."""
     written: frozenset[OutboxPlace] = frozenset()
     """The places, in the outbox, of refused records whose dead letters another egress has already."""
+    handled: int = 0
+    """The number of records that the last task has written, or that the cluster has refused during it."""
     refused: int = 0
     """The number of records that the cluster has refused during the last task."""
     is_done: bool = False
@@ -84,17 +86,18 @@ class TaskLanes:
                 self._created = lanes
             numbers = tuple(staged.manifest.batch for staged in batches_of_job)
             task = LaneTask(self._factory, self._progress, numbers)
-            states, refused = [LaneState(lane) for lane in range(lanes)], 0
+            states, handled, refused = [LaneState(lane) for lane in range(lanes)], 0, 0
             while states:
                 before, states = states, self._run(task, states)
                 self._log_waiting(before, states)
+                handled += sum(state.handled for state in states)
                 refused += sum(state.refused for state in states)
                 states = [state for state in states if not state.is_done]
                 if states and self._turn.is_over():
                     raise UndeliveredError
             for staged in batches_of_job:
-                yield Published(staged, refused)
-                refused = 0
+                yield Published(staged, handled - refused, refused)
+                handled, refused = 0, 0
 
     def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
         """Log a warning if a lane makes no progress in several tasks; a single task is too short to notice it.
@@ -192,6 +195,7 @@ class LaneTask:
                 lane.marker,
                 refusals.alone,
                 frozenset(refusals.written),
+                lane.handled,
                 refusals.counter.count,
                 is_done,
                 failure,

@@ -102,7 +102,7 @@ class Publisher:
         self.error: StatefunError | None = None
         """The error that has ended publishing; None if there is none."""
         self.records = 0
-        """The number of records that were published since the run began."""
+        """The number of records that were published since the run began; it leaves out those of earlier runs."""
         self.published: Counter[str] = Counter()
         """The number of records that were published since the run began, by the id of their egress."""
         self.refused = 0
@@ -366,8 +366,8 @@ class Publisher:
         staged = published.staged
         with self._changed:
             self.refused += published.refused
-            self.records += staged.total(egress) - published.refused
-            self.published[egress] += staged.total(egress) - published.refused
+            self.records += published.written
+            self.published[egress] += published.written
             released = next(each for each in self._released if each.batch == staged.manifest.batch)
             released.egresses.discard(egress)
             self._changed.notify_all()

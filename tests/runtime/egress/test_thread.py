@@ -47,7 +47,7 @@ class LanesThatBreakAfterwards(BrokenLanes):
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish all, and fail."""
-        yield from (Published(staged, 0) for staged in batches)
+        yield from (Published(staged, 0, 0) for staged in batches)
         raise ZeroDivisionError
 
 
@@ -91,7 +91,7 @@ class KeepingLanes(BrokenLanes):
         """Publish all."""
         for staged in batches:
             self.published += 1
-            yield Published(staged, 0)
+            yield Published(staged, 0, 0)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
         """Ask to be called again while records are kept."""
@@ -131,7 +131,7 @@ class CountingLanes(KeepingLanes):
         """Publish all."""
         for staged in batches:
             self._log.put((self._name, staged.manifest.batch))
-            yield Published(staged, 0)
+            yield Published(staged, 0, 0)
 
 
 def test_batches_that_wait_for_a_paused_egress_keep_their_order(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import attrs
 import pytest
 from patience import SECONDS
+from runtime.egress.test_connector_lanes import MEMORIES, Memory
+from runtime.egress.test_connector_lanes import egress as connector_egress
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory, Workers
 from simulation.world import World
@@ -23,6 +25,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.pauses import Parts, Paused, Pauses, write_paused
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Lane
 from statefun.runtime.egress.lane_set import UntilStopped
@@ -209,6 +212,43 @@ def test_nothing_waits_for_a_paused_egress(tmp_path: Path, later: dict[str, int]
             timer.cancel()
 
     assert outbox.batches() == [0, 1]
+
+
+def test_records_of_an_earlier_run_do_not_count_again(tmp_path: Path) -> None:
+    """A batch stays in the outbox until all egresses have published it; a later run skips what is published."""
+    MEMORIES.append(Memory(every=10))
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint = settings.checkpoint
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    write_paused(checkpoint, Parts(), Paused(egresses=frozenset({"a/paused"})))
+    rows = EffectRows()
+    for value in (b"1", b"2", b"3"):
+        rows.append(EgressRecord("topic", b"key", value, None))
+    stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), 3)
+    segment = Segment(egress={"a/out": stream, "a/paused": stream})
+    outbox.stage(Manifest(batch=0, query_id="query", lanes=1, segments=[segment]))
+    checkpoint.child("offsets").write("0", b'v1\n{}\n{"batch": -1, "tick": -1}')
+    checkpoint.child("commits").write("0", b"v1\n{}")
+    counts = []
+    for run in ("first", "second"):
+        egresses = [
+            attrs.evolve(connector_egress("Connection"), id=TypeName("a", name))
+            for name in ("out", "paused")
+        ]
+        factories = [ConnectorLaneFactory(each, checkpoint, run) for each in egresses]
+        with closing(GroupOffsets([], [], log)) as group_offsets:
+            publisher = Publisher(
+                run, factories, settings, group_offsets, Retention(checkpoint), Pauses(checkpoint)
+            )
+            try:
+                publisher.start(outbox.recover(0))
+                publisher.drain(0, threading.Event())
+            finally:
+                publisher.stop()
+        counts.append((publisher.records, dict(publisher.published)))
+
+    assert MEMORIES[-1].values == [1, 2, 3]
+    assert counts == [(3, {"a/out": 3}), (0, {"a/out": 0})]
 
 
 @pytest.mark.parametrize("semantic", [DeliverySemantic.NONE, DeliverySemantic.AT_LEAST_ONCE])
