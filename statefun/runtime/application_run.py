@@ -114,7 +114,13 @@ class Run:
             ),
         ]
         self._publisher = Publisher(
-            run, factories, settings, self._group_offsets, self._retention, control.pauses
+            run,
+            factories,
+            settings,
+            self._group_offsets,
+            self._retention,
+            control.pauses,
+            figures.published,
         )
 
     def complete(self) -> Summary:
@@ -127,12 +133,13 @@ class Run:
         with closing(self._group_offsets), frozen(), self._inboxes() as inboxes:
             try:
                 self._publish_leftovers()
-                reports = self._run_query(inboxes)
+                self._run_query(inboxes)
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
-                reports.count_published()
             finally:
                 self._publisher.stop()
-        count_records(self._publisher, self.summary)
+                # It has gone on until now, whatever has ended the run.
+                count_records(self._publisher, self.summary)
+                self._figures.count_published(self._publisher.waiting())
         self.summary.next_timer = self._retention.next_timer()
         return self.summary
 
@@ -169,8 +176,8 @@ class Run:
         self._publisher.start(leftovers)
         self._publisher.drain(self._prepared.newest, self._stopping)
 
-    def _run_query(self, inboxes: Mapping[str, Inbox]) -> Reports:
-        """Run the query until it ends, or until ``stopping`` is set; return the reports about it."""
+    def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
+        """Run the query until it ends, or until ``stopping`` is set."""
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,
@@ -255,7 +262,6 @@ class Run:
             finally:
                 server.close(has_failed=has_failed)
                 reports.close()
-            return reports
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""

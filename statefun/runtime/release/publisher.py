@@ -65,6 +65,7 @@ class Publisher:
         group_offsets: commits the offsets of published batches to consumer groups.
         retention: deletes batches that are published and delivered.
         pauses: has the egresses that are paused, whose batches wait; None if no egress can be paused.
+        published: gets the numbers of published records; None to count those of this run alone.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of publishing
@@ -75,6 +76,7 @@ class Publisher:
         group_offsets: GroupOffsets,
         retention: Retention,
         pauses: Pauses | None = None,
+        published: Counter[str] | None = None,
     ) -> None:
         checkpoint = settings.checkpoint
         self.run_id = run
@@ -103,8 +105,8 @@ class Publisher:
         """The error that has ended publishing; None if there is none."""
         self.records = 0
         """The number of records that were published since the run began; it leaves out those of earlier runs."""
-        self.published: Counter[str] = Counter()
-        """The number of records that were published since the run began, by the id of their egress."""
+        self._published_records = Counter() if published is None else published
+        """The number of published records, by the id of their egress; earlier runs may have counted theirs, too."""
         self.refused = 0
         """The number of records that clusters have refused for good without ending the application."""
 
@@ -367,7 +369,7 @@ class Publisher:
         with self._changed:
             self.refused += published.refused
             self.records += published.written
-            self.published[egress] += published.written
+            self._published_records[egress] += published.written
             released = next(each for each in self._released if each.batch == staged.manifest.batch)
             released.egresses.discard(egress)
             self._changed.notify_all()

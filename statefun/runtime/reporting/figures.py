@@ -114,6 +114,8 @@ class Figures:
         """Micro-batches that have ended, oldest first: one for each second at most."""
         self.partitions: Sequence[PartitionFigures] = ()
         self.egresses: dict[str, EgressFigures] = {}
+        self.published: Counter[str] = Counter()
+        """The number of records that were published in this process, by the id of their egress."""
         self.connectors: dict[str, int] = {}
         """The number of records that each ingress of a connector has read in this process, by its id."""
         self.summary = Summary()
@@ -178,6 +180,17 @@ class Figures:
             start: the offset, if the partition is a new one.
         """
         return self._first.setdefault((ingress, topic, partition), start)
+
+    def count_published(self, waiting: Mapping[str, tuple[int, int]]) -> None:
+        """Update the counts of the egresses.
+
+        Args:
+            waiting: how many committed micro-batches, and how many of their records, wait for each egress.
+        """
+        self.egresses = {
+            name: EgressFigures(self.published[name], records, batches)
+            for name, (batches, records) in waiting.items()
+        }
 
     def look(self) -> None:
         """Take a sample for the rates; must be called about once a second."""

@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.ingress.positions import positions, records_read, total
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.reporting.figures import EgressFigures, Figures, PartitionFigures
+from statefun.runtime.reporting.figures import Figures, PartitionFigures
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, heap
 from statefun.runtime.spark_internals.query_progress import batch_times
@@ -50,7 +50,6 @@ class Observation:
         self._publisher = publisher
         self._commit_log = commit_log
         self._next_heap = 0.0
-        self._published_before = {name: each.records for name, each in figures.egresses.items()}
         self._read_before = dict(figures.connectors)
         self._first_read: dict[str, int] = {}
         figures.summary = summary
@@ -85,23 +84,12 @@ class Observation:
             times = batch_times(progress)
             if times is not None:
                 figures.ended(times)
-        self.count_published()
+        figures.count_published(self._publisher.waiting())
         figures.look()
         if time.monotonic() >= self._next_heap:
             self._next_heap = time.monotonic() + _HEAP_SECONDS
             with suppress(JvmError, *JVM_GONE):
                 figures.heap = heap()
-
-    def count_published(self) -> None:
-        """Update the figures of the egresses."""
-        self._figures.egresses = {
-            name: EgressFigures(
-                self._published_before.get(name, 0) + self._publisher.published[name],
-                records,
-                batches,
-            )
-            for name, (batches, records) in self._publisher.waiting().items()
-        }
 
     def close(self) -> None:
         """Record in the figures that the query of the run has ended."""

@@ -146,10 +146,6 @@ class Reports:
             self._observation.begin(recent_progress(query))
         self._observation.look(newest_progress(query))
 
-    def count_published(self) -> None:
-        """Update the figures of the egresses once more, when everything is published."""
-        self._observation.count_published()
-
     def close(self) -> None:
         """When the query has ended, log the remaining failures; remove the status line and the metrics, and stop watching topics."""
         self._failure_log.log(at_once=True)

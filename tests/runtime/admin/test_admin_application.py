@@ -218,7 +218,7 @@ def test_a_message_is_sent_and_its_state_shown(app: Running) -> None:
 
 
 def test_a_paused_egress_waits_and_goes_on(app: Running) -> None:
-    """The lag of the egress shows what waits; a restart in between changes nothing."""
+    """The lag of the egress shows what waits; a restart in between changes nothing, and all records count once."""
     place = {"namespace": "test", "name": "out"}
     assert app.client.call("pause_egress", **place)["has_changed"]
     assert not app.client.call("pause_egress", **place)["has_changed"]
@@ -234,6 +234,7 @@ def test_a_paused_egress_waits_and_goes_on(app: Running) -> None:
     assert app.client.call("resume_egress", **place)["has_changed"]
     wait(lambda: len(app.seen()) == before + 1)
     wait(lambda: app.client.call("egress", **place)["waiting_records"] == 0)
+    wait(lambda: app.client.call("egress", **place)["records"] == len(app.seen()))
     assert app.client.call("function", namespace="test", name="greeter")["invocations"] > 3
 
 
