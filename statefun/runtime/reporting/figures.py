@@ -175,8 +175,8 @@ class Figures:
 
         Args:
             ingress: the id of the ingress.
-            topic: the topic.
-            partition: the number of the partition.
+            topic: the topic; empty for an ingress of a connector, which has one number of records.
+            partition: the number of the partition; empty for an ingress of a connector.
             start: the offset, if the partition is a new one.
         """
         return self._first.setdefault((ingress, topic, partition), start)

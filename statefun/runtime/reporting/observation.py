@@ -11,8 +11,9 @@ from contextlib import suppress
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from statefun.module.model import OnDataLoss
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.ingress.positions import positions, records_read, total
+from statefun.runtime.ingress.positions import Position, positions, records_read
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.reporting.figures import Figures, PartitionFigures
@@ -50,8 +51,6 @@ class Observation:
         self._publisher = publisher
         self._commit_log = commit_log
         self._next_heap = 0.0
-        self._read_before = dict(figures.connectors)
-        self._first_read: dict[str, int] = {}
         figures.summary = summary
         for ingress, start in zip(self._ingresses, prepared.starts, strict=True):
             offsets = json.loads(start) if start.startswith("{") else {}
@@ -68,6 +67,7 @@ class Observation:
         """
         for progress in history:
             deque(self._of_partitions(progress), maxlen=0)
+            self._count_connectors(progress)
 
     def look(self, progress: StreamingQueryProgress | None) -> None:
         """Update the figures with the run's present progress.
@@ -99,12 +99,12 @@ class Observation:
         all_positions = positions(self._ingresses, self._stops, progress)
         for position, source in zip(all_positions, progress.sources, strict=False):
             name, group = str(position.ingress.id), position.ingress.consumer_group_id or ""
-            # A run that begins with the first record of a topic has no earlier offset.
-            is_whole = total(position.read) == source.numInputRows
+            begins_with_first = _begins_with_first(position, source.numInputRows)
             for topic, partitions in position.read.items():
                 lags = position.lags.get(topic, {})
                 for number, read in partitions.items():
-                    start = position.start.get(topic, {}).get(number, 0 if is_whole else read)
+                    new_start = 0 if begins_with_first else read
+                    start = position.start.get(topic, {}).get(number, new_start)
                     first = self._figures.first_offset(name, topic, number, start)
                     lag = lags.get(number, 0)
                     yield PartitionFigures(name, topic, number, group, read, lag, first)
@@ -113,5 +113,21 @@ class Observation:
         sources = progress.sources[len(self._ingresses) :]
         for connector, source in zip(self._connectors, sources, strict=False):
             name, read = str(connector.id), records_read([source.endOffset])
-            first = self._first_read.setdefault(name, records_read([source.startOffset]))
-            self._figures.connectors[name] = self._read_before.get(name, 0) + read - first
+            first = self._figures.first_offset(name, "", "", records_read([source.startOffset]))
+            self._figures.connectors[name] = read - first
+
+
+def _begins_with_first(position: Position, rows: int) -> bool:
+    """Return whether a micro-batch has read its new partitions, which have no earlier offset, from their first record on.
+
+    All partitions are new in a run that begins with the first record of a topic, or with the next one. Spark says only how
+    many records (``rows``) the micro-batch has read of all partitions.
+    """
+    if position.start and position.ingress.on_data_loss is OnDataLoss.FAIL:
+        return True  # Spark ends the query if a partition that was added later does not begin at 0
+    new = 0
+    for topic, partitions in position.read.items():
+        starts = position.start.get(topic, {})
+        new += sum(end for number, end in partitions.items() if number not in starts)
+        rows -= sum(end - starts[number] for number, end in partitions.items() if number in starts)
+    return new == rows
