@@ -20,11 +20,13 @@ from local_servers import free_port, served
 from patience import SECONDS
 
 from statefun.cli import main
+from statefun.inspect.admin_client import AdminClient
 from statefun.inspect.status_command import NOT_HEALTHY
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.pauses import PAUSED_FILE
 from statefun.runtime.control import RunEnding
+from statefun.runtime.http_server import ListenAddress
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import Address
@@ -107,10 +109,11 @@ def two_ingresses(kafka: KafkaHarness, first: str, second: str) -> str:
 def test_a_paused_ingress_keeps_its_place_across_restarts(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others go on meanwhile; after it is resumed, each of its records is read once, in order."""
+    """Others go on meanwhile, and its lag shows what waits; after it is resumed, each record is read once, in order."""
     first, second, results = (kafka.topic(name) for name in ("first", "second", "results"))
     module, seen = two_ingresses(kafka, first, second), out(kafka, results)
-    registry = functions(results)
+    registry, port = functions(results), free_port()
+    client = AdminClient(ListenAddress.parse(port))
     with begun(module, registry, checkpoint) as (application, _):
         kafka.send(first, [("a", "1")])
         kafka.send(second, [("b", "1")])
@@ -132,10 +135,11 @@ def test_a_paused_ingress_keeps_its_place_across_restarts(
         kafka.send(second, [("b", "4")])
         wait(lambda: "4 4" in seen())
         assert len(seen()) == 5
-    with begun(module, registry, checkpoint) as (application, _):
+    with begun(module, registry, checkpoint, admin=port) as (application, _):
         kafka.send(second, [("b", "5")])
         wait(lambda: "5 5" in seen())
         assert len(seen()) == 6
+        wait(lambda: [each["lag"] for each in client.get("/ingresses")] in ([2, 0], [0, 2]))
 
         command("resume", checkpoint, "--ingress", "test/in")
         wait(lambda: len(seen()) == 8)

@@ -42,10 +42,13 @@ class End(NamedTuple):
 
 
 class PartitionEnds:
-    """Asks the clusters, in a thread of its own, where the partitions of ingresses with event time end.
+    """Asks the clusters, in a thread of its own, where the partitions of ingresses end.
+
+    The thread asks several times within the time after which a partition is idle, or every five seconds if no ingress has
+    event time.
 
     Args:
-        ingresses: the ingresses with event time.
+        ingresses: the ingresses.
         clock: measures how old an answer is.
     """
 

@@ -41,7 +41,8 @@ def positions(
     """
     for ingress, stop, source in zip(ingresses, stops, progress.sources, strict=False):
         start, read, latest = (
-            _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
+            kafka_offsets(text)
+            for text in (source.startOffset, source.endOffset, source.latestOffset)
         )
         if stop is not None:
             start, read, latest = (within_stops(offsets, stop) for offsets in (start, read, latest))
@@ -67,7 +68,7 @@ def total(offsets: Offsets) -> int:
     return sum(sum(partitions.values()) for partitions in offsets.values())
 
 
-def _offsets(text: str | None) -> Offsets:
+def kafka_offsets(text: str | None) -> Offsets:
     """Decode the offset of a Kafka source from JSON; empty if the source has not had any data yet."""
     return json.loads(text) if text and text.startswith("{") else {}
 

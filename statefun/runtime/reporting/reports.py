@@ -15,6 +15,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.holding import WaitingGauge
+from statefun.runtime.ingress.later_ends import LaterEnds
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
@@ -74,6 +75,7 @@ class Reports:
         self._before = newest.event or EventProgress()
         """The progress of event time in earlier runs."""
         self._watch = IngressWatch(ingresses)
+        self._ends = LaterEnds(ingresses, definition.clock)
         self._jumps = JumpLog(definition.clock)
         self._topics = prepared.topics
 
@@ -105,6 +107,8 @@ class Reports:
         if self._has_event_times:
             self._report_event_time()
         progress = newest_progress(query)
+        if progress is not None:
+            self._ends.add_to(progress)
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
             # The newest progress may already be that of an idle moment.
@@ -152,6 +156,7 @@ class Reports:
         self._summary.backlog = self._backlog.count()
         if self._has_event_times:
             self._report_event_time()
+        self._ends.close()
         self._topics.close()
         self._status.close()
         self._observation.close()

@@ -62,6 +62,11 @@ def recent_progress(query: StreamingQuery) -> list[StreamingQueryProgress]:
     return [_with_json(progress) for progress in query.recentProgress]
 
 
+def set_latest_offset(progress: StreamingQueryProgress, source: int, offset: str) -> None:
+    """Set the newest offset of a source in a report, given the number of the source."""
+    cast("dict[str, Any]", progress.sources[source])["latestOffset"] = offset
+
+
 def learn_newest_offsets(session: SparkSession) -> None:
     """Make the Kafka sources of a session's queries ask for the newest offsets, if Spark's progress reports lack them.
 
