@@ -38,6 +38,9 @@ settings.register_profile("statefun", deadline=None, suppress_health_check=[Heal
 settings.load_profile("statefun")
 settings.register_profile("fast", max_examples=20)  # of make check; the rest is as above
 
+_types_of_modules: dict[str, TypeRegistry] = {}
+"""The types that modules of tests define outside of their tests, by the modules' names."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that run all tests of checkpoints in any store, and only these, with HDFS."""
@@ -120,14 +123,25 @@ def kafka(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> KafkaHarness
     return KafkaHarness(broker, prefix=request.node.name.replace("[", "-").replace("]", ""))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Set the types aside that modules of tests define outside of their tests, for the tests of these modules alone."""
+    for module in {item.getparent(pytest.Module) for item in session.items}:
+        if module is not None and module.path.name.startswith("test_"):
+            name, known = module.obj.__name__, default_types.list()
+            default_types.forget(name)
+            left = default_types.list()
+            _types_of_modules[name] = TypeRegistry([each for each in known if each not in left])
+
+
 @pytest.fixture(autouse=True)
 def own_types(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Forget types that a test defines, and restore types that it replaces by loading a program as workers do.
+    """Forget types that a test or its module defines, and restore types that it replaces by loading a program as workers do.
 
     Applications send all types to workers, which cannot import a test's module.
     """
     before = TypeRegistry()
     before.update(default_types)
+    default_types.update(_types_of_modules.get(request.module.__name__, TypeRegistry()))
     yield
     default_types.forget(request.module.__name__)
     default_types.update(before)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -76,7 +76,10 @@ class ProgramTraces:
 
 def _is_of(folder: Path, name: str, module: ModuleType) -> bool:
     """Return whether a module is the program's own: below its folder, but not installed there."""
-    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    file = getattr(module, "__file__", None)
+    # A namespace package looks for the package that it is in, which may be gone.
+    with suppress(KeyError):
+        file = file or next(iter(getattr(module, "__path__", ())), None)
     if not isinstance(file, str) or name.partition(".")[0] == "statefun":
         return False
     path = Path(file).resolve()

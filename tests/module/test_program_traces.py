@@ -99,6 +99,22 @@ def test_installed_packages_are_executed_once(
     default_functions.forget("traced_package")
 
 
+def test_a_namespace_package_whose_parent_is_gone_is_no_module_of_the_program(
+    tmp_path: Path, load: Callable[[str], None]
+) -> None:
+    """It cannot say any more where it is."""
+    (tmp_path / "app").mkdir(exist_ok=True)
+    (tmp_path / "elsewhere" / "traced_wares" / "taxes").mkdir(parents=True)
+    load(
+        f"import sys\nsys.path.insert(0, {str(tmp_path / 'elsewhere')!r})\nimport traced_wares.taxes\n"
+        "del sys.path[0]\ndel sys.modules['traced_wares']\n"
+    )
+
+    forget_loaded()
+
+    assert sys.modules.pop("traced_wares.taxes")
+
+
 def test_modules_of_a_package_that_stays_are_executed_again(
     tmp_path: Path, load: Callable[[str], None], executed: list[str]
 ) -> None:
