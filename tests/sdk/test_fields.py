@@ -27,10 +27,12 @@ class Unannotated:
     items = attr.ib(factory=list)  # type: ignore[var-annotated] # that is what is tested
 
 
-FROZEN = simple_type("test.fields/Frozen", pickle.dumps, pickle.loads, python_type=Frozen)
-UNANNOTATED = simple_type(
-    "test.fields/Unannotated", pickle.dumps, pickle.loads, python_type=Unannotated
-)
+def _decode(value: bytes) -> Any:
+    return pickle.loads(value)
+
+
+FROZEN = simple_type("test.fields/Frozen", pickle.dumps, _decode, python_type=Frozen)
+UNANNOTATED = simple_type("test.fields/Unannotated", pickle.dumps, _decode, python_type=Unannotated)
 
 
 class Basket(State):
