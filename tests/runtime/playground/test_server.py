@@ -27,6 +27,7 @@ from patience import SECONDS
 
 from statefun import Context, PlatformError, RequestReplyHandler, StatefulFunctions, StringType
 from statefun.module.loader import parse_module
+from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
@@ -252,19 +253,24 @@ def served_elsewhere(registry: StatefulFunctions, port: int = 0) -> Iterator[int
             thread.join()
 
 
-def test_an_endpoint_is_asked_whether_it_has_a_function(played: Played) -> None:
-    """A name that it does not know is refused; while it is down, messages are accepted."""
-    port = free_port()
-    with served_elsewhere(functions()) as there:
-        module = parse_module(
-            f"""
+def _with_endpoint(there: int, port: int) -> Module:
+    """Return a module with an endpoint at the port ``there``, and a playground at ``port``."""
+    return parse_module(
+        f"""
 kind: io.statefun.endpoints.v2/http
 spec: {{functions: a.fns/*, urlPathTemplate: 'http://127.0.0.1:{there}/'}}
 ---
 kind: io.statefun.playground.v1/ingress
 spec: {{port: {port}}}
 """
-        )
+    )
+
+
+def test_an_endpoint_is_asked_whether_it_has_a_function(played: Played) -> None:
+    """A name that it does not know is refused; while it is down, messages are accepted."""
+    port = free_port()
+    with served_elsewhere(functions()) as there:
+        module = _with_endpoint(there, port)
         registry = with_endpoints(StatefulFunctions(), module)
         with Playground(module, registry, played.store):
             played.store.readable(0)
@@ -289,15 +295,7 @@ def test_an_endpoint_that_was_down_is_asked_again(
     port = free_port()
     with served_elsewhere(functions()) as there:
         pass
-    module = parse_module(
-        f"""
-kind: io.statefun.endpoints.v2/http
-spec: {{functions: a.fns/*, urlPathTemplate: 'http://127.0.0.1:{there}/'}}
----
-kind: io.statefun.playground.v1/ingress
-spec: {{port: {port}}}
-"""
-    )
+    module = _with_endpoint(there, port)
     with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
         played.store.readable(0)
         assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
