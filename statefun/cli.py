@@ -266,7 +266,7 @@ def _module(name: str) -> Any:
 
 
 def _shown(error: Exception) -> str | None:
-    """Return what tells the user about an exception of Spark or of standard output; None if it is another."""
+    """Return the sentence for the user about an exception of Spark or of standard output; None for any other one."""
     failure = output_failure(error) if isinstance(error, OSError) else None
     words = _words_of_spark(error)
     return failure if words is None else str(EngineError(f"Spark has failed: {words}"))

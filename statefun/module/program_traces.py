@@ -46,7 +46,7 @@ class ProgramTraces:
 
     @contextmanager
     def noted(self, folder: Path) -> Iterator[None]:
-        """Note what is added during the ``with`` block, in which a program from ``folder`` is loaded."""
+        """Note the additions of the ``with`` block, which loads a program from ``folder``."""
         before = _Present.now()
         try:
             yield

@@ -51,8 +51,7 @@ def _within(annotation: Any) -> list[Any]:
     elif is_pydantic(annotation):
         within += [field.annotation for field in annotation.model_fields.values()]
     elif has_fields(annotation) or (is_class(annotation) and typing.is_typeddict(annotation)):
-        with suppress(
-            Exception
-        ):  # whatever evaluating them may raise: msgspec has refused such classes
+        # Evaluating them may raise any exception: msgspec has refused such classes.
+        with suppress(Exception):
             within += class_hints(annotation).values()
     return within

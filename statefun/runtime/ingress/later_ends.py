@@ -28,7 +28,7 @@ _PATIENCE = timedelta(seconds=3)
 
 @attrs.define
 class _Known:
-    """What is known about the ends of an ingress's partitions."""
+    """The known ends of an ingress's partitions."""
 
     reported: str | None = None
     """The newest offsets in Spark's last report."""
