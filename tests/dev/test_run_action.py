@@ -57,6 +57,10 @@ class Developing:
 
         wait(are_printed)
 
+    def wait_for_start(self, number: int) -> None:
+        """Wait until the application was started so many times: the ones before it have ended."""
+        wait(lambda: sum("running 1 function" in line for line in self.printed()) == number)
+
     def send(self, key: str, value: str) -> None:
         """Send a record to the ingress."""
         send_record(f"localhost:{self.port}", "users", key, value)
@@ -104,13 +108,15 @@ def developing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deve
 @pytest.mark.long(minutes=2.1)
 def test_changes_take_effect_and_the_state_stays(developing: Developing) -> None:
     """A mistake in the module, or in the program, is shown, and the next change ends it."""
-    developing.wait_for("created topic users", "running 1 function")
+    developing.wait_for("created topic users")
+    developing.wait_for_start(1)
     developing.wait_for(f"browser at http://127.0.0.1:{developing.admin}")
     developing.send("ada", "Ada")
     developing.wait_for("in  users  ada  Ada", "out greetings  ada  Hello Ada, visit 1")
 
     developing.change("app.py", "Hello", "Good day")
     developing.wait_for("changed: app.py; starting again")
+    developing.wait_for_start(2)
     developing.send("ada", "Ada")
     developing.wait_for("out greetings  ada  Good day Ada, visit 2")
 
