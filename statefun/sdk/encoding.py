@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from statefun.sdk.address import RESERVED, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError, caused
-from statefun.sdk.secrecy import SECRET, reason, shown_cause
+from statefun.sdk.secrecy import SECRET, contains_secret, reason, shown_cause
 from statefun.sdk.types import SimpleType, Type, TypedValue
 
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -23,8 +23,9 @@ def typed(value: Any, type_: object) -> TypedValue:
         DefinitionError: if the type is missing or cannot encode the value.
     """
     if not isinstance(type_, Type):
+        shown = SECRET if contains_secret(value) else repr(value)
         raise DefinitionError(
-            f"value {value!r} needs a value_type, which must be a Type, not {type_!r}"
+            f"value {shown} needs a value_type, which must be a Type, not {type_!r}"
         )
     return encoded(value, type_)
 
@@ -45,9 +46,10 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         if not isinstance(content, bytes):
             raise TypeError(f"the serializer returned {type(content).__name__}, not bytes")
     except Exception as error:  # noqa: BLE001 - as below, it may be left out
-        shown = SECRET if type_.is_secret else repr(value)
-        text = f"{shown} does not encode as {type_.typename}: {reason(error, type_)}"
-        cause = shown_cause(error, type_)
+        hiding = type_.as_secret() if contains_secret(value) else type_
+        shown = SECRET if hiding.is_secret else repr(value)
+        text = f"{shown} does not encode as {type_.typename}: {reason(error, hiding)}"
+        cause = shown_cause(error, hiding)
         raise caused(DefinitionError(text), cause) from cause
     return check_value(_make_value((type_.typename, content)))
 

@@ -104,7 +104,9 @@ def header_bytes(typename: Any, topic: str, headers: Any) -> tuple[tuple[str, by
         for name, value in pairs:
             name.encode()
             if not (value is None or isinstance(value, (str, bytes))):
-                raise TypeError(f"header {name!r} cannot have the value {value!r}")
+                raise TypeError(
+                    f"header {name!r} cannot have a value of class {type(value).__name__}"
+                )
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnicodeEncodeError):
             raise

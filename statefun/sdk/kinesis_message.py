@@ -175,5 +175,5 @@ def _value_bytes(egress: str, value: Any, value_type: Type[Any] | None) -> bytes
         return bytes(value)
     raise DefinitionError(
         f"a record for egress {egress} needs a value: bytes, a string, or another object "
-        f"together with the argument value_type, not {value!r}"
+        f"together with the argument value_type, not {type(value).__name__}"
     )

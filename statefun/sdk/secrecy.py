@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from statefun.sdk.annotations import type_of_value
+from statefun.sdk.errors import DefinitionError
 from statefun.sdk.types import Type
 
 SECRET = "(secret)"  # noqa: S105 - it is shown instead of one
@@ -29,3 +32,31 @@ def reason(error: BaseException, type_: Type[Any]) -> str:
 def shown_cause(error: Exception, type_: Type[Any]) -> Exception | None:
     """Return an exception about a value as the cause of an error; None if it may quote a secret value."""
     return None if type_.is_secret else error
+
+
+def contains_secret(value: object) -> bool:
+    """Return whether a value is of a secret type, or an item of its collections is, at any depth.
+
+    >>> contains_secret([{"pin": 1234}])
+    False
+    """
+    pending, visited = [value], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) in visited:
+            continue
+        visited.add(id(each))
+        if _is_of_secret_type(each):
+            return True
+        if isinstance(each, Mapping):
+            pending += (*each.keys(), *each.values())
+        elif isinstance(each, (list, tuple, set, frozenset)):
+            pending += each
+    return False
+
+
+def _is_of_secret_type(value: object) -> bool:
+    try:
+        return type_of_value(value).is_secret
+    except DefinitionError:  # no type encodes it
+        return False

@@ -80,8 +80,8 @@ RECORD_CHANGES = [
     ("key", b"Ada", "its key must be a string or None, not b'Ada'"),
     ("key", "\ud800", "is not valid Unicode"),
     ("value", [], "a value of class list needs a value_type"),
-    ("headers", [("a", 5)], "header 'a' cannot have the value 5"),
-    ("headers", (("a", 5),), "header 'a' cannot have the value 5"),
+    ("headers", [("a", 5)], "header 'a' cannot have a value of class int"),
+    ("headers", (("a", 5),), "header 'a' cannot have a value of class int"),
     ("headers", ("abc",), "headers must be names with values"),
     ("partition", -1, "the partition must be a number"),
     ("timestamp", datetime(2026, 1, 1), "a datetime with a time zone"),  # noqa: DTZ001 - none

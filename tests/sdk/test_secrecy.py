@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -14,6 +15,8 @@ from statefun import (
     Context,
     DefinitionError,
     IntType,
+    KafkaEgressMessage,
+    KinesisEgressMessage,
     Message,
     State,
     StateDecodeError,
@@ -32,7 +35,9 @@ from statefun import (
 from statefun.sdk.encoding import encoded
 from statefun.sdk.invocation import invoke
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch
+from statefun.sdk.message import message_to
 from statefun.sdk.raised import traceback_of
+from statefun.sdk.secrecy import contains_secret
 from statefun.sdk.types import default_types
 from statefun.sdk.values import Values
 
@@ -152,6 +157,53 @@ def test_errors_about_messages_quote_no_secret(refusing: Type[Any]) -> None:
     with pytest.raises(ValueDecodeError) as shown:
         other.as_type(plain)
     assert not hides(shown.value)
+
+
+@attrs.frozen
+class Key:
+    """A class whose values are secret."""
+
+    text: str
+
+
+def _to_function(value: Any) -> None:
+    message_to(Address("t/f", "Ada"), value)
+
+
+def _to_kafka(value: Any) -> None:
+    KafkaEgressMessage("t/out", topic="out", value=value, value_type="text")  # type: ignore[arg-type]
+
+
+def _to_kinesis(value: Any) -> None:
+    KinesisEgressMessage("t/out", stream="out", partition_key="Ada", value=value)
+
+
+def _as_header(value: Any) -> None:
+    KafkaEgressMessage("t/out", topic="out", value="", headers={"key": value})
+
+
+@pytest.mark.parametrize("send", [_to_function, _to_kafka, _to_kinesis, _as_header])
+@pytest.mark.parametrize(
+    "inside", [list, lambda keys: {"keys": [tuple(keys)]}, lambda keys: {*keys}]
+)
+def test_errors_about_collections_quote_no_secret_inside(
+    send: Callable[[Any], None], inside: Callable[[list[Key]], Any]
+) -> None:
+    """The type of the collection is not secret, or there is none."""
+    secret_type(make_json_type("test.secrets/Key", Key))
+
+    with pytest.raises(DefinitionError) as sent:
+        send(inside([Key(PLANTED)]))
+
+    assert hides(sent.value)
+
+
+def test_collections_that_contain_themselves_are_no_secret() -> None:
+    """What the value contains is looked at once."""
+    value: list[Any] = [1, None, object()]
+    value.append(value)
+
+    assert not contains_secret(value)
 
 
 def test_errors_of_handlers_quote_no_secret() -> None:
