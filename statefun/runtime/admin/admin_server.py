@@ -46,6 +46,8 @@ _STOP_SECONDS = 0.1
 """The time between two checks of the server whether it must stop."""
 _NOBODY = "nobody"
 """The name of a client if no token is needed."""
+_STRANGER = "a client without a valid token"
+"""Names a client whose token is missing or wrong."""
 PAGE = "page"
 """The first part of the paths of the page's files, and the name of their folder."""
 _TYPES = {
@@ -105,10 +107,10 @@ class AdminApi:
             self._client(handler)
             return ApiAnswer(self._document)
         route, names = self._route(handler.command, parts)
-        client = _NOBODY if route.is_open else self._client(handler)
-        body = handler.body() if route.method in {"PUT", "POST"} and _has_body(handler) else b""
-        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        client, status = _STRANGER, HTTPStatus.INTERNAL_SERVER_ERROR
         try:
+            client = _NOBODY if route.is_open else self._client(handler)
+            body = handler.body() if route.method in {"PUT", "POST"} and _has_body(handler) else b""
             query = route.parsed_query(urlsplit(handler.path).query)
             answer = route.serve(
                 ApiRequest(names, query, handler.headers.get("Content-Type"), body)

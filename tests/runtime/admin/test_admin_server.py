@@ -192,7 +192,7 @@ def test_other_machines_need_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_wrong_token_is_refused_without_a_hint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Health needs no token; the audit log has the token's name and never the token."""
+    """Health needs no token; the audit log has the token's name, or that there is none, and never the token."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"# of the team\nops {TOKEN}\n")
     with served(tmp_path, admin_tokens=tokens) as api, caplog.at_level(logging.INFO):
@@ -205,6 +205,7 @@ def test_a_wrong_token_is_refused_without_a_hint(
         assert api.ask("GET", "/page/")[0] == 200
         assert api.ask("PUT", "/pause", Authorization=f"bearer {TOKEN}")[0] == 202
     assert "ops at 127.0.0.1: PUT /pause: 202" in caplog.text
+    assert caplog.text.count("a client without a valid token at 127.0.0.1: PUT /pause: 401") == 3
     assert TOKEN not in caplog.text
 
 
