@@ -9,6 +9,7 @@ from contextlib import suppress
 import attrs
 
 from statefun.module.topic_routes import JsonValues, TopicRoute
+from statefun.sdk.annotations import is_secret_type
 from statefun.sdk.event_fields import time_in_decoded, time_in_json
 from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import default_types
@@ -50,7 +51,7 @@ class RecordedValues:
     @property
     def are_secret(self) -> bool:
         """Whether no error may quote the values."""
-        return default_types.is_secret(self.typename)
+        return is_secret_type(self.typename)
 
     def time_in(self, value: bytes, path: Sequence[str]) -> int:
         """Return the time in a field of a value, in milliseconds since the epoch.

@@ -104,11 +104,13 @@ def automatic_type(annotation: Any) -> Type[Any]:
     >>> automatic_type(list[int])
     StructuredType('io.statefun.python/json')
     """
-    type_ = _automatic.get(annotation)
+    name = annotation.__name__ if has_fields(annotation) else _ANY_JSON
+    try:
+        type_ = _automatic.get(annotation)
+    except TypeError:  # a note within the annotation has no hash
+        return StructuredType(f"{NAMESPACE}/{name}", annotation)
     if type_ is None:
-        name = annotation.__name__ if has_fields(annotation) else _ANY_JSON
-        type_ = StructuredType(f"{NAMESPACE}/{name}", annotation)
-        _automatic[annotation] = type_
+        type_ = _automatic[annotation] = StructuredType(f"{NAMESPACE}/{name}", annotation)
     return type_
 
 
@@ -129,7 +131,11 @@ def automatic_types(typename: str) -> Iterator[Type[Any]]:
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.
-    yield from [each for each in reversed(_automatic.values()) if each.typename == typename]
+    yield from [each for each in reversed(_made()) if each.typename == typename]
+
+
+def _made() -> list[Type[Any]]:
+    return list(_automatic.values())  # at once, as another thread may be making one
 
 
 def known_types() -> Sequence[Type[Any]]:
@@ -137,7 +143,7 @@ def known_types() -> Sequence[Type[Any]]:
 
     The type of other annotations is left out: all of them share its name, whatever the parts of one of them are.
     """
-    made = [each for each in _automatic.values() if each.typename != f"{NAMESPACE}/{_ANY_JSON}"]
+    made = [each for each in _made() if each.typename != f"{NAMESPACE}/{_ANY_JSON}"]
     return [*default_types.list(), *made]
 
 

@@ -37,9 +37,18 @@ def shown_cause(error: Exception, type_: Type[Any]) -> Exception | None:
 def contains_secret(value: object) -> bool:
     """Return whether a value is of a secret type, or an item of its collections is, at any depth.
 
+    A value whose items cannot be looked at is taken for a secret.
+
     >>> contains_secret([{"pin": 1234}])
     False
     """
+    try:
+        return _contains_secret(value)
+    except Exception:  # noqa: BLE001 - a user's collection may raise any exception
+        return True
+
+
+def _contains_secret(value: object) -> bool:
     pending, visited = [value], set[int]()
     while pending:
         each = pending.pop()

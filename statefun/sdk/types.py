@@ -295,16 +295,16 @@ class TypeRegistry:
 
     def of_class(self, python_type: type) -> tuple[Type[Any], ...]:
         """Return the types whose values are of a class; the first of them encodes values of the class."""
-        types = self._by_class.get(python_type)
+        try:
+            types = self._by_class.get(python_type)
+        except TypeError:  # a note within the annotation has no hash
+            return self._found(python_type)
         if types is None:
-            types = tuple(each for each in self._types.values() if each.python_type == python_type)
-            self._by_class[python_type] = types
+            types = self._by_class[python_type] = self._found(python_type)
         return types
 
-    def is_secret(self, typename: str) -> bool:
-        """Return whether values with a typename are secret; False if the typename is unknown."""
-        type_ = self._types.get(typename)
-        return type_ is not None and type_.is_secret
+    def _found(self, python_type: type) -> tuple[Type[Any], ...]:
+        return tuple(each for each in self._types.values() if each.python_type == python_type)
 
     def forget(self, module: str) -> None:
         """Remove the types that a module has defined, and those whose values contain instances of its classes."""

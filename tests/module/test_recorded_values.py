@@ -23,6 +23,8 @@ from statefun import (
     simple_type,
 )
 from statefun.formats import avro
+from statefun.module.recorded_values import RecordedValues
+from statefun.sdk.annotations import automatic_type
 from statefun.testing import InProcessApplication
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -182,6 +184,21 @@ class Secret:
     """A value that nobody must see."""
 
     at: str
+
+
+@dataclass
+class Holder:
+    """A class without a type, whose part is secret."""
+
+    secret: Secret
+
+
+def test_values_with_a_secret_part_are_secret() -> None:
+    """Also if nobody has registered a type of their class."""
+    secret_type(make_json_type("com.example/Secret", Secret))
+    values = RecordedValues(automatic_type(Holder).typename)
+
+    assert values.are_secret
 
 
 def test_the_field_of_a_secret_value_is_not_shown_if_transforms_change_the_value() -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -32,6 +32,7 @@ from statefun import (
     simple_type,
     state_value,
 )
+from statefun.sdk.annotations import is_secret_type
 from statefun.sdk.encoding import encoded
 from statefun.sdk.invocation import invoke
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch
@@ -113,8 +114,8 @@ def test_a_secret_type_is_registered_instead_of_the_former_one() -> None:
 
     assert default_types.find("test.secrets/Card") is secret
     assert default_types.of_class(Card) == (secret,)
-    assert default_types.is_secret("test.secrets/Card")
-    assert not default_types.is_secret("test.secrets/Unknown")
+    assert is_secret_type("test.secrets/Card")
+    assert not is_secret_type("test.secrets/Unknown")
     copied = pickle.loads(pickle.dumps(secret))
     assert copied.is_secret
     assert copied.decode("test.secrets/Card", b'{"number": 1}') == Card(1)
@@ -204,6 +205,27 @@ def test_collections_that_contain_themselves_are_no_secret() -> None:
     value.append(value)
 
     assert not contains_secret(value)
+
+
+class Lazy(Mapping[str, str]):
+    """A mapping whose items cannot be read."""
+
+    def __getitem__(self, key: str) -> str:
+        raise OSError(f"{PLANTED} of {key}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["key"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_a_collection_that_cannot_be_read_is_not_quoted() -> None:
+    """Its own exception does not replace the error."""
+    with pytest.raises(DefinitionError, match="does not encode as") as sent:
+        message_to(Address("t/f", "Ada"), Lazy())
+
+    assert hides(sent.value)
 
 
 def test_errors_of_handlers_quote_no_secret() -> None:

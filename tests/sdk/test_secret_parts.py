@@ -67,6 +67,14 @@ class Noted:
     login: Annotated[Login, ["a note"]]
 
 
+@dataclass
+class NotedItems:
+    """A class whose items have a note without a hash."""
+
+    texts: list[Annotated[str, ["a note"]]]
+    logins: dict[str, Annotated[Login, ["a note"]]] | None = None
+
+
 class Row(TypedDict):
     """A row with a secret part."""
 
@@ -116,6 +124,9 @@ def test_errors_do_not_quote_a_part_of_a_secret_type(name: str, value: Any) -> N
     [
         (dict[str, tuple[Account, ...]], True),
         (Annotated[Noted, "a note"], True),
+        (NotedItems, True),
+        (list[Annotated[Login, ["a note"]]], True),
+        (list[Annotated[int, ["a note"]]], False),
         (SecretNode, True),
         (list[Row], True),
         (list[Alias], True),
