@@ -59,7 +59,9 @@ class _Comparisons:
         if known is None:
             known = self._of_classes[id(described)] = _Fields()
             known.fields = self._fields(described.fields)
-        return known if known.fields else None
+            known.is_whole = True
+        # A part of a class that is not whole yet has the containers that the class is still to get.
+        return known if known.fields or not known.is_whole else None
 
     def _container(self, item: Any, compare: Callable[[Compare, Any, Any], bool]) -> Compare:
         of_items = self.of(item)
@@ -73,10 +75,11 @@ class _Comparisons:
 class _Fields:
     """Compares the fields of objects that contain containers."""
 
-    __slots__ = ("fields",)
+    __slots__ = ("fields", "is_whole")
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, Compare]] = []
+        self.is_whole = False
 
     def __call__(self, one: Any, other: Any) -> bool:
         return all(

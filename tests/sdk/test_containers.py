@@ -54,6 +54,15 @@ class Texts:
     words: list[Words]
 
 
+@dataclasses.dataclass
+class Node:
+    """A class with parts of its own class, which come before its containers."""
+
+    first: Node | None
+    nodes: list[Node]
+    counts: dict[str, int]
+
+
 class List(list[Any]):
     """A list of a class of its own."""
 
@@ -75,6 +84,16 @@ class List(list[Any]):
         (Words, Words([{"a": 1}]), Words([Counter("a")])),
         (Texts, Texts([Words([{"a": 1}])]), Texts([Words([Counter("a")])])),
         (dict[str, tuple[float, ...]], {"a": (1, 2)}, None),
+        (
+            Node,
+            Node(None, [Node(None, [], {"a": 1})], {}),
+            Node(None, [Node(None, [], Counter("a"))], {}),
+        ),
+        (
+            Node,
+            Node(Node(None, [], {"a": 1}), [], {}),
+            Node(Node(None, [], Counter("a")), [], {}),
+        ),
     ],
 )
 def test_containers_of_derived_classes_are_refused(
