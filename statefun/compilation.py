@@ -43,6 +43,7 @@ MODULES = (
     "statefun.runtime.dispatch.evaluation",
     "statefun.runtime.spark_internals.pickled_state",
     "statefun.runtime.spark_internals.state_batches",
+    "statefun.sdk.call_context",
     "statefun.sdk.context",
     "statefun.sdk.deadline",
     "statefun.sdk.encoding",

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from statefun.joins.buffered import Buffer, Buffered
-from statefun.sdk.context import Context, context_values
+from statefun.sdk.call_context import context_values
+from statefun.sdk.context import Context
 from statefun.sdk.errors import (
     FunctionError,
     LateMessageError,

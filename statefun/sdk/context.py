@@ -52,6 +52,7 @@ class Context:
     """
 
     __slots__ = (
+        "_derived",
         "_event_time",
         "_has_event_times",
         "_message",
@@ -81,6 +82,8 @@ class Context:
         self._values = values
         self._sent = sent
         self._prepare = prepare
+        self._derived: Context | None = None
+        """The context of the same call that knows more, such as that of a window; it ends with this one."""
         self._message: Message | None = None
         self._trace: str | None = None
         self.address = address
@@ -374,25 +377,6 @@ class Context:
         elif self._trace is not None and message is not None:
             message = traced(message, self._trace, self._message)
         return message
-
-
-def begin_message(
-    context: Context,
-    message: Message,
-    caller: Address | None,
-    trace: str | None,
-    event_time: int | None,
-) -> None:
-    """Prepare a context for the next message: set the message, its caller, trace headers and event time."""
-    context.caller = caller
-    context._event_time = event_time  # noqa: SLF001 - no part of the API
-    context._message = message  # noqa: SLF001 - no part of the API
-    context._trace = trace  # noqa: SLF001 - as above
-
-
-def context_values(context: Context) -> Values:
-    """Return the values of the context's address, for a :class:`~statefun.State`."""
-    return context._values  # noqa: SLF001 - as above
 
 
 def _hint(message: object) -> str:

@@ -16,7 +16,8 @@ from statefun.sdk.annotations import (
     parameter_annotation,
     types_of,
 )
-from statefun.sdk.context import Context, context_values
+from statefun.sdk.call_context import context_values
+from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
 from statefun.sdk.fields import has_fields, is_class
 from statefun.sdk.message import Message, does_not_decode

@@ -12,11 +12,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from statefun.sdk.call_context import begin_message, end_context
 from statefun.sdk.call_failures import failed_invocation, timeout_error
-from statefun.sdk.context import Context, PrepareMessage, begin_message
+from statefun.sdk.context import Context, PrepareMessage
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
-from statefun.sdk.ended import ENDED_VALUES, refuse_sending
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.handlers import refuse_coroutine
 from statefun.sdk.invocation_batch import (
@@ -38,8 +38,6 @@ from statefun.sdk.watchdog import Stretch, finished, finished_here
 # Compiled code finds a constant at once, but an imported name in a dictionary.
 _make_message: Final = ReceivedMessage
 _make_result: Final = partial(tuple.__new__, InvocationResult)
-_refuse_sending: Final = refuse_sending
-_ENDED_VALUES: Final = ENDED_VALUES
 _NOTHING_SENT: Final = Sent().counts()
 _NOTHING_CHANGED: Final[Mapping[str, TypedValue | None]] = MappingProxyType({})
 
@@ -63,29 +61,30 @@ def invoke(
     """
     run = _Run(function, batch, prepare, served=served)
     call, context, watch = function.call, run.context, batch.watch
-    with Alarm(function.timeout, batch.target) as alarm:
-        current_address.set(batch.target)
-        for index, invocation in enumerate(batch.invocations):
-            if watch is not None:
-                watch.begin(index)
-            message = run.begin(index, invocation)
-            try:
+    try:
+        with Alarm(function.timeout, batch.target) as alarm:
+            current_address.set(batch.target)
+            for index, invocation in enumerate(batch.invocations):
+                if watch is not None:
+                    watch.begin(index)
+                message = run.begin(index, invocation)
                 try:
-                    alarm.begin()
-                    returned = call(context, message)
-                    if returned is not None:
-                        refuse_coroutine(returned)
-                finally:
-                    alarm.end()
-            except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                alarm.end()  # an interruption may have skipped the call in ``finally``
-                run.take_back(index, error)
-        if watch is not None:
-            watch.end()
-        current_address.set(None)
-    result = run.result()
-    run.end_context()
-    return result
+                    try:
+                        alarm.begin()
+                        returned = call(context, message)
+                        if returned is not None:
+                            refuse_coroutine(returned)
+                    finally:
+                        alarm.end()
+                except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
+                    alarm.end()  # an interruption may have skipped the call in ``finally``
+                    run.take_back(index, error)
+            if watch is not None:
+                watch.end()
+            current_address.set(None)
+        return run.result()
+    finally:
+        end_context(context)
 
 
 async def invoke_async(
@@ -123,7 +122,7 @@ async def invoke_async(
             except CallTimeoutError as still_running:
                 error = still_running
             except BaseException:
-                run.end_context()
+                end_context(run.context)
                 raise
             run.end_apart(index, error)
     finally:
@@ -247,19 +246,12 @@ class _Run:
         """End the context of the present invocation; keep the effects unless the invocation has failed."""
         sent = self.context._sent  # noqa: SLF001 - no part of the API
         changed = self.context._values.changed  # noqa: SLF001 - as above
-        self.end_context()
+        end_context(self.context)
         if error is not None:
             self._fail(index, error)
             return
         self._sent.add(sent)
         self._values.restore(changed)  # a copy, as a thread may just be changing the original
-
-    def end_context(self) -> None:
-        """End the present context: from now on, using it is an error."""
-        context = self.context
-        context._prepare = _refuse_sending  # noqa: SLF001 - no part of the API
-        values = context._values  # noqa: SLF001 - as above
-        values.changed = values.stored = _ENDED_VALUES
 
     def _fail(self, index: int, error: BaseException) -> None:
         if self._served:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from statefun.sdk.context import Context, context_values
+from statefun.sdk.call_context import context_values
+from statefun.sdk.context import Context
 from statefun.sdk.errors import FunctionError, LateMessageError
 from statefun.sdk.handlers import Handler, Handlers, refuse_coroutine
 from statefun.sdk.message import Message

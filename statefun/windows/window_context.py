@@ -69,6 +69,7 @@ class WindowContexts:
                 has_event_times=context._has_event_times,  # noqa: SLF001 - as above
             )
             self._context = context
+            context._derived = made  # noqa: SLF001 - as above
         # What differs between the messages of a batch.
         made._event_time = context._event_time  # noqa: SLF001 - as above
         made._message = context._message  # noqa: SLF001 - as above

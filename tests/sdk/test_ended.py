@@ -6,18 +6,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from statefun import Address, Context, FunctionError, KafkaEgress, Retry, State, StatefulFunctions
+from statefun import (
+    Address,
+    Context,
+    FunctionError,
+    KafkaEgress,
+    LongType,
+    Retry,
+    State,
+    StatefulFunctions,
+    TypedValue,
+)
+from statefun.sdk.invocation import invoke
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch
 from statefun.testing import InProcessApplication
 from statefun.testing import TestContext as OneFunction
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 OUT = KafkaEgress.for_id("test/out").with_kafka_address("localhost:1").build()
 ADA = Address("test/f", "Ada")
 SINK = Address("test/sink", "all")
+
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+class Counts(Window):
+    """A window."""
+
+    count: int = 0
 
 
 class Bookings(State):
@@ -169,6 +191,43 @@ def test_a_context_that_is_kept_is_of_no_use(use: str) -> None:
     context.deliver(1)
     with pytest.raises(FunctionError, match="is used after the call has ended"):
         context.deliver(2)
+
+
+@pytest.mark.parametrize("use", [use for use in USES if use.startswith(("send", "cancel"))])
+def test_the_context_of_a_window_ends_with_its_call(use: str) -> None:
+    """The functions of windows get another context than the function of the address has."""
+    functions = StatefulFunctions()
+    kept: list[Any] = []
+
+    @windowed("test/f", Tumbling(timedelta(hours=1)), time=lambda _: START, functions=functions)
+    def add(ctx: WindowContext, number: int, window: Counts) -> None:
+        kept.append(ctx)
+        USES[use](kept[0], Bookings())
+
+    context = OneFunction("test/f", "Ada", functions=functions)
+    context.deliver(1)
+    with pytest.raises(FunctionError, match="is used after the call has ended"):
+        context.deliver(2)
+
+
+def test_the_context_of_a_failed_call_ends_as_well() -> None:
+    """A server calls the function for another runtime, and gets the exception."""
+    functions = StatefulFunctions()
+    kept: list[Any] = []
+
+    @functions.bind("test/f")
+    def call(ctx: Context, number: int, bookings: Bookings) -> None:
+        kept.append((ctx, bookings))
+        raise ValueError(number)
+
+    number = LongType.serializer().serialize(1)
+    batch = InvocationBatch(ADA, {}, [Invocation(None, TypedValue(LongType.typename, number))])
+    with pytest.raises(ValueError, match="1"):
+        invoke(functions.for_typename("test/f"), batch, served=True)
+
+    for use in USES.values():
+        with pytest.raises(FunctionError, match="is used after the call has ended"):
+            use(*kept[0])
 
 
 def test_the_messages_of_a_batch_see_the_changes_of_those_before() -> None:
