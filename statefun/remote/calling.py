@@ -259,6 +259,8 @@ class _Call:
             await self._end(vain, text, wait)
         budget.seconds -= wait.total_seconds()
         is_late = time.monotonic() + wait.total_seconds() > budget.hold_until
+        if is_late and vain.pause and not vain.is_answer:
+            self._rest(vain)
         if not (is_late and (vain.is_answer or vain.is_sent)):
             await asyncio.sleep(wait.total_seconds())
         elif vain.is_answer or await self._circuit.answers(self._probe):
@@ -301,8 +303,7 @@ class _Call:
         if vain.is_answer and not vain.is_busy:
             raise CallFailedError(text)
         if vain.is_busy or vain.pause:
-            self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
-            raise self._circuit.down_error()
+            self._rest(vain)
         # If the endpoint does not even answer a probe, it is down, and no message has failed.
         if not await self._circuit.answers(self._probe):
             raise self._circuit.down_error()
@@ -310,3 +311,8 @@ class _Call:
             raise LaterError(text, wait)  # it could not be reached for a part of the time
         # The last attempt may have had too little time; an earlier answer says more.
         raise CallFailedError(self._last_answer or text, is_final=bool(self._last_answer))
+
+    def _rest(self, vain: VainAttempt) -> NoReturn:
+        """Let all calls wait for as long as the answer asks for."""
+        self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
+        raise self._circuit.down_error()

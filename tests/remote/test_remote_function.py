@@ -285,10 +285,12 @@ def test_an_endpoint_that_is_away_is_asked_after_30_seconds_at_the_latest() -> N
         return web.Response(status=503, headers={"Retry-After": "86400"})
 
     async def scenario() -> None:
-        async with serving(handler) as served:
+        limits = Timeouts(120 * SECOND, 20 * SECOND, None)
+        async with serving(handler, timeouts=limits) as served:
             result = await served.invoke("a")
             assert result.postponed is not None
             assert result.postponed.wait <= 30 * SECOND
+            assert len(served.requests) == 1, "the micro-batch waits for none of the pauses"
 
     asyncio.run(scenario())
 
