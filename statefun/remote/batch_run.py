@@ -191,7 +191,7 @@ class BatchRun:
         """Send some messages in a request; if it fails, the next requests have at most half as many messages."""
         try:
             await self._call(part)
-        except (EndpointDownError, LaterError, OutageError):
+        except (EndpointDownError, LaterError, OutageError, _OutOfTimeError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a reply causes is a failure of its messages
             if len(part) == 1:
@@ -245,9 +245,16 @@ class BatchRun:
             if sent.keys() >= reply.keys():
                 break
             client.learn(facts, reply)
-            self._budget = (
-                self._new_budget()
-            )  # vain attempts before the reply do not count any more
+            # Vain attempts before the reply do not count any more.
+            self._budget = self._new_budget()
+            if self._has_lasted(self._limit):
+                if self._handled:  # earlier requests have taken a part of the time
+                    raise _OutOfTimeError
+                problem = (
+                    f"has asked for {len(facts.values)} values until the time of the call, {self._limit}, was over; "
+                    "raise the timeout 'call' if the function has to ask for them one after the other"
+                )
+                break
         names = ", ".join(sorted(facts.values))
         raise CallFailedError(problem or f"asks for its values {names} again and again")
 

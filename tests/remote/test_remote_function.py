@@ -580,6 +580,39 @@ def test_a_function_may_ask_for_its_values_one_at_a_time() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("first", [[], ["a"]], ids=["at once", "after another request"])
+def test_a_function_that_asks_slowly_for_ever_new_values_does_not_hold_a_micro_batch(
+    first: list[str],
+) -> None:
+    """When the time of a call has passed, its message fails, unless earlier requests have taken a part of that time."""
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        invocation = ToFunction.FromString(await request.read()).invocation
+        if invocation.invocations[0].argument.value == encoded("a", StringType).value:
+            return await answer(request)
+        await asyncio.sleep(0.3)
+        asked.append(f"value {len(asked)}")
+        question = FromFunction()
+        question.incomplete_invocation_context.missing_values.add(state_name=asked[-1])
+        return web.Response(body=question.SerializeToString(), content_type=BYTES)
+
+    async def scenario() -> None:
+        limits = Timeouts(SECOND, SECOND, None)
+        async with serving(handler, timeouts=limits, max_batch=1) as served:
+            result = await served.invoke(*first, "b")
+            if first:
+                assert result.failures == []
+                assert result.postponed is not None
+                assert (result.postponed.first, result.postponed.wait) == (1, timedelta(0))
+            else:
+                (text,) = texts_of(result)
+                assert "values until the time of the call, 0:00:01, was over" in text
+            assert len(asked) < 10
+
+    asyncio.run(scenario())
+
+
 def test_a_function_that_asks_again_and_again_fails() -> None:
     """Each request had the values that the function asks for."""
     question = FromFunction()
