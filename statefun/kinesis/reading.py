@@ -124,7 +124,7 @@ class KinesisSource:
         self._has_logged_trouble = False
         """Whether the log has a warning that the shards cannot be listed."""
         self._reopened_since: dict[ShardKey, float] = {}
-        """When shards that were read to their ends were first listed as open, by the monotonic clock."""
+        """When shards that were read to their ends were first seen as open in a list, by the monotonic clock."""
         self._readers: dict[ShardKey, ShardReader] = {}
         self._until: datetime | None = None
         """In a bounded run, the time up to which records are read; records that arrive later are not read."""
@@ -250,7 +250,8 @@ class KinesisSource:
         """
         listed_at, since = self._shards.listed_at, self._reopened_since
         reopened = reopened_shards(self._streams, before, self._shards.by_stream)
-        self._reopened_since = {key: since.get(key, listed_at) for key in reopened}
+        # The list itself may have been made before the shard ended, if no later list could be made.
+        self._reopened_since = {key: since.get(key, time.monotonic()) for key in reopened}
         believed = {
             key
             for key, first in self._reopened_since.items()

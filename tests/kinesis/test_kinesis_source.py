@@ -6,7 +6,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -24,6 +24,7 @@ from statefun.components.running import Folder, Offset
 from statefun.kinesis.checking import check_egress, check_ingress
 from statefun.kinesis.connection import IngressSettings, OnDataLoss
 from statefun.kinesis.reading import KinesisSource
+from statefun.kinesis.shard_pages import shard_pages
 from statefun.kinesis.shard_position import ShardPosition
 from statefun.kinesis.shard_reader import ShardReader
 from statefun.kinesis.shard_tasks import SEQUENCE_NUMBER, read_task
@@ -213,6 +214,33 @@ def test_a_stream_that_was_created_anew_is_noticed(
     read_all(sources.start(on_data_loss=OnDataLoss.GO_ON))
 
     assert sorted(map(int, found)) == list(range(20))
+
+
+def test_an_old_list_after_a_failed_request_shows_no_new_stream(
+    kinesis: KinesisHarness, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard that was just read to its end is open in such a list; the children of the shard come with the next one."""
+    monkeypatch.setattr("statefun.kinesis.reading._LIST_AGAIN", timedelta(0))
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    source = sources.start()
+    source._shards.listed_at -= 3600  # noqa: SLF001 - the run goes on for an hour without a new list
+    old = list(shard_pages(source._client, "users"))  # noqa: SLF001 - the client of the readers, too
+    answers: list[list[Mapping[str, Any]]] = [[], old, old]
+
+    def pages(client: Any, stream: str) -> Iterable[Mapping[str, Any]]:
+        answer = answers.pop(0) if answers else shard_pages(client, stream)
+        if not answer:
+            raise ConnectionError
+        return answer
+
+    monkeypatch.setattr("statefun.kinesis.shard_list.shard_pages", pages)
+    offset = source.initial_offset()
+    kinesis.split("users")
+    while len(offset["streams"]["users"]["shards"]) < 3:
+        offset = further(source, offset)
+
+    assert answers == []
 
 
 def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: Sources) -> None:
