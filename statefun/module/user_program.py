@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +34,8 @@ _OUTPUT, _ERRORS = 1, 2
 """The file descriptors of standard output and standard error."""
 
 _traces = ProgramTraces()
+_loading = threading.RLock()
+"""A lock that is held while a program is loaded, which changes what belongs to the whole process."""
 
 
 @attrs.frozen
@@ -68,10 +71,11 @@ def load_program(app: Path) -> UserProgram:
         raise ConfigurationError(f"there is no program {app}")
     module = ModuleType(LOADED)
     module.__file__ = str(app)
-    sys.modules[LOADED] = module
     try:
-        with _as_program(app), _written_to_standard_error(), _traces.noted(app.resolve().parent):
-            exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
+        with _loading, _as_program(app), _written_to_standard_error():
+            sys.modules[LOADED] = module
+            with _traces.noted(app.resolve().parent):
+                exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
     except StatefunError:
         raise
     except BaseException as error:  # sys.exit() as well

@@ -71,3 +71,26 @@ def test_a_program_is_loaded_if_a_stream_is_closed(tmp_path: Path, closed: str) 
     )
 
     assert ended.returncode == 0
+
+
+def test_programs_that_are_loaded_at_once_leave_standard_output_as_it_is(tmp_path: Path) -> None:
+    """Threads load them one after the other."""
+    for name, seconds in (("first", 0.2), ("second", 0.4)):
+        (tmp_path / f"{name}.py").write_text(
+            f"import time\nprint('loads', flush=True)\ntime.sleep({seconds})\nprint('is loaded')\n"
+        )
+    (tmp_path / "both.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from pathlib import Path\n"
+        "from statefun.module.user_program import load_program\n"
+        "with ThreadPoolExecutor() as threads:\n"
+        "    list(threads.map(load_program, [Path('first.py'), Path('second.py')]))\n"
+        "print('result')\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "both.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert ended.stdout == "result\n"
+    assert ended.stderr.splitlines() == ["loads", "is loaded"] * 2
