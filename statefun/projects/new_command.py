@@ -7,6 +7,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,8 @@ from statefun.sdk.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST: Final = 60
+_OF_TESTS: Final = "pytest"
+"""The package with which the tests of an application run."""
 _SUFFIX: Final = ".template"
 """The suffix of the template's files, without which they would be modules of this package."""
 
@@ -87,7 +90,10 @@ def make_project(folder: Path) -> list[str]:
 
 def _required() -> frozenset[str]:
     """Return the names of the packages that an application and its tests require, also by way of other packages."""
-    return OF_SPARK.union(with_requirements([STATEFUN]), ["pytest"])
+    required = OF_SPARK.union(with_requirements([STATEFUN]), [_OF_TESTS])
+    with suppress(ConfigurationError):  # pytest is not installed here
+        return required.union(with_requirements([_OF_TESTS]))
+    return required
 
 
 def _has_only_parts(folder: Path, project: Mapping[str, str]) -> bool:

@@ -187,7 +187,7 @@ def test_a_project_whose_files_could_not_be_written_is_finished_later(
 
 
 @pytest.mark.parametrize(
-    "name", ["statefun", "pyspark", "pandas", "numpy", "confluent-kafka", "pytest"]
+    "name", ["statefun", "pyspark", "pandas", "numpy", "confluent-kafka", "pytest", "pluggy"]
 )
 def test_a_project_cannot_have_the_name_of_a_package_that_it_requires(
     tmp_path: Path,
