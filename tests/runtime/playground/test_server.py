@@ -292,9 +292,7 @@ def test_an_endpoint_that_was_down_is_asked_again(
 ) -> None:
     """A message that was accepted meanwhile does not confirm the name of its function."""
     monkeypatch.setattr("statefun.runtime.posted_messages._ASK_AGAIN", timedelta(0))
-    port = free_port()
-    with served_elsewhere(functions()) as there:
-        pass
+    port, there = free_port(), free_port()
     module = _with_endpoint(there, port)
     with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
         played.store.readable(0)
