@@ -27,7 +27,9 @@ class HashRange(NamedTuple):
     last: int
 
 
-def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]]:
+def parts(
+    key: str, data: bytes, shard: HashRange, *, as_formerly: bool = False
+) -> Iterator[tuple[str, bytes]]:
     """Yield the key and the value of each record that was aggregated into one record of Kinesis.
 
     A record that is not aggregated has one part: its own key and value. A part whose hash key belongs to
@@ -42,8 +44,10 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
         key: the partition key of the record.
         data: the data of the record.
         shard: the range of hash keys that belong to the record's shard.
+        as_formerly: whether to leave out parts whose hash keys no shard may have, as earlier versions did; otherwise, a
+            record with such a part is not aggregated.
     """
-    aggregate = _aggregate(data)
+    aggregate = _aggregate(data, as_formerly=as_formerly)
     if aggregate is None:
         yield key, data
         return
@@ -59,7 +63,7 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
             yield part_key, part.data
 
 
-def _aggregate(data: bytes) -> AggregatedRecord | None:
+def _aggregate(data: bytes, *, as_formerly: bool) -> AggregatedRecord | None:
     """Return the Protobuf message in a record's data; None if the record is not aggregated."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC) + _DIGEST:
         return None
@@ -68,13 +72,15 @@ def _aggregate(data: bytes) -> AggregatedRecord | None:
         return None
     try:
         aggregate = AggregatedRecord.FromString(message)
-        are_parts = all(_is_part(part, aggregate) for part in aggregate.records)
+        are_parts = all(
+            _is_part(part, aggregate, as_formerly=as_formerly) for part in aggregate.records
+        )
     except (DecodeError, ValueError):
         return None
     return aggregate if are_parts else None
 
 
-def _is_part(part: AggregatedPart, aggregate: AggregatedRecord) -> bool:
+def _is_part(part: AggregatedPart, aggregate: AggregatedRecord, *, as_formerly: bool) -> bool:
     """Return whether a part has a key, and a hash key that a shard may have.
 
     A part with another hash key would belong to no shard.
@@ -87,4 +93,7 @@ def _is_part(part: AggregatedPart, aggregate: AggregatedRecord) -> bool:
     if not part.HasField("explicit_hash_key_index"):
         return True
     hash_keys, index = aggregate.explicit_hash_key_table, part.explicit_hash_key_index
-    return index < len(hash_keys) and 0 <= int(hash_keys[index]) <= _LAST_HASH_KEY
+    if index >= len(hash_keys):
+        return False
+    hash_key = int(hash_keys[index])
+    return as_formerly or 0 <= hash_key <= _LAST_HASH_KEY

@@ -185,7 +185,9 @@ class KinesisSource:
             if self._is_listed(range_):
                 key = range_.name, range_.id
                 reader = self._reader_of(key, range_.start, after[range_.name])
-                records = reader.between(range_.start, range_.end)
+                records = _as_planned(
+                    reader.shard, reader.between(range_.start, range_.end), range_
+                )
                 self._check_count(reader.shard, records, range_)
                 tasks += tasks_of(reader.shard, records, range_.start.count)
         return tasks
@@ -349,8 +351,7 @@ class KinesisSource:
         Raises:
             ConnectorError: if records are missing, and ``onDataLoss`` is ``fail``.
         """
-        count = sum(len(record.parts) for record in records)
-        planned_count = range_.end.count - range_.start.count
+        count, planned_count = _count(records), range_.end.count - range_.start.count
         if count != planned_count:
             self._report_loss(
                 f"{planned_count - count} of {planned_count} records of shard {shard.id} of stream "
@@ -376,3 +377,19 @@ class KinesisSource:
             "checkpoint"
         )
         raise connector_error(self._connection, what, RequestFailure(advice, is_temporary=False))
+
+
+def _count(records: Sequence[FetchedRecord]) -> int:
+    return sum(len(record.parts) for record in records)
+
+
+def _as_planned(
+    shard: Shard, records: Sequence[FetchedRecord], range_: ShardRange
+) -> Sequence[FetchedRecord]:
+    """Return the records of a planned micro-batch with the parts that were planned, also by an earlier version."""
+    planned_count = range_.end.count - range_.start.count
+    if _count(records) != planned_count:
+        former = [record.as_formerly(shard) for record in records]
+        if _count(former) == planned_count:
+            return former
+    return records

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import attrs
 
-from statefun.kinesis.aggregation import HashRange
+from statefun.kinesis.aggregation import HashRange, parts
 
 _RECORD = 500
 _PART = 150
@@ -51,3 +51,11 @@ class FetchedRecord:
     def size(self) -> int:
         """Approximate memory that the record takes in the driver, in bytes."""
         return _RECORD + sum(_PART + len(key) + len(value) for key, value in self.parts)
+
+    def as_formerly(self, shard: Shard) -> FetchedRecord:
+        """Return the record with the parts that earlier versions found in it, as :func:`parts` describes."""
+        if len(self.parts) != 1:
+            return self  # it is aggregated
+        (key, value) = self.parts[0]
+        former = parts(key, value, shard.hash_keys, as_formerly=True)
+        return attrs.evolve(self, parts=tuple(former))

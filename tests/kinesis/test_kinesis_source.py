@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kinesis_server import KinesisHarness, aggregated
 from patience import PATIENCE
 
 from statefun.components.running import Folder, Offset
+from statefun.kinesis.aggregation import parts
 from statefun.kinesis.checking import check_egress, check_ingress
 from statefun.kinesis.connection import IngressSettings, OnDataLoss
 from statefun.kinesis.reading import KinesisSource
@@ -280,6 +282,28 @@ def test_a_bounded_run_repeats_what_was_planned(kinesis: KinesisHarness, sources
 
     assert [row["value"] for row in rows(again, start, end)] == [b"1", b"2"]
     assert again.latest_offset(end) == end
+
+
+def test_a_micro_batch_that_an_earlier_version_has_planned_is_read_as_planned(
+    kinesis: KinesisHarness, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions left out aggregated parts with hash keys of no shard; such a record now counts as one."""
+    kinesis.create("users", 1)
+    of_no_shard = aggregated([("Eve", b"x")] * 3, hash_key=2**128)
+    kinesis.put("users", [("Ada", b"1"), ("Ada", of_no_shard), ("Ada", b"2")])
+    with monkeypatch.context() as earlier:
+        formerly = partial(parts, as_formerly=True)
+        earlier.setattr("statefun.kinesis.shard_reader.parts", formerly)
+        source = sources.start()
+        start = source.initial_offset()
+        end = further(source, start)
+        assert end["records"] == 2
+    kinesis.put("users", [("Ada", of_no_shard), ("Ada", b"3")])
+    again = sources.start()
+
+    assert [row["value"] for row in rows(again, start, end)] == [b"1", b"2"]
+    found = rows(again, end, further(again, end))
+    assert [(row["value"], row["offset"]) for row in found] == [(of_no_shard, 2), (b"3", 3)]
 
 
 def test_callers_get_the_error_of_a_reader(
