@@ -33,7 +33,13 @@ from statefun.remote.attempts import (
 )
 from statefun.remote.circuit import LONGEST_PAUSE, SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
 from statefun.remote.exchange import ReplyError
-from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
+from statefun.remote.http_client import (
+    Answer,
+    HttpClient,
+    NoConnectionError,
+    NoReplyError,
+    WrongUrlError,
+)
 from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
@@ -181,6 +187,8 @@ class Caller:
     ) -> T | VainAttempt:
         try:
             answer = await self._client.post(url, body, max(seconds, 0.001))
+        except WrongUrlError as error:
+            raise CallFailedError(str(error)) from error
         except NoConnectionError as error:
             circuit.not_reached(str(error))
             return VainAttempt(str(error), is_answer=False, is_sent=False)

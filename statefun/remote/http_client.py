@@ -47,6 +47,10 @@ class NoConnectionError(Exception):
     """The endpoint was not reached; the error's text continues "endpoint <URL> ..."."""
 
 
+class WrongUrlError(NoConnectionError):
+    """The URL of a function has a host that cannot exist."""
+
+
 class NoReplyError(Exception):
     """The endpoint was reached, but has not answered; the error's text continues "endpoint <URL> ..."."""
 
@@ -167,7 +171,7 @@ class HttpClient:
             seconds: how many seconds request and answer may take together.
 
         Raises:
-            NoConnectionError: if no connection to the server can be opened.
+            NoConnectionError: if no connection to the server can be opened; a WrongUrlError if that cannot change.
             NoReplyError: if the server does not answer.
         """
         times = self._endpoint.timeouts
@@ -202,7 +206,7 @@ class HttpClient:
             raise NoReplyError(f"has not read the whole request within {times.write}") from None
         except ValueError as error:  # the URL has a host that cannot exist
             text = without_secrets(error, url)
-            raise NoConnectionError(f"cannot be reached: its URL is wrong: {text}") from error
+            raise WrongUrlError(f"cannot be reached: its URL is wrong: {text}") from error
         except aiohttp.ClientError as error:
             text = without_secrets(error, url) or type(error).__name__
             raise NoReplyError(f"has broken the connection off: {text}", is_broken=True) from error

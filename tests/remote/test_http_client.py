@@ -74,6 +74,20 @@ def test_an_endpoint_whose_host_cannot_exist_is_not_reached(host: str) -> None:
     assert "cannot be reached: its URL is wrong: " in problem
 
 
+def test_messages_to_a_host_that_cannot_exist_fail() -> None:
+    """They would wait for ever: the name of a function may be too long for the host in the URL template."""
+
+    async def scenario() -> None:
+        remote = RemoteFunctions(endpoint("http://pre-{function.name}.svc/"))
+        result = await remote.invoke(batch_of(Address(f"remote.fns/{'a' * 60}", "x"), "a"), None)
+        (text,) = texts_of(result)
+        assert "cannot be reached: its URL is wrong: " in text
+        assert result.postponed is None
+        await remote.client.close()
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_that_nobody_has_asked_for_is_no_reply() -> None:
     """A connection that gets data while no request is under way is closed, as RFC 9112 demands."""
     is_written = asyncio.Event()
