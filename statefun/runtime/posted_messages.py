@@ -23,6 +23,8 @@ TARGET = "/<namespace>/<type>/<id>"
 """The form of a message's path."""
 _ASK_AGAIN = timedelta(seconds=10)
 """How long messages are accepted unasked after an endpoint could not be reached, as a question takes seconds then."""
+_MOST_KNOWN = 10_000
+"""For how many functions the answers of endpoints are known: clients may invent names while an endpoint is down."""
 _VENDOR = "application/vnd."
 _WELL_KNOWN = "io.statefun.types/"
 
@@ -92,6 +94,9 @@ class PostedMessages:
         except StatefunError as error:
             raise RefusedError(HTTPStatus.NOT_FOUND, error.message) from error
         pause = math.inf if is_confirmed else _ASK_AGAIN.total_seconds()
+        if len(self._ask_again) >= _MOST_KNOWN:
+            oldest, *_ = self._ask_again
+            self._ask_again.pop(oldest, None)
         self._ask_again[typename] = time.monotonic() + pause
 
 

@@ -302,6 +302,31 @@ def test_an_endpoint_that_was_down_is_asked_again(
             assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
 
 
+def test_the_answers_of_an_endpoint_are_known_for_its_newest_functions(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients may invent names without end."""
+    monkeypatch.setattr("statefun.runtime.posted_messages._MOST_KNOWN", 4)
+    port, there = free_port(), free_port()
+    module = _with_endpoint(there, port)
+    names = ["any", "users", "texts", "more", "most"]
+    with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
+        played.store.readable(0)
+        all_functions = functions()
+        for name in names[-2:]:
+            all_functions.register(f"a.fns/{name}", lambda ctx, message: None)
+        with served_elsewhere(all_functions, there):
+            for name in names:
+                assert played.ask("PUT", f"/a.fns/{name}/Ada", b"x", port=port)[0] == 200
+        with served_elsewhere(StatefulFunctions(), there):
+            answers = [
+                played.ask("PUT", f"/a.fns/{name}/Ada", b"x", port=port)[0]
+                for name in reversed(names)
+            ]
+
+    assert answers == [200, 200, 200, 200, 404]
+
+
 def test_a_message_needs_a_length(played: Played) -> None:
     """A connection that ends in the middle of a message has sent none."""
     with socket.create_connection(("127.0.0.1", played.port)) as client:
