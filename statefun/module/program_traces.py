@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,49 +38,102 @@ class _Present:
         )
 
 
-class ProgramTraces:
-    """What the programs that were loaded have added to this process since it was last removed."""
+@attrs.frozen
+class _Load:
+    """What loading a program has added to this process."""
 
-    def __init__(self) -> None:
-        self._loads: list[tuple[Path, _Present, _Present]] = []
+    app: Path
+    before: _Present
+    after: _Present
+    own: Mapping[str, ModuleType]
+    """The program's own modules, by name."""
+    others: Mapping[str, ModuleType]
+    """Modules from elsewhere, which stay with what they have registered: no later program would execute them again."""
+    versions: Mapping[str, tuple[int, int]]
+    """The times and the sizes of the own modules' files."""
+
+    @classmethod
+    def since(cls, before: _Present, app: Path) -> _Load:
+        after = _Present.now()
+        own, others = dict[str, ModuleType](), dict[str, ModuleType]()
+        for name, module in after.modules.items():
+            if before.modules.get(name) is not module:
+                (own if _is_of(app.parent, name, module) else others)[name] = module
+        return cls(app, before, after, own, others, _versions(own))
+
+
+@attrs.frozen
+class _Removed:
+    """What was removed of a program: its own modules, and the functions and types that these had registered."""
+
+    modules: Mapping[str, ModuleType]
+    versions: Mapping[str, tuple[int, int]]
+    functions: Sequence[StatefulFunction]
+    types: Sequence[Type[Any]]
+
+    def put_back(self) -> None:
+        """Put all back, unless a file has changed, or a module was imported meanwhile."""
+        if self.versions != _versions(self.modules) or self.modules.keys() & sys.modules.keys():
+            return
+        sys.modules.update(self.modules)
+        for name, module in self.modules.items():
+            package, _, last = name.rpartition(".")
+            if isinstance(parent := sys.modules.get(package), ModuleType):
+                setattr(parent, last, module)
+        for function in self.functions:
+            default_functions.replace(function)
+        default_types.update(TypeRegistry(self.types))
+
+
+class ProgramTraces:
+    """What the programs that were loaded have added to this process since it was last removed.
+
+    Args:
+        name: the name of the module of each loaded program.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loads: list[_Load] = []
+        self._removed: dict[Path, _Removed] = {}
+        """By the file of the program."""
 
     @contextmanager
-    def noted(self, folder: Path) -> Iterator[None]:
-        """Note the additions of the ``with`` block, which loads a program from ``folder``."""
+    def noted(self, app: Path) -> Iterator[None]:
+        """Note the additions of the ``with`` block, which loads a program.
+
+        The modules that an earlier load of the program has imported are there at once, with what they have registered:
+        not every module may be executed twice in a process.
+        """
         before = _Present.now()
+        if app in self._removed:
+            self._removed.pop(app).put_back()
         try:
             yield
         finally:
-            self._loads.append((folder, before, _Present.now()))
+            self._loads.append(_Load.since(before, app))
 
     def remove(self) -> None:
-        """Remove the programs' modules, and the functions and types that these have registered.
-
-        A module that a program has imported from elsewhere stays, with its functions and types: the next program would
-        not execute it again.
-        """
+        """Remove the programs' modules, and the functions and types that these have registered."""
         while self._loads:
-            folder, before, after = self._loads.pop()
-            added = {
-                name: module
-                for name, module in after.modules.items()
-                if before.modules.get(name) is not module
-            }
-            own = {name: module for name, module in added.items() if _is_of(folder, name, module)}
-            for name, module in own.items():
+            load = self._loads.pop()
+            for name, module in load.own.items():
                 _forget_module(name, module)
-            others = [module for name, module in added.items() if name not in own]
-            _forget_functions(before, after, others)
-            _forget_types(before, after, others)
+            functions, types = _forget_functions(load), _forget_types(load)
+            if load.own:
+                # The program itself is executed again whenever it is loaded.
+                self._removed[load.app] = _Removed(
+                    load.own,
+                    load.versions,
+                    [each for each in functions if _module_of(each) != self._name],
+                    [each for each in types if not _is_in(self._name, each)],
+                )
 
 
 def _is_of(folder: Path, name: str, module: ModuleType) -> bool:
     """Return whether a module is the program's own: below its folder, but not installed there."""
-    file = getattr(module, "__file__", None)
-    # A namespace package looks for the package that it is in, which may be gone.
-    with suppress(KeyError):
-        file = file or next(iter(getattr(module, "__path__", ())), None)
-    if not isinstance(file, str) or name.partition(".")[0] == "statefun":
+    file = _file_of(module)
+    if file is None or name.partition(".")[0] == "statefun":
         return False
     path = Path(file).resolve()
     environments = [Path(each).resolve() for each in (sys.prefix, sys.base_prefix)]
@@ -88,7 +141,35 @@ def _is_of(folder: Path, name: str, module: ModuleType) -> bool:
         path.is_relative_to(folder)
         and _LIBRARIES.isdisjoint(path.relative_to(folder).parts)
         and not any(e.is_relative_to(folder) and path.is_relative_to(e) for e in environments)
+        and not any(_has_packages(each) for each in path.parents if folder in each.parents)
     )
+
+
+def _has_packages(folder: Path) -> bool:
+    """Return whether pip has installed packages in a folder, by its option ``--target``."""
+    return any(folder.glob("*.dist-info"))
+
+
+def _file_of(module: ModuleType) -> str | None:
+    """Return the file of a module, or a folder of a namespace package; None if it has none."""
+    names = _names(module)
+    file = names.get("__file__")
+    # A namespace package looks for the package that it is in, which may be gone.
+    with suppress(KeyError):
+        file = file or next(iter(names.get("__path__", ())), None)
+    return file if isinstance(file, str) else None
+
+
+def _versions(modules: Mapping[str, ModuleType]) -> dict[str, tuple[int, int]]:
+    """Return the time and the size of the file of each module, by the name of the module."""
+    files = {name: _file_of(module) for name, module in modules.items()}
+    versions = {}
+    for name, file in files.items():
+        with suppress(OSError):
+            if file is not None and not Path(file).is_dir():
+                status = Path(file).stat()
+                versions[name] = status.st_mtime_ns, status.st_size
+    return versions
 
 
 def _forget_module(name: str, module: ModuleType) -> None:
@@ -97,44 +178,69 @@ def _forget_module(name: str, module: ModuleType) -> None:
         del sys.modules[name]
     package, _, last = name.rpartition(".")
     parent = sys.modules.get(package)
-    if parent is not None and vars(parent).get(last) is module:
+    if parent is not None and _names(parent).get(last) is module:
         delattr(parent, last)  # else ``from package import name`` finds it
 
 
-def _forget_functions(before: _Present, after: _Present, others: Iterable[ModuleType]) -> None:
-    """Remove the functions that were added, and restore those that were replaced, except those of other modules."""
-    for name, function in after.functions.items():
-        former, current = before.functions.get(name), default_functions.find(name)
+def _forget_functions(load: _Load) -> list[StatefulFunction]:
+    """Remove the functions that were added, and restore those that were replaced, except those of other modules.
+
+    Return the removed ones.
+    """
+    removed = []
+    for name, function in load.after.functions.items():
+        former, current = load.before.functions.get(name), default_functions.find(name)
         if former is function or current is None or current.handlers[:1] != function.handlers[:1]:
             continue
-        fun = function.fun
-        while isinstance(fun, partial):
-            fun = fun.func
-        module = definition_of(fun)[0]
-        if any(each.__name__ == module or _has(each, function.fun) for each in others):
-            continue
-        default_functions.remove(name)
-        if former is not None:
-            default_functions.replace(former)
-
-
-def _forget_types(before: _Present, after: _Present, others: Iterable[ModuleType]) -> None:
-    """Remove the types that were added, and restore those that were replaced, except those of other modules."""
-    for name, type_ in after.types.items():
-        former = before.types.get(name)
-        if former is type_ or default_types.find(name) is not type_:
-            continue
-        origin = type_.origin()
-        if any(
-            re.search(rf"(?<![\w.]){re.escape(each.__name__)}\.", origin) or _has(each, type_)
-            for each in others
+        if _module_of(function) in load.others or any(
+            _has(each, function.fun) for each in load.others.values()
         ):
             continue
+        default_functions.remove(name)
+        removed.append(function)
+        if former is not None:
+            default_functions.replace(former)
+    return removed
+
+
+def _module_of(function: StatefulFunction) -> str | None:
+    fun = function.fun
+    while isinstance(fun, partial):
+        fun = fun.func
+    return definition_of(fun)[0]
+
+
+def _forget_types(load: _Load) -> list[Type[Any]]:
+    """Remove the types that were added, and restore those that were replaced, except those of other modules.
+
+    Return the removed ones.
+    """
+    removed = []
+    for name, type_ in load.after.types.items():
+        former, current = load.before.types.get(name), default_types.find(name)
+        # A module file may have registered the same definition again.
+        if former is type_ or current is None or current.origin() != type_.origin():
+            continue
+        if any(_is_in(each, type_) or _has(module, type_) for each, module in load.others.items()):
+            continue
         default_types.remove(name)
+        removed.append(type_)
         if former is not None:
             default_types.update(TypeRegistry([former]))
+    return removed
+
+
+def _is_in(module: str, type_: Type[Any]) -> bool:
+    """Return whether the definition of a type names a module, as ``list[module.Order]`` does."""
+    return re.search(rf"(?<![\w.]){re.escape(module)}\.", type_.origin()) is not None
 
 
 def _has(module: ModuleType, thing: Any) -> bool:
     """Return whether a global of a module is ``thing``."""
-    return any(each is thing for each in list(vars(module).values()))
+    return any(each is thing for each in list(_names(module).values()))
+
+
+def _names(module: Any) -> Mapping[str, Any]:
+    """Return the attributes of a module, or of another object that a module has put into its place."""
+    names: Mapping[str, Any] = getattr(module, "__dict__", {})
+    return names

@@ -33,7 +33,7 @@ OUTSIDE = "put all code that does not register functions under if __name__ == '_
 _OUTPUT, _ERRORS = 1, 2
 """The file descriptors of standard output and standard error."""
 
-_traces = ProgramTraces()
+_traces = ProgramTraces(LOADED)
 _loading = threading.RLock()
 """A lock that is held while a program is loaded, which changes what belongs to the whole process."""
 
@@ -74,7 +74,7 @@ def load_program(app: Path) -> UserProgram:
     try:
         with _loading, _as_program(app), _written_to_standard_error():
             sys.modules[LOADED] = module
-            with _traces.noted(app.resolve().parent):
+            with _traces.noted(app.resolve()):
                 exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
     except StatefunError:
         raise
@@ -122,9 +122,12 @@ def program_of(module: ModuleType) -> UserProgram:
 
 def forget_loaded() -> None:
     """Remove the functions, types and modules of the loaded programs from this process; see :class:`ProgramTraces`."""
-    _traces.remove()
-    default_functions.forget(LOADED)
-    default_types.forget(LOADED)
+    with _loading:
+        try:
+            _traces.remove()
+        finally:
+            default_functions.forget(LOADED)
+            default_types.forget(LOADED)
 
 
 def _unique(things: Iterable[T]) -> list[T]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from statefun import StringType, make_json_type, simple_type
+from statefun import StringType, make_avro_type, make_json_type, simple_type
 from statefun.module.user_program import forget_loaded, load_program
+from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import default_types
 
@@ -115,7 +116,7 @@ def test_a_namespace_package_whose_parent_is_gone_is_no_module_of_the_program(
     assert sys.modules.pop("traced_wares.taxes")
 
 
-def test_modules_of_a_package_that_stays_are_executed_again(
+def test_modules_of_a_package_that_stays_are_forgotten(
     tmp_path: Path, load: Callable[[str], None], executed: list[str]
 ) -> None:
     """Tests may have imported the package before, which then still has its module as an attribute."""
@@ -131,11 +132,120 @@ def test_modules_of_a_package_that_stays_are_executed_again(
         load("from traced_stays import logic\n")
 
         assert registered("test.traces/logic")
+        assert traced_stays.logic is sys.modules["traced_stays.logic"]
     forget_loaded()
 
-    assert executed == ["test.traces/logic"] * 2
+    assert executed == ["test.traces/logic"]
     assert not registered("test.traces/logic")
     assert sys.modules["traced_stays"] is traced_stays
+    assert not hasattr(traced_stays, "logic")
+
+
+def test_modules_of_a_program_are_executed_once_as_long_as_they_are_unchanged(
+    tmp_path: Path, load: Callable[[str], None], executed: list[str]
+) -> None:
+    """Not every module may be executed twice in a process; what it has registered is there again."""
+    module = tmp_path / "app" / "traced_logic.py"
+    module.write_text(
+        f"from statefun import *\nVALUE = make_json_type({NUMBER!r})\n{defining('test.traces/logic')}"
+    )
+    for _ in range(3):
+        load("import traced_logic\n" + defining("test.traces/program"))
+
+        assert registered("test.traces/logic")
+        assert registered("test.traces/program")
+        assert default_types.find(NUMBER) is sys.modules["traced_logic"].VALUE
+        forget_loaded()
+        assert not registered("test.traces/logic")
+        assert default_types.find(NUMBER) is None
+        assert "traced_logic" not in sys.modules
+    assert executed == ["test.traces/logic", *["test.traces/program"] * 3]
+
+    module.write_text(defining("test.traces/changed"))
+    load("import traced_logic\n")
+
+    assert executed[4:] == ["test.traces/changed"]
+    assert not registered("test.traces/logic")
+
+
+@pytest.mark.usefixtures("executed")
+def test_a_module_that_a_test_has_imported_meanwhile_is_used(
+    tmp_path: Path, load: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test and the program then have the same classes."""
+    (tmp_path / "app" / "traced_logic.py").touch()
+    load("import traced_logic\n")
+    forget_loaded()
+    monkeypatch.syspath_prepend(tmp_path / "app")
+    import traced_logic  # type: ignore[import-not-found] # noqa: PLC0415 - just made
+
+    load("import traced_logic\ntraced_logic.marked = True\n")
+
+    assert traced_logic.marked
+
+
+def test_packages_that_pip_has_installed_into_a_folder_stay(
+    tmp_path: Path, load: Callable[[str], None], executed: list[str]
+) -> None:
+    """A program may bring its libraries along."""
+    libraries = tmp_path / "app" / "libraries"
+    (libraries / "traced_package-1.0.dist-info").mkdir(parents=True)
+    (libraries / "traced_package").mkdir()
+    (libraries / "traced_package" / "__init__.py").write_text(defining("test.traces/package"))
+    for _ in range(2):
+        load(f"import sys\nsys.path.insert(0, {str(libraries)!r})\nimport traced_package\n")
+        sys.path.remove(str(libraries))
+    forget_loaded()
+
+    assert registered("test.traces/package")
+    assert executed == ["test.traces/package"]
+    default_functions.forget("traced_package")
+
+
+@pytest.mark.usefixtures("executed")
+def test_a_type_that_a_module_file_registers_again_is_forgotten(
+    load: Callable[[str], None],
+) -> None:
+    """It is another object, but has the program's definition."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    load(f"from statefun import *\nmake_avro_type({NUMBER!r}, {schema!r})\n")
+    type_ = default_types.find(NUMBER)
+    assert make_avro_type(NUMBER, schema) is not type_
+    forget_loaded()
+
+    assert default_types.find(NUMBER) is None
+
+
+@pytest.mark.usefixtures("executed")
+def test_a_module_may_put_another_object_into_its_place(
+    tmp_path: Path, load: Callable[[str], None]
+) -> None:
+    """Such an object stands for a module, and None for one that cannot be imported."""
+    (tmp_path / "elsewhere" / "traced_object.py").write_text(
+        "import sys\nclass Settings:\n    __slots__ = ()\nsys.modules[__name__] = Settings()\n"
+    )
+    load(
+        defining("test.traces/objects")
+        + "sys.modules['traced_none'] = None\nimport traced_object\n"
+    )
+    forget_loaded()
+
+    assert not registered("test.traces/objects")
+    assert "traced_object" in sys.modules
+
+
+@pytest.mark.usefixtures("executed")
+def test_a_module_that_fails_leaves_nothing(tmp_path: Path, load: Callable[[str], None]) -> None:
+    """It may have registered something before."""
+    (tmp_path / "elsewhere" / "traced_broken.py").write_text(
+        defining("test.traces/broken") + "1 / 0\n"
+    )
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="ZeroDivisionError"):
+            load("import traced_broken\n")
+        forget_loaded()
+
+        assert not registered("test.traces/broken")
 
 
 @pytest.mark.usefixtures("executed")
