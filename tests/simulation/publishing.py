@@ -128,13 +128,13 @@ class Workers:
 
     def parallelize(self, states: Sequence[LaneState], slices: int) -> Workers:
         """Take what tasks are given."""
-        return Workers(self.world, states)
+        return attrs.evolve(self, states=states)
 
     def mapPartitions(  # noqa: N802 - Spark's
         self, task: Callable[[Iterable[LaneState]], Iterator[LaneState]]
     ) -> Workers:
         """Take what tasks do."""
-        return Workers(self.world, self.states, task)
+        return attrs.evolve(self, task=task)
 
     def collect(self) -> list[LaneState]:
         """Run a task for each state: some twice, some again since their executors die."""
@@ -231,6 +231,7 @@ def _egress(thread: Any) -> Iterator[None]:
     """Take the steps of an egress's thread, up to the next published batch."""
     while batches := list(_queue(thread)):
         for published in thread._lanes.publish(batches):
-            _queue(thread).popleft()
+            if published.is_whole:
+                _queue(thread).popleft()
             thread._on_published(published)
             yield

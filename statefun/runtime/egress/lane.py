@@ -36,6 +36,8 @@ from statefun.runtime.egress.marker import OTHER_CHECKPOINT, Marker
 from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError
 
+_NOTHING = Marker(-1, 0, b"", "", "")
+"""The progress of a lane that has published nothing."""
 _PORTION_BYTES = 32 * 1024 * 1024
 """The size of records, in bytes, after which a transaction ends, so that it is open only for a short time."""
 
@@ -131,7 +133,8 @@ class Lane:
             raises UndeliveredError to give up.
         is_late: returns whether to stop before all records are published; another lane object then
             goes on from :attr:`marker`. Called after each portion of records.
-        marker: the lane's progress; None if it is not known.
+        marker: the lane's progress, from which on records count, also if the cluster has a newer one; None if it is
+            not known, and records count from the cluster's.
         chunk_records: the largest number of records in a portion, which is written at once.
     """
 
@@ -156,7 +159,9 @@ class Lane:
         self._portion_records = chunk_records
         self._cluster: Cluster | None = None
         self.handled = 0
-        """The number of records that this object has written, or that the cluster has refused meanwhile."""
+        """The number of records that were written since the lane's progress was known first, or refused by the cluster."""
+        self._first = marker
+        """The progress that was known first; None before the lane is opened."""
         self._counted: int | None = None
         """How many of the present batch's records are counted, or were published before; None if that is not known yet."""
         self._is_late = is_late
@@ -284,6 +289,7 @@ class Lane:
             self._cluster = self._connect()
             marker = self._cluster.open() or self._marker
             self._marker = None if marker is None else self._accepted(marker)
+            self._first = self._first or self._marker or _NOTHING
         return self._cluster
 
     def _accepted(self, marker: Marker) -> Marker:
@@ -310,14 +316,13 @@ class Lane:
 
     def _claim(self) -> None:
         cluster = self._opened()
-        marker = self._marker or Marker(-1, 0, b"", "", "")
-        marker = marker._replace(owner=self._run)
+        marker = (self._marker or _NOTHING)._replace(owner=self._run)
         cluster.write([], marker)
         self._marker = marker
 
     def _publish(self, batch: LaneBatch) -> None:
         cluster = self._opened()
-        count = self._published_count(batch)
+        count = self._published_count(batch, self._marker)
         self._count(batch, count)
         records = islice(batch.records(self._outbox), count, None)
         for portion in _portions(records, self._portion_records):
@@ -337,16 +342,17 @@ class Lane:
     def _count(self, batch: LaneBatch, published: int) -> None:
         """Count the records of a batch that were written since the last call, given how many are published by now.
 
-        So records count even if only the marker shows that they were written, since the answer was missing.
+        So records count even if only the marker shows that they were written, since the answer was missing, or since
+        the result of a task was lost.
         """
-        if self._counted is not None:
-            written = range(self._counted, published)
-            self.handled += len(written) - sum(each in written for each in batch.left_out)
+        if self._counted is None:
+            self._counted = self._published_count(batch, self._first)
+        written = range(self._counted, published)
+        self.handled += len(written) - sum(each in written for each in batch.left_out)
         self._counted = published
 
-    def _published_count(self, batch: LaneBatch) -> int:
-        """Return how many of the lane's records in a batch are published already."""
-        marker = self._marker
+    def _published_count(self, batch: LaneBatch, marker: Marker | None) -> int:
+        """Return how many of the lane's records in a batch are published according to a marker."""
         if marker is None or marker.batch < batch.number:
             return 0
         if marker.batch > batch.number:

@@ -14,13 +14,14 @@ from statefun.module.connectors import ConnectorEgress
 from statefun.module.model import KafkaEgress
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import Lane, LaneBatch, UndeliveredError
+from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
 
 _PAUSE = timedelta(seconds=1)
 
 
 class Published(NamedTuple):
-    """A batch whose records for an egress are all published."""
+    """A batch of which an egress has published all records, or some when publishing ends early."""
 
     staged: Staged
     written: int
@@ -29,13 +30,26 @@ class Published(NamedTuple):
     An earlier run may have written others, which do not count again."""
     refused: int
     """The number of records that the cluster has refused since the batch before this one was published."""
+    is_whole: bool = True
+    """Whether all records are published; if not, an error follows, and the next run publishes the rest."""
+
+    @classmethod
+    def of(cls, staged: Staged, handled: int, refused: int, *, is_whole: bool = True) -> Published:
+        """Return what was published, given how many records were written or refused, and how many refused.
+
+        A record may be refused before the portion with it is written; the portion that is never written counts nothing.
+        """
+        return cls(staged, max(0, handled - refused), refused, is_whole)
 
 
 class Lanes(Protocol):
     """All lanes of one egress, through which batches are published."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
+        """Publish the egress's records of ``batches`` in order; yield a batch once its records are published.
+
+        Before an error, yield what was published of the batch that is not whole, so that it counts.
+        """
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
         """If the cluster gathers records, show readers the records that it gathered long enough ago.
@@ -199,16 +213,24 @@ class DriverLanes:
         if self._create(query_id, lanes) and self._factory.needs_progress:
             self.claim()
 
+    @property
+    def markers(self) -> list[Marker | None]:
+        """The progress of each lane; None if it is not known, or nothing is published."""
+        return [lane.marker for lane in self._lanes]
+
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish the egress's records of ``batches`` in order; yield a batch once its records are published."""
         for staged in batches:
             handled, refused = self._count_handled(), self._count_refused()
-            # A batch that was staged before the checkpoint was restored has a former id.
-            self.claim_more(self._query_id or staged.manifest.query_id, staged.lanes)
-            for number, lane in enumerate(self._lanes[: staged.lanes]):
-                lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
-            refused = self._count_refused() - refused
-            yield Published(staged, self._count_handled() - handled - refused, refused)
+            try:
+                # A batch that was staged before the checkpoint was restored has a former id.
+                self.claim_more(self._query_id or staged.manifest.query_id, staged.lanes)
+                for number, lane in enumerate(self._lanes[: staged.lanes]):
+                    lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
+            except Exception:
+                yield self._published(staged, handled, refused, is_whole=False)
+                raise
+            yield self._published(staged, handled, refused)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
         """If a lane's cluster gathers records, show readers the records that it gathered long enough ago.
@@ -233,6 +255,13 @@ class DriverLanes:
             lane.close()
         if self._refused is not None:
             self._refused.log_remaining()
+
+    def _published(
+        self, staged: Staged, handled: int, refused: int, *, is_whole: bool = True
+    ) -> Published:
+        """Return what was published of a batch, given the counts of all records before it."""
+        handled, refused = self._count_handled() - handled, self._count_refused() - refused
+        return Published.of(staged, handled, refused, is_whole=is_whole)
 
     def _count_handled(self) -> int:
         return sum(lane.handled for lane in self._lanes)

@@ -47,7 +47,9 @@ class LaneState:
     written: frozenset[OutboxPlace] = frozenset()
     """The places, in the outbox, of refused records whose dead letters another egress has already."""
     handled: int = 0
-    """The number of records that the last task has written, or that the cluster has refused during it."""
+    """The number of records that were written since the marker that the last task was given, or refused meanwhile.
+
+    So they count, too, if an attempt at the task has written them whose result was lost."""
     refused: int = 0
     """The number of records that the cluster has refused during the last task."""
     is_done: bool = False
@@ -71,6 +73,8 @@ class TaskLanes:
         self._group = f"statefun-egress-{factory.egress.id}"
         self._progress: ProgressTopic | None = None
         self._created = 0
+        self._markers: list[Marker | None] = []
+        """The progress of each lane; None if nothing is published."""
         self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
@@ -83,21 +87,43 @@ class TaskLanes:
                 # Lanes of a first run have no owner, and a task would take such a lane for its own.
                 with closing(self._factory.driver_lanes(self._turn)) as driver_lanes:
                     driver_lanes.claim_more(query_id, lanes)
+                    self._markers[self._created :] = driver_lanes.markers[self._created : lanes]
                 self._created = lanes
             numbers = tuple(staged.manifest.batch for staged in batches_of_job)
             task = LaneTask(self._factory, self._progress, numbers)
-            states, handled, refused = [LaneState(lane) for lane in range(lanes)], 0, 0
-            while states:
-                before, states = states, self._run(task, states)
-                self._log_waiting(before, states)
-                handled += sum(state.handled for state in states)
-                refused += sum(state.refused for state in states)
-                states = [state for state in states if not state.is_done]
-                if states and self._turn.is_over():
-                    raise UndeliveredError
+            states = [LaneState(lane, marker) for lane, marker in enumerate(self._markers[:lanes])]
+            handled, refused = 0, 0
+            try:
+                while states:
+                    before, states = states, self._run(task, states)
+                    for state in states:
+                        self._markers[state.lane] = state.marker
+                        handled += state.handled
+                        refused += state.refused
+                    states = self._unfinished(before, states)
+            except Exception:
+                yield Published.of(batches_of_job[0], handled, refused, is_whole=False)
+                raise
             for staged in batches_of_job:
-                yield Published(staged, handled - refused, refused)
+                yield Published.of(staged, handled, refused)
                 handled, refused = 0, 0
+
+    def _unfinished(
+        self, before: Sequence[LaneState], after: Sequence[LaneState]
+    ) -> list[LaneState]:
+        """Return the lanes that are not done after their newest tasks.
+
+        Raises:
+            UndeliveredError: if publishing must end before they are done.
+            StatefunError: if a lane cannot be published.
+        """
+        for failure in [Failure.FromString(state.failure) for state in after if state.failure]:
+            raise restored(failure.code, failure.message)
+        self._log_waiting(before, after)
+        unfinished = [state for state in after if not state.is_done]
+        if unfinished and self._turn.is_over():
+            raise UndeliveredError
+        return unfinished
 
     def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
         """Log a warning if a lane makes no progress in several tasks; a single task is too short to notice it.
@@ -118,12 +144,11 @@ class TaskLanes:
         Raises:
             UndeliveredError: if the job was ended because publishing must end.
             LostWorkerError: if a Python worker has ended during the job; the records are still in the outbox.
-            StatefunError: if a lane cannot be published.
         """
         context = self._context
         context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
         try:
-            results = context.parallelize(states, len(states)).mapPartitions(task).collect()
+            return context.parallelize(states, len(states)).mapPartitions(task).collect()
         except Exception as error:
             if self._turn.is_over():
                 raise UndeliveredError from None
@@ -131,9 +156,6 @@ class TaskLanes:
                 work = f"while it published to egress {self._factory.egress.id}, and not all records are published"
                 raise LostWorkerError(work) from error
             raise
-        for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
-            raise restored(failure.code, failure.message)
-        return results
 
     def tend(self, *, is_last: bool = False) -> None:
         """Do nothing: readers see Kafka's records once they are written."""
@@ -204,11 +226,13 @@ class LaneTask:
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
         """Publish the lane's records batch by batch; return whether all records are published.
 
-        Publishing ends early only after some progress, however long writing the first records takes.
+        Publishing ends early only after some progress, however long writing the first records takes, and not before
+        the batch up to which another attempt at the task has published, so that the lane counts its records.
         """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:
-            if turn.is_over() and lane.marker != state.marker:
+            marker = lane.marker
+            if turn.is_over() and marker and marker != state.marker and marker.batch < batch:
                 return False
             staged = outbox.staged(batch)
             if staged is not None:

@@ -22,7 +22,7 @@ class EgressThread:
 
     Args:
         factory: makes the egress's lanes.
-        on_published: called with each batch whose records are published.
+        on_published: called with each batch whose records are published, and with the last one if it is not whole.
         on_error: called with the error if publishing fails; the thread has ended then.
         may_publish: returns whether the next batches may be published; if not, they wait until :meth:`look`.
     """
@@ -118,9 +118,10 @@ class EgressThread:
             while not is_last:
                 batches = self._next(wait)
                 for published in self._lanes.publish(batches) if batches else ():
-                    with self._changed:
-                        self._queue.popleft()
-                        self._remaining -= 1
+                    if published.is_whole:
+                        with self._changed:
+                            self._queue.popleft()
+                            self._remaining -= 1
                     self._on_published(published)
                 with self._changed:
                     self._succeed()

@@ -364,15 +364,18 @@ class Publisher:
             self._changed.notify_all()
 
     def _published(self, egress: str, published: Published) -> None:
-        """Record that an egress has published a batch, and count its records."""
+        """Record that an egress has published a batch, and count its records; count those of half a batch, too."""
         staged = published.staged
         with self._changed:
             self.refused += published.refused
             self.records += published.written
             self._published_records[egress] += published.written
-            released = next(each for each in self._released if each.batch == staged.manifest.batch)
-            released.egresses.discard(egress)
-            self._changed.notify_all()
+            if published.is_whole:
+                released = next(
+                    each for each in self._released if each.batch == staged.manifest.batch
+                )
+                released.egresses.discard(egress)
+                self._changed.notify_all()
 
     def _fail(self, error: StatefunError) -> None:
         with self._changed:
