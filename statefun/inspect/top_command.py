@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import textwrap
 import time
@@ -22,7 +21,7 @@ from statefun.inspect.admin_client import AdminClient
 from statefun.module.yaml.durations import parse_duration
 from statefun.runtime.admin.admin_tokens import VARIABLE
 from statefun.runtime.http_server import ListenAddress
-from statefun.runtime.terminal.table import table_lines
+from statefun.runtime.terminal.table import table_lines, terminal_size
 
 _PORT = 8083
 """The port of the documentation's examples, which is also that of Kafka Connect."""
@@ -76,7 +75,7 @@ def run_command(options: argparse.Namespace) -> None:
         answers = look.since(before)
         lines = [json.dumps(answers)] if options.json else list(_lines(**answers))
         if sys.stdout.isatty() and not options.once and not options.json:
-            columns, rows = shutil.get_terminal_size()
+            columns, rows = terminal_size()
             print(_CLEARED + "\n".join(_fitted(lines, columns)[: rows - 1]), flush=True)
         else:
             print("\n".join(lines), flush=True)

@@ -111,7 +111,8 @@ def test_json_has_the_answers_of_the_api_and_the_rates(
 ROWS, COLUMNS = 24, 80
 
 
-def test_a_look_fits_into_the_terminal(api: Served) -> None:
+@pytest.mark.parametrize("size", [(ROWS, COLUMNS), (0, 0)], ids=["known", "unknown"])
+def test_a_look_fits_into_the_terminal(api: Served, size: tuple[int, int]) -> None:
     """The first line, which says whether the application runs, stays in sight: no line is wider than the terminal."""
     counts = [
         Outcome.FunctionCounts(typename=f"test/f{n}", invocations=1, durations=[0] * 15)
@@ -119,7 +120,7 @@ def test_a_look_fits_into_the_terminal(api: Served) -> None:
     ]
     api.figures.staged([Outcome(functions=counts)])
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     with subprocess.Popen(
         [sys.executable, "-m", "statefun.cli", "top", f"{api.port}", "--every", "100ms"],
         stdin=theirs,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,12 +28,19 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if sys.stdout.isatty():
-        widths = fitted(widths, shutil.get_terminal_size().columns)
+        widths = fitted(widths, terminal_size().columns)
     for row in rows:
         cells = (
             f"{shortened(cell, width):<{width}}" for cell, width in zip(row, widths, strict=True)
         )
         yield _GAP.join(cells).rstrip()
+
+
+def terminal_size() -> os.terminal_size:
+    """Return the size of the terminal, or 80 columns and 24 lines for what it does not know."""
+    columns, lines = shutil.get_terminal_size()
+    # Python 3.10 passes on the zeros of a terminal that knows no size, such as a serial console.
+    return os.terminal_size((columns or 80, lines or 24))
 
 
 def fitted(widths: Sequence[int], available: int) -> list[int]:
