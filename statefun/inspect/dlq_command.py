@@ -248,12 +248,19 @@ def _edited(text: str) -> bytes:
     """Open a text in the user's editor; return the edited text as bytes.
 
     Raises:
-        ConfigurationError: if the editor cannot be started, or ends with an error.
+        ConfigurationError: if the text cannot be written for the editor, or the editor cannot be started, or ends with
+            an error.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="statefun-dlq-") as folder:
         file = Path(folder) / "value"
-        file.write_bytes(text.encode())  # as the value is, whatever the encoding of the locale
+        try:
+            file.write_bytes(text.encode())  # as the value is, whatever the encoding of the locale
+        except OSError as error:
+            raise ConfigurationError(
+                f"the file {file}, which the editor {editor!r} is to open, cannot be written: {error.strerror}; set "
+                "TMPDIR to another folder, or give a file with the new value"
+            ) from error
         try:
             status = subprocess.run([*shlex.split(editor), file], check=False).returncode
         except OSError as error:

@@ -505,3 +505,30 @@ def test_a_letter_is_edited_in_any_locale() -> None:
     )
 
     assert not ended.stderr
+
+
+def test_a_full_disk_keeps_a_letter_from_being_edited(tmp_path: Path) -> None:
+    """The error names the file for the editor, and what to do; here, a limit of sizes stands for the disk."""
+    program = """
+import resource
+from statefun.inspect.dlq_command import _edited
+resource.setrlimit(resource.RLIMIT_FSIZE, (3, 3))
+_edited("more than three")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path),
+            "EDITOR": "true",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"the file {tmp_path}/statefun-dlq-" in ended.stderr
+    assert "which the editor 'true' is to open, cannot be written: File too large; set TMPDIR" in (
+        ended.stderr
+    )
