@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from statefun.console.command_parser import Actions, CommandParser
 from statefun.console.completion_command import complete, completed_line
 from statefun.console.installed import versions
-from statefun.console.standard_streams import give_up_output, output_failure, prepare_streams
+from statefun.console.standard_streams import (
+    give_up_output,
+    is_of_output,
+    output_failure,
+    prepare_streams,
+)
 from statefun.sdk.errors import EngineError, StatefunError
 
 _FAILED = 1
@@ -193,8 +198,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         give_up_output()
         return _PIPE_CLOSED
     except StatefunError as error:
+        failure = output_failure()
         # A command may have taken a failure of its output for one of the files that it reads.
-        print(f"statefun: {output_failure() or error}", file=sys.stderr)
+        if failure is None or not is_of_output(error):
+            print(f"statefun: {error}", file=sys.stderr)
+        if failure is not None:
+            print(f"statefun: {failure}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -267,9 +276,10 @@ def _module(name: str) -> Any:
 
 def _shown(error: Exception) -> str | None:
     """Return the sentence for the user about an exception of Spark or of standard output; None for any other one."""
-    failure = output_failure(error) if isinstance(error, OSError) else None
+    if is_of_output(error):
+        return output_failure()
     words = _words_of_spark(error)
-    return failure if words is None else str(EngineError(f"Spark has failed: {words}"))
+    return None if words is None else str(EngineError(f"Spark has failed: {words}"))
 
 
 def _words_of_spark(error: Exception) -> str | None:

@@ -4,23 +4,41 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import io
 import json
 import os
 import sys
+from typing import Any
 
 _ESCAPES = "statefun-escapes"
 """The name of the handler for characters that an encoding lacks."""
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""The errors of a file that cannot take more."""
+_LAST = 2
+"""The file descriptor of standard error, the last one of the standard streams."""
+
+
+class _Output(io.FileIO):
+    """Standard output; it remembers its failures, which look like those of any file on a full disk."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.failures: list[OSError] = []
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.failures.append(error)
+            raise
 
 
 def prepare_streams() -> None:
     """Let standard output and standard error take all characters, and nothing be written elsewhere if one is closed."""
     codecs.register_error(_ESCAPES, _escaped)
+    _occupy_closed()
     if sys.stdout is None:
         sys.stdout = _nowhere()
+    elif sys.stdout is sys.__stdout__ and type(_raw(sys.stdout)) is io.FileIO:
+        sys.stdout = _remembering(sys.stdout)
     if sys.stderr is None:
         sys.stderr = _nowhere()
     for stream in (sys.stdout, sys.stderr):
@@ -28,28 +46,27 @@ def prepare_streams() -> None:
             stream.reconfigure(errors=_ESCAPES)
 
 
-def output_failure(known: OSError | None = None) -> str | None:
-    """Return a sentence if standard output cannot be written, such as on a full disk; else None.
-
-    Args:
-        known: an exception that standard output may have raised. If it has no buffer, nothing else shows its failure.
-    """
-    failure = known if known is not None and _is_of_output(known) else None
+def output_failure() -> str | None:
+    """Return a sentence if standard output cannot be written, such as on a full disk; else None."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # its reader has ended, which is no failure
         give_up_output()
-    except OSError as error:
+    except OSError:
         give_up_output()
-        failure = error
-    if failure is None:
+    failures = _failures()
+    if not failures:
         return None
-    return f"standard output cannot be written: {failure.strerror or failure}"
+    return f"standard output cannot be written: {failures[-1].strerror or failures[-1]}"
 
 
-def _is_of_output(error: OSError) -> bool:
-    """Return whether an exception may be one of standard output: such a one names no file."""
-    return error.filename is None and error.errno in _FULL
+def is_of_output(error: BaseException | None) -> bool:
+    """Return whether an error is a failure of standard output, or was caused by one."""
+    while error is not None:
+        if any(error is each for each in _failures()):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def give_up_output() -> None:
@@ -57,8 +74,42 @@ def give_up_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _failures() -> list[OSError]:
+    """Return what has kept standard output from being written, except that its reader has ended."""
+    raw = _raw(sys.stdout)
+    failures = raw.failures if isinstance(raw, _Output) else []
+    return [each for each in failures if not isinstance(each, BrokenPipeError)]
+
+
+def _raw(stream: object) -> object:
+    """Return the file below a text stream, whether there is a buffer between them or not."""
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def _remembering(stream: Any) -> io.TextIOWrapper:
+    """Return a stream that writes where another one does, in the same way, and remembers its failures."""
+    stream.flush()
+    output = _Output(stream.fileno())
+    is_buffered = isinstance(stream.buffer, io.BufferedWriter)
+    return io.TextIOWrapper(
+        io.BufferedWriter(output) if is_buffered else output,
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _occupy_closed() -> None:
+    """Occupy the file descriptors of closed standard streams: a file would get them, and what is written to a stream."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def _nowhere() -> io.TextIOWrapper:
-    """Return a stream for a closed one; it takes the file descriptor, so that no other file gets it."""
+    """Return a stream for a closed one."""
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - it stays open
 
 

@@ -17,6 +17,7 @@ from statefun.runtime.checkpoint.pauses import Parts, Paused, write_paused
 
 UTF_8, LATIN_1, ASCII = "utf-8:strict", "iso8859-1:strict", "ascii:strict"
 """What the standard streams have in the locales en_US.UTF-8, en_US.ISO-8859-1 and C."""
+FULL = "statefun: standard output cannot be written: No space left on device\n"
 
 
 def command(encoding: str, *arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
@@ -32,7 +33,14 @@ def command(encoding: str, *arguments: str | bytes) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("encoding", "name", "shown"),
     [
-        (UTF_8, b"caf\xe9", b"caf\\udce9"),
+        pytest.param(
+            UTF_8,
+            b"caf\xe9",
+            b"caf\\udce9",
+            marks=pytest.mark.skipif(
+                sys.platform != "linux", reason="other systems refuse names that are not UTF-8"
+            ),
+        ),
         (LATIN_1, "Łódź".encode(), b"\\u0141\xf3d\\u017a"),
         (ASCII, "é😀".encode(), b"\\u00e9\\ud83d\\ude00"),
     ],
@@ -74,18 +82,76 @@ def in_a_shell(command: str, checkpoint: Folder) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("name", ["du", "status --json"])
-def test_a_full_or_closed_output_ends_a_command_without_a_traceback(
+def test_a_full_output_ends_a_command_without_a_traceback(
     checkpoint: Folder, name: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk is an error with a sentence; who closes the output does not want it."""
+    """The error is one sentence."""
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    assert in_a_shell(f'{name} "$1" > /dev/full', checkpoint) == (
-        1,
-        "statefun: standard output cannot be written: No space left on device\n",
-    )
+    assert in_a_shell(f'{name} "$1" > /dev/full', checkpoint) == (1, FULL)
+
+
+@pytest.mark.parametrize("name", ["du", "status --json"])
+def test_a_closed_output_ends_no_command(checkpoint: Folder, name: str) -> None:
+    """Who closes the output does not want it."""
     assert in_a_shell(f'{name} "$1" >&-', checkpoint) == (0, "")
+
+
+PROGRAM = """
+import sys
+from statefun import cli
+from statefun.sdk.errors import EngineError
+
+def fail():
+    print("done")
+    {failure}
+
+cli._run = lambda given: fail()
+sys.exit(cli.main([]))
+"""
+
+
+def program(redirections: str, failure: str) -> tuple[int, str]:
+    """Run a command that prints a word and fails; return its exit code and what it has printed as errors."""
+    text = PROGRAM.format(failure=failure)
+    ended = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {redirections}', sys.executable, text],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_failure_of_another_file_is_no_failure_of_the_output(
+    unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may be on one full disk: an error of the command itself is shown before that of its output."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+
+    code, errors = program("> /dev/null", "open('/dev/full', 'wb', 0).write(b'1')")
+    assert code == 1
+    assert errors.endswith("OSError: [Errno 28] No space left on device\n")
+
+    # Without a buffer, the command itself meets the failure.
+    own = "" if unbuffered else "statefun: [SF900] the broker is lost\n"
+    assert program("> /dev/full", "raise EngineError('the broker is lost')") == (1, own + FULL)
+
+
+def test_what_is_written_to_a_closed_stream_gets_into_no_file(tmp_path: Path) -> None:
+    """The standard streams keep their file descriptors, to which native code writes."""
+    file = tmp_path / "file"
+    action = (
+        f"import os; file = open({str(file)!r}, 'w'); os.write(2, b'lost'); os.write(1, b'lost')"
+    )
+
+    assert program("<&- >&- 2>&-", action) == (0, "")
+
+    assert file.read_text() == ""
 
 
 def test_errors_do_not_go_to_the_output(checkpoint: Folder) -> None:
