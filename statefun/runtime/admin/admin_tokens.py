@@ -35,12 +35,8 @@ class Tokens:
         names = {} if file is None else _tokens_of(file)
         token = environment.get(VARIABLE, "").strip()
         if token:
+            _check(token, f"the variable {VARIABLE}")
             names.setdefault(token, VARIABLE)
-        for token, name in names.items():
-            if len(token) < _SHORTEST or not token.isascii():
-                raise ConfigurationError(
-                    f"the token of {name} for the admin API must have at least {_SHORTEST} characters, all of ASCII"
-                )
         return cls(names)
 
     def __bool__(self) -> bool:
@@ -78,16 +74,27 @@ def _tokens_of(file: Path) -> dict[str, str]:
         raise ConfigurationError(f"{file} has no token for the admin API: add a line with one")
     has_names = any(len(each) > 1 for each in words.values())
     names: dict[str, str] = {}
+    lines_of: dict[str, int] = {}
     for number, each in words.items():
         # A name whose token is missing must not become a token.
         if len(each) != 1 + has_names:
             raise ConfigurationError(
                 f"{file}, line {number}: a line must be '<name> <token>', or only a token if no line has a name"
             )
-        name = each[0] if has_names else f"line {number}"
-        if names.setdefault(each[-1], name) != name:
+        name, token = each[0] if has_names else f"line {number}", each[-1]
+        _check(token, f"{file}, the last word of line {number}")
+        # The errors quote no names, as a name and its token may be in the wrong order.
+        if names.setdefault(token, name) != name:
             raise ConfigurationError(
-                f"{file}, line {number}: {names[each[-1]]} and {name} have the same token, so that the log of changes "
-                "could not name the client: give each one of its own"
+                f"{file}, line {number}: line {lines_of[token]} has the same token for another client, so that the log "
+                "of changes could not name the client: give each client a token of its own, after its name"
             )
+        lines_of.setdefault(token, number)
     return names
+
+
+def _check(token: str, place: str) -> None:
+    if len(token) < _SHORTEST or not token.isascii():
+        raise ConfigurationError(
+            f"{place}: a token for the admin API must have at least {_SHORTEST} characters, all of ASCII"
+        )

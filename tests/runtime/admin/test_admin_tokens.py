@@ -20,7 +20,7 @@ def tokens(folder: Path, text: str, **environment: str) -> Tokens:
 
 def test_a_token_belongs_to_one_client(tmp_path: Path) -> None:
     """Else the audit log names another client than the one that has made the change."""
-    with pytest.raises(ConfigurationError, match=r"line 3: alice and bob have the same token"):
+    with pytest.raises(ConfigurationError, match=r"line 3: line 1 has the same token"):
         tokens(tmp_path, f"alice {ONE}\n\nbob {ONE}\n")
     # One client may have two tokens, and its token may be in the environment, too.
     found = tokens(tmp_path, f"alice {ONE}\nalice {ANOTHER}\n", **{VARIABLE: ONE})
@@ -33,3 +33,15 @@ def test_a_name_without_a_token_is_no_token(tmp_path: Path) -> None:
         tokens(tmp_path, f"alice {ONE}\ngrafana-of-production\n")
     found = tokens(tmp_path, f"{ONE}\n# a comment\n{ANOTHER}\n")
     assert found.client(f"Bearer {ANOTHER}") == "line 3"
+
+
+@pytest.mark.parametrize("client", ["alice", "alice-of-production"])
+def test_errors_quote_no_token(tmp_path: Path, client: str) -> None:
+    """Also if names and tokens are in the wrong order: an error names lines."""
+    text = f"{ONE} {client}\n{ANOTHER} {client}\n"
+
+    with pytest.raises(ConfigurationError, match=r"tokens, .*line \d: ") as raised:
+        tokens(tmp_path, text)
+
+    assert ONE not in str(raised.value)
+    assert ANOTHER not in str(raised.value)
