@@ -181,6 +181,10 @@ class Figures:
         """
         return self._first.setdefault((ingress, topic, partition), start)
 
+    def knows(self, ingress: str, topic: str, partition: str) -> bool:
+        """Return whether :meth:`first_offset` was called for a partition."""
+        return (ingress, topic, partition) in self._first
+
     def count_published(self, waiting: Mapping[str, tuple[int, int]]) -> None:
         """Update the counts of the egresses.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -69,16 +69,24 @@ class Observation:
             deque(self._of_partitions(progress), maxlen=0)
             self._count_connectors(progress)
 
-    def look(self, progress: StreamingQueryProgress | None) -> None:
+    def look(
+        self,
+        progress: StreamingQueryProgress | None,
+        history: Callable[[], Iterable[StreamingQueryProgress]] = tuple,
+    ) -> None:
         """Update the figures with the run's present progress.
 
         Args:
             progress: the query's newest progress report; None before the first one.
+            history: returns the newest reports, the oldest first; called only if a micro-batch that no look has seen
+                has read a new partition, as it takes a while.
         """
         figures = self._figures
         figures.is_up = True
         figures.committed(self._commit_log.newest())
         if progress is not None:
+            if self._has_missed_partition(progress):
+                self.begin(history())
             figures.partitions = list(self._of_partitions(progress))
             self._count_connectors(progress)
             times = batch_times(progress)
@@ -94,6 +102,15 @@ class Observation:
     def close(self) -> None:
         """Record in the figures that the query of the run has ended."""
         self._figures.is_up = False
+
+    def _has_missed_partition(self, progress: StreamingQueryProgress) -> bool:
+        """Return whether an earlier micro-batch than that of a report has read a partition that is not known yet."""
+        return any(
+            not self._figures.knows(str(position.ingress.id), topic, number)
+            for position in positions(self._ingresses, self._stops, progress)
+            for topic, partitions in position.start.items()
+            for number in partitions
+        )
 
     def _of_partitions(self, progress: StreamingQueryProgress) -> Iterator[PartitionFigures]:
         all_positions = positions(self._ingresses, self._stops, progress)

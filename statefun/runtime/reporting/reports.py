@@ -116,7 +116,7 @@ class Reports:
             self._has_begun = self._status.begin(history)
             self._observation.begin(history)
         self._status.show(progress)
-        self._observation.look(progress)
+        self._observation.look(progress, lambda: recent_progress(query))
         self._watch.look()
         self._jumps.look()
         self._topics.watch()
@@ -148,7 +148,7 @@ class Reports:
         """Update the figures of the application once more, when the query has ended in order."""
         if not self._has_begun:  # the run was too short for a report
             self._observation.begin(recent_progress(query))
-        self._observation.look(newest_progress(query))
+        self._observation.look(newest_progress(query), lambda: recent_progress(query))
 
     def close(self) -> None:
         """When the query has ended, log the remaining failures; remove the status line and the metrics, and stop watching topics."""

@@ -12,6 +12,7 @@ from small_checkpoint import small_checkpoint
 
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.reporting import observation as observation_module
 from statefun.runtime.reporting.figures import Figures
 from statefun.runtime.reporting.observation import Observation
 from statefun.runtime.reporting.summary import Summary
@@ -26,6 +27,12 @@ spec:
   topics:
     - {{topic: users, valueType: io.statefun.types/string, targets: [t.fns/a]}}
 """
+
+
+@pytest.fixture(autouse=True)
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no JVM for the size of its heap."""
+    monkeypatch.setattr(observation_module, "heap", lambda: (0, 0))
 
 
 def observation(
@@ -65,6 +72,35 @@ def test_records_of_a_new_partition_count(tmp_path: Path, on_data_loss: str) -> 
     observed.look(progress('{"users":{"0":15}}', '{"users":{"0":20,"1":300}}', 305))
 
     assert records(figures) == 310
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "go-on"])
+def test_records_of_a_new_partition_count_whenever_a_look_is(
+    tmp_path: Path, on_data_loss: str
+) -> None:
+    """Two micro-batches may end between two looks; the first of them begins with the partition's first record."""
+    figures = Figures()
+    observed = observation(figures, tmp_path, on_data_loss=on_data_loss)
+    history = [
+        progress('{"users":{"0":10}}', '{"users":{"0":15}}', 5),
+        progress('{"users":{"0":15}}', '{"users":{"0":20,"1":300}}', 305),
+        progress('{"users":{"0":20,"1":300}}', '{"users":{"0":25,"1":310}}', 15),
+    ]
+    asked = []
+
+    def recent() -> list[Any]:
+        asked.append(1)
+        return history
+
+    observed.begin(history[:1])
+    for _ in range(2):
+        observed.look(history[0], recent)
+        assert not asked
+    for _ in range(2):
+        observed.look(history[2], recent)
+
+    assert records(figures) == 325
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(("on_data_loss", "counted"), [("fail", 310), ("go-on", 10)])
