@@ -34,13 +34,15 @@ _INSIDE = re.compile(
 _LOGIN = re.compile(r"(?i)(jdbc:oracle:\w+:)[^@\s]+(?=@)")
 """A user and password in Oracle's URLs, which have them before the host without slashes."""
 _URI = re.compile(r"\w[\w+.-]*://\S+")
-_AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic)(\s+)\S+")
+_AUTHORIZATION = re.compile(r"""(?i)\b(bearer|basic)([ \t]+)[^\s"']+""")
 """The value of a header of HTTP, whose name may be any."""
 _PRIVATE_KEY = re.compile("-----BEGIN [A-Z ]*PRIVATE KEY")
 _NO_CONTAINERS = {"key"}
 """Names that are of secrets if a text has them; a mapping may describe the key of a record."""
 _NO_SECRETS = {"type"}
-"""Names of entries that are no secrets, also below the name of one, such as ``awsCredentials``."""
+"""Names of entries whose texts are no secrets, also below the name of one, such as ``awsCredentials``."""
+_WORD = re.compile(r"[A-Za-z._-]{1,32}")
+"""A key that is no secret, also below the name of one; another key may be the token of a client."""
 _MERGE = "tag:yaml.org,2002:merge"
 """The tag of the key ``<<``, which has no value."""
 _BLOCK_COMMENT = re.compile(r"\A([|>]\S*)[ \t]+#.*")
@@ -118,8 +120,9 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
             # An entry may be written as {name: X-Api-Key, value: ...}.
             is_value = str(key.value).lower() == "value"
             named = entry_name if is_value and isinstance(entry_name, yaml.ScalarNode) else key
-            _hide(key, "", replaced, seen)
-            _hide(value, _name_below(name, str(named.value)), replaced, seen)
+            is_word = not _holds_secrets(name) or _WORD.fullmatch(str(key.value))
+            _hide(key, "" if is_word else name, replaced, seen)
+            _hide(value, _name_below(name, str(named.value), value), replaced, seen)
     elif isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _hide(each, name, replaced, seen)
@@ -130,10 +133,15 @@ def _hide(node: Any, name: str, replaced: dict[int, Any], seen: set[tuple[int, s
             replaced[node.end_mark.index] = shown
 
 
-def _name_below(name: str, key: str) -> str:
+def _name_below(name: str, key: str, value: Any) -> str:
     """Return the name that decides about an entry: its key, or the name of the mapping if that is one of secrets."""
-    is_below = _is_secret_name(name) and name.lower() not in _NO_CONTAINERS
-    return name if is_below and key.lower() not in _NO_SECRETS else key
+    is_no_secret = key.lower() in _NO_SECRETS and isinstance(value, yaml.ScalarNode)
+    return name if _holds_secrets(name) and not is_no_secret else key
+
+
+def _holds_secrets(name: str) -> bool:
+    """Return whether a mapping with a name holds secrets, whatever their keys are."""
+    return _is_secret_name(name) and name.lower() not in _NO_CONTAINERS
 
 
 def _is_secret_name(name: str) -> bool:

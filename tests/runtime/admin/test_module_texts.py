@@ -26,7 +26,12 @@ from statefun.runtime.admin.module_texts import module_text
         "passwords: [{ada: [{key: hunter2}]}]",
         "credentials: {user: ada, value: hunter2}",
         "auth: {basic: 'ada:hunter2'}",
+        "auth: {type: {basic: 'ada:hunter2'}}",
+        "auth: {type: [hunter2]}",
         "password: {default: hunter2}",
+        "apiKeys: {hunter2: ops}",
+        "apiKeys: [{hunter2: ops}]",
+        "tokens: {? hunter2 : [ops]}",
         "password: {name: shop, value: hunter2}",
         "users: {'https://ada:hunter2@host/x': 1}",
         "{'https://ada:hunter2@host/x': 1, <<: {acks: all}}: 1",
@@ -66,3 +71,13 @@ def test_values_that_are_no_secrets_stay(tmp_path: Path, line: str) -> None:
     file.write_text(f"spec:\n  {line}")
 
     assert module_text(file) == file.read_text()
+
+
+def test_a_text_inside_keeps_its_form(tmp_path: Path) -> None:
+    """A value of a header ends with its line, and before its quotation mark."""
+    file = tmp_path / "module.yaml"
+    file.write_text(
+        'data:\n  module.yaml: |\n    mechanism: basic\n    topic: users\n    header: "Bearer hunter2"\n'
+    )
+
+    assert module_text(file) == file.read_text().replace("hunter2", "***")
