@@ -231,37 +231,37 @@ class Run:
                 ui,
                 staging.waiting_gauge,
             )
-            grace, has_failed = settings.shutdown_grace, False
-            server = CallServer(register, *driver_address(session), grace, settings.call_port)
-            query: Query | None = None
-            try:
-                query = Query(
-                    session,
-                    self._definition,
-                    prepared,
-                    inboxes,
-                    staging,
-                    server.address,
-                    self._control,
-                )
-                self._follow(query, reports, ui)
-            except StreamingQueryException as error:
-                if self._stopping.wait(WATCH_SECONDS):  # Spark may get a signal first
-                    if failure := staging.error or publisher.error:
-                        logger.warning("the run has failed while it was ended: %s", failure)
-                    raise KeyboardInterrupt from None
-                has_failed = True
-                cause = staging.error or publisher.error or error
-                reason = explained(cause, prepared.ingresses, settings)
-                raise reason from reason.__cause__ or (error if reason is cause else cause)
-            except BaseException:
-                publisher.stop()  # else a micro-batch that waits for it would never end
-                if query is not None:
-                    query.stop()
-                raise
-            finally:
-                server.close(has_failed=has_failed)
-                reports.close()
+            with closing(reports):
+                grace, has_failed = settings.shutdown_grace, False
+                server = CallServer(register, *driver_address(session), grace, settings.call_port)
+                query: Query | None = None
+                try:
+                    query = Query(
+                        session,
+                        self._definition,
+                        prepared,
+                        inboxes,
+                        staging,
+                        server.address,
+                        self._control,
+                    )
+                    self._follow(query, reports, ui)
+                except StreamingQueryException as error:
+                    if self._stopping.wait(WATCH_SECONDS):  # Spark may get a signal first
+                        if failure := staging.error or publisher.error:
+                            logger.warning("the run has failed while it was ended: %s", failure)
+                        raise KeyboardInterrupt from None
+                    has_failed = True
+                    cause = staging.error or publisher.error or error
+                    reason = explained(cause, prepared.ingresses, settings)
+                    raise reason from reason.__cause__ or (error if reason is cause else cause)
+                except BaseException:
+                    publisher.stop()  # else a micro-batch that waits for it would never end
+                    if query is not None:
+                        query.stop()
+                    raise
+                finally:
+                    server.close(has_failed=has_failed)
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
         """Start the query, and report its progress until it ends."""

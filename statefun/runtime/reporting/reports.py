@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -151,16 +152,24 @@ class Reports:
         self._observation.look(newest_progress(query), lambda: recent_progress(query))
 
     def close(self) -> None:
-        """When the query has ended, log the remaining failures; remove the status line and the metrics, and stop watching topics."""
-        self._failure_log.log(at_once=True)
-        self._summary.backlog = self._backlog.count()
-        if self._has_event_times:
-            self._report_event_time()
-        self._ends.close()
-        self._topics.close()
-        self._status.close()
-        self._observation.close()
-        self._metrics.close()
+        """When the query has ended, log the remaining failures; remove the status line and the metrics, and stop watching topics.
+
+        Raises:
+            StatefunError: if the checkpoint cannot be read; the rest is done all the same.
+        """
+        with ExitStack() as parts:
+            for part in (
+                self._metrics,
+                self._observation,
+                self._status,
+                self._topics,
+                self._ends,
+            ):
+                parts.callback(part.close)
+            self._failure_log.log(at_once=True)
+            self._summary.backlog = self._backlog.count()
+            if self._has_event_times:
+                self._report_event_time()
 
 
 def count_records(publisher: Publisher, summary: Summary) -> None:
