@@ -49,6 +49,7 @@ def api_routes(
             partial(_health, views, needs_query=False),
             is_open=True,
             query=["patience"],
+            is_lenient=True,
             statuses=[503],
         ),
         ApiRoute(
@@ -56,6 +57,7 @@ def api_routes(
             partial(_health, views, needs_query=True),
             is_open=True,
             query=["patience"],
+            is_lenient=True,
             statuses=[503],
         ),
         ApiRoute(
@@ -133,6 +135,7 @@ def api_routes(
         ApiRoute(
             *("GET", "/metrics", "metrics", "all metrics, for Prometheus", "text"),
             lambda _: ApiAnswer(metrics_text(views), type=METRICS_TYPE),
+            is_lenient=True,
         ),
     ]
 

@@ -122,7 +122,7 @@ class AdminApi:
         except OSError as error:  # of the checkpoint
             raise PlatformError(f"the checkpoint cannot be used: {error}") from error
         finally:
-            _audit(handler, client, status)
+            _audit(handler, route, client, status)
         return answer
 
     def _client(self, handler: RequestHandler) -> str:
@@ -253,10 +253,11 @@ def _page_file(method: str, parts: Sequence[str]) -> ApiAnswer:
     return ApiAnswer(files[name].read_text("utf-8"), type=type_)
 
 
-def _audit(handler: RequestHandler, client: str, status: HTTPStatus) -> None:
+def _audit(handler: RequestHandler, route: ApiRoute, client: str, status: HTTPStatus) -> None:
     """Log a request that has changed the application, or has tried to: who, when and what."""
     if handler.command in {"GET", "HEAD"}:
         return
+    target = urlsplit(handler.path)
     audit_log.setLevel(logging.INFO)  # also for an application that is quiet
     audit_log.info(
         "%s: %s at %s: %s %s: %d",
@@ -264,6 +265,6 @@ def _audit(handler: RequestHandler, client: str, status: HTTPStatus) -> None:
         client,
         handler.client_address[0],
         handler.command,
-        printable(handler.path),
+        printable(target.path + route.shown_query(target.query)),
         status,
     )

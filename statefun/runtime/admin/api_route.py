@@ -69,6 +69,10 @@ class ApiRoute:
     """Whether a client needs no token."""
     query: Sequence[str] = ()
     """The names that the URL's query string may have."""
+    is_lenient: bool = False
+    """Whether other names and empty values are left out instead of refused.
+
+    Monitoring systems send parameters of their own, or those of a template."""
     statuses: Sequence[int] = ()
     """Further statuses of answers, except those of all requests."""
 
@@ -90,8 +94,10 @@ class ApiRoute:
 
         Raises:
             RefusedError: if the route has no such name, or a name has no value, or occurs twice: to leave a condition
-                out could replay more letters than the client has asked for.
+                out could replay more letters than the client has asked for. A lenient route refuses nothing.
         """
+        if self.is_lenient:
+            return {name: value for name, value in parse_qsl(text) if name in self.query}
         found: dict[str, str] = {}
         for name, value in parse_qsl(text, keep_blank_values=True):
             problem = None
@@ -106,3 +112,17 @@ class ApiRoute:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
             found[name] = value
         return found
+
+    def shown_query(self, text: str) -> str:
+        """Return a URL's query string for a log: a name that the route does not know may be a secret, as may its value.
+
+        >>> route = ApiRoute("PUT", "/x", "x", "", "", lambda _: ApiAnswer(), query=["since"])
+        >>> route.shown_query("since=12h&token=hunter2"), route.shown_query("")
+        ('?since=12h&***', '')
+        """
+        parts = [
+            part if part.partition("=")[0] in self.query else "***"
+            for part in text.split("&")
+            if part
+        ]
+        return f"?{'&'.join(parts)}" if parts else ""

@@ -204,7 +204,9 @@ def test_a_wrong_token_is_refused_without_a_hint(
         assert api.ask("GET", "/health/live")[0] == 200
         assert api.ask("GET", "/page/")[0] == 200
         assert api.ask("PUT", "/pause", Authorization=f"bearer {TOKEN}")[0] == 202
+        assert api.ask("PUT", f"/pause?{TOKEN}&token={TOKEN}")[0] == 401
     assert "ops at 127.0.0.1: PUT /pause: 202" in caplog.text
+    assert "a client without a valid token at 127.0.0.1: PUT /pause?***&***: 401" in caplog.text
     assert caplog.text.count("a client without a valid token at 127.0.0.1: PUT /pause: 401") == 3
     assert TOKEN not in caplog.text
 

@@ -38,6 +38,17 @@ def test_a_filter_that_is_not_understood_replays_nothing(
     assert not filters
 
 
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/metrics"])
+def test_monitoring_systems_may_send_any_query(tmp_path: Path, path: str) -> None:
+    """Names that are not known and values of empty templates change nothing."""
+    with served(tmp_path) as api:
+        expected = api.ask("GET", path)[0]
+        for query in ("format=prometheus", "patience=", "patience=&job=a&job=b"):
+            assert api.ask("GET", f"{path}?{query}")[0] == expected
+        expected = 400 if path.startswith("/health") else 200
+        assert api.ask("GET", f"{path}?patience=long")[0] == expected
+
+
 def test_an_empty_part_of_a_query_is_no_name(tmp_path: Path) -> None:
     """The live page sends ?&limit=100 if no filter is given; a request that takes no query says so."""
     with served(tmp_path) as api:
