@@ -186,6 +186,12 @@ def test_what_no_lock_shows_is_not_said(folder: Folder, capsys: pytest.CaptureFi
     assert paused.endswith("is paused, if the application runs, or from its next start on")
     paused = said(capsys, "pause", folder.shown, "--egress", "t/greets", "--json")
     assert json.loads(paused)["running"] is None
+    lines = said(capsys, *check, code=NOT_HEALTHY).splitlines()
+    assert [line.split()[-1] for line in lines[-3:]] == ["UNKNOWN", "PAUSED", "UNKNOWN"]
+    said(capsys, "pause", folder.shown)
+    lines = said(capsys, *check, code=NOT_HEALTHY).splitlines()
+    assert lines[0].startswith("application: UNKNOWN")
+    assert [line.split()[-1] for line in lines[-3:]] == ["PAUSED", "PAUSED", "UNKNOWN"]
 
 
 ANOTHER_USER = 65534

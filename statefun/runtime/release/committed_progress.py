@@ -38,9 +38,12 @@ class CommittedProgress:
 
     def state(self, kind: str = "", name: str = "") -> str:
         """Return RUNNING, PAUSED, STOPPED or UNKNOWN for an ingress, an egress or, without arguments, the application."""
-        if self.is_running is None:
-            return _UNKNOWN
-        return running_state(self.paused, kind, name) if self.is_running else _STOPPED
+        state = running_state(self.paused, kind, name)
+        if (
+            self.is_running is None
+        ):  # a paused part does nothing, whether the application runs or not
+            return state if kind and state == _PAUSED else _UNKNOWN
+        return state if self.is_running else _STOPPED
 
     @classmethod
     def of(
