@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from statefun.runtime.spark import jars
@@ -105,15 +105,21 @@ def prepare_storage(folder: Path, class_path: str) -> None:
     Args:
         folder: the folder of the broker.
         class_path: the jars of Kafka.
+
+    Raises:
+        PlatformError: if the files cannot be written.
     """
-    (folder / "log4j2.properties").write_text(_LOGGING)
-    (folder / "broker.log").touch()
     logs = folder / "data"
-    if (logs / "meta.properties").exists():
-        return
-    logs.mkdir(exist_ok=True)
-    shutil.copyfile(_bootstrap_checkpoint(class_path), logs / "bootstrap.checkpoint")
-    _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
+    with _writing(folder):
+        (folder / "log4j2.properties").write_text(_LOGGING)
+        (folder / "broker.log").touch()
+        if (logs / "meta.properties").exists():
+            return
+    formatted = _bootstrap_checkpoint(class_path)
+    with _writing(folder):
+        logs.mkdir(exist_ok=True)
+        shutil.copyfile(formatted, logs / "bootstrap.checkpoint")
+        _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
 
 
 def forget(folder: Path) -> None:
@@ -194,6 +200,9 @@ def write_settings(folder: Path, port: int, controller: int, config: Mapping[str
         port: the port for clients.
         controller: the port of the controller.
         config: further properties, which add to or replace the default ones.
+
+    Raises:
+        PlatformError: if the file cannot be written.
     """
     settings = {
         **_CONFIG,
@@ -203,7 +212,20 @@ def write_settings(folder: Path, port: int, controller: int, config: Mapping[str
         "log.dir": str(folder / "data"),
         **config,
     }
-    _write_properties(folder / "server.properties", settings)
+    with _writing(folder):
+        _write_properties(folder / "server.properties", settings)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Name the folder of a broker if the block cannot write there, which Python does not do if the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise PlatformError(
+            f"{folder}: the files of the broker cannot be written there: {error.strerror or error}; make room, or give "
+            "the broker another folder"
+        ) from error
 
 
 def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
