@@ -49,12 +49,12 @@ def contains_secret(value: object) -> bool:
 
 
 def _contains_secret(value: object) -> bool:
-    pending, visited = [value], set[int]()
+    pending, visited = [value], dict[int, object]()
     while pending:
         each = pending.pop()
         if id(each) in visited:
             continue
-        visited.add(id(each))
+        visited[id(each)] = each  # an id belongs to another object as soon as its object is gone
         if _is_of_secret_type(each):
             return True
         if isinstance(each, Mapping):

@@ -220,6 +220,29 @@ class Lazy(Mapping[str, str]):
         return 1
 
 
+class Made(Mapping[str, Any]):
+    """A mapping that makes its value, another one or a secret, when it is read."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def __getitem__(self, key: str) -> Any:
+        return Made(self._depth - 1) if self._depth else Key(PLANTED)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["key"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_secrets_are_found_in_values_that_exist_only_while_they_are_read() -> None:
+    """Python gives the id of such a value to another one later."""
+    secret_type(make_json_type("test.secrets/Key", Key))
+
+    assert contains_secret(Made(10))
+
+
 def test_a_collection_that_cannot_be_read_is_not_quoted() -> None:
     """Its own exception does not replace the error."""
     with pytest.raises(DefinitionError, match="does not encode as") as sent:
