@@ -66,7 +66,7 @@ class Observation:
             history: Spark's progress reports of this run, the oldest first.
         """
         for progress in history:
-            deque(self._of_partitions(progress), maxlen=0)
+            deque(self._of_partitions(progress, self._positions(progress)), maxlen=0)
             self._count_connectors(progress)
 
     def look(
@@ -85,9 +85,10 @@ class Observation:
         figures.is_up = True
         figures.committed(self._commit_log.newest())
         if progress is not None:
-            if self._has_missed_partition(progress):
+            present = self._positions(progress)
+            if self._has_missed_partition(present):
                 self.begin(history())
-            figures.partitions = list(self._of_partitions(progress))
+            figures.partitions = list(self._of_partitions(progress, present))
             self._count_connectors(progress)
             times = batch_times(progress)
             if times is not None:
@@ -103,18 +104,22 @@ class Observation:
         """Record in the figures that the query of the run has ended."""
         self._figures.is_up = False
 
-    def _has_missed_partition(self, progress: StreamingQueryProgress) -> bool:
-        """Return whether an earlier micro-batch than that of a report has read a partition that is not known yet."""
+    def _positions(self, progress: StreamingQueryProgress) -> list[Position]:
+        return list(positions(self._ingresses, self._stops, progress))
+
+    def _has_missed_partition(self, present: Iterable[Position]) -> bool:
+        """Return whether a micro-batch before the present positions has read a partition that is not known yet."""
         return any(
             not self._figures.knows(str(position.ingress.id), topic, number)
-            for position in positions(self._ingresses, self._stops, progress)
+            for position in present
             for topic, partitions in position.start.items()
             for number in partitions
         )
 
-    def _of_partitions(self, progress: StreamingQueryProgress) -> Iterator[PartitionFigures]:
-        all_positions = positions(self._ingresses, self._stops, progress)
-        for position, source in zip(all_positions, progress.sources, strict=False):
+    def _of_partitions(
+        self, progress: StreamingQueryProgress, present: Iterable[Position]
+    ) -> Iterator[PartitionFigures]:
+        for position, source in zip(present, progress.sources, strict=False):
             name, group = str(position.ingress.id), position.ingress.consumer_group_id or ""
             begins_with_first = _begins_with_first(position, source.numInputRows)
             for topic, partitions in position.read.items():
