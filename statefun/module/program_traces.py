@@ -64,7 +64,7 @@ class _Load:
 
 @attrs.frozen
 class _Removed:
-    """What was removed of a program: its own modules, and the functions and types that these had registered."""
+    """The removed parts of a program: its own modules, and the functions and types that these had registered."""
 
     modules: Mapping[str, ModuleType]
     versions: Mapping[str, tuple[int, int]]
@@ -136,10 +136,11 @@ def _is_of(folder: Path, name: str, module: ModuleType) -> bool:
     if file is None or name.partition(".")[0] == "statefun":
         return False
     path = Path(file).resolve()
+    if not path.is_relative_to(folder):  # most of them
+        return False
     environments = [Path(each).resolve() for each in (sys.prefix, sys.base_prefix)]
     return (
-        path.is_relative_to(folder)
-        and _LIBRARIES.isdisjoint(path.relative_to(folder).parts)
+        _LIBRARIES.isdisjoint(path.relative_to(folder).parts)
         and not any(e.is_relative_to(folder) and path.is_relative_to(e) for e in environments)
         and not any(_has_packages(each) for each in path.parents if folder in each.parents)
     )
@@ -162,9 +163,9 @@ def _file_of(module: ModuleType) -> str | None:
 
 def _versions(modules: Mapping[str, ModuleType]) -> dict[str, tuple[int, int]]:
     """Return the time and the size of the file of each module, by the name of the module."""
-    files = {name: _file_of(module) for name, module in modules.items()}
     versions = {}
-    for name, file in files.items():
+    for name, module in modules.items():
+        file = _file_of(module)
         with suppress(OSError):
             if file is not None and not Path(file).is_dir():
                 status = Path(file).stat()
