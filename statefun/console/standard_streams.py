@@ -102,7 +102,7 @@ def _remembering(stream: Any) -> io.TextIOWrapper:
 
 
 def _occupy_closed() -> None:
-    """Occupy the file descriptors of closed standard streams: a file would get them, and what is written to a stream."""
+    """Open the null device for each closed standard stream: another file would get its descriptor, and its output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

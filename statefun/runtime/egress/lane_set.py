@@ -35,7 +35,7 @@ class Published(NamedTuple):
 
     @classmethod
     def of(cls, staged: Staged, handled: int, refused: int, *, is_whole: bool = True) -> Published:
-        """Return what was published, given how many records were written or refused, and how many refused.
+        """Return the counts of a batch, given the number of its written or refused records, and that of its refused ones.
 
         A record may be refused before the portion with it is written; the portion that is never written counts nothing.
         """
@@ -48,7 +48,7 @@ class Lanes(Protocol):
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish the egress's records of ``batches`` in order; yield a batch once its records are published.
 
-        Before an error, yield what was published of the batch that is not whole, so that it counts.
+        Before an error, yield the present batch with the records that are published already, so that they count.
         """
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
@@ -259,7 +259,7 @@ class DriverLanes:
     def _published(
         self, staged: Staged, handled: int, refused: int, *, is_whole: bool = True
     ) -> Published:
-        """Return what was published of a batch, given the counts of all records before it."""
+        """Return the counts of a batch, given those of all records before it."""
         handled, refused = self._count_handled() - handled, self._count_refused() - refused
         return Published.of(staged, handled, refused, is_whole=is_whole)
 
