@@ -15,10 +15,12 @@ from statefun.files.record_fields import first_repeated, id_of_field, id_problem
 _BATCH = 2_000
 _UNDECODABLE = (OSError, ValueError, ArithmeticError, KeyError)
 """The classes of pyarrow's errors; KeyError stands for a time zone that this machine does not know."""
+_UNREPRESENTABLE = (ValueError, ArithmeticError)
+"""The classes of errors about one value, such as a date after the year 9999 or bytes that are no text."""
 
 
 class ParquetRow(NamedTuple):
-    """A row of a Parquet file; if this row and further rows cannot be decoded, ``problem`` says why."""
+    """A row of a Parquet file; ``problem`` says why this row, or it and further ones, cannot be decoded."""
 
     number: int
     """The number of the row in its file; the first row is 0."""
@@ -49,7 +51,11 @@ def rows_between(
         if at < min(end, after):
             try:
                 for row in _rows(parquet, group, first, at, min(end, after)):
-                    yield _row(at, row, id_field)
+                    if isinstance(row, dict):
+                        yield _row(at, row, id_field)
+                    else:
+                        problem = f"row {at + 1:,} has a value that cannot be decoded: {row}"
+                        yield ParquetRow(at, None, b"", problem)
                     at += 1
             except _UNDECODABLE as error:
                 if observed_file.error is not None:
@@ -59,14 +65,30 @@ def rows_between(
         first = after
 
 
-def _rows(parquet: Any, group: int, number: int, start: int, end: int) -> Iterator[dict[str, Any]]:
+def _rows(
+    parquet: Any, group: int, number: int, start: int, end: int
+) -> Iterator[dict[str, Any] | Exception]:
     for batch in parquet.iter_batches(batch_size=_BATCH, row_groups=[group]):
         begin = max(0, start - number)
         if begin < batch.num_rows:
-            yield from batch.slice(begin, end - number - begin).to_pylist()
+            yield from _values(batch.slice(begin, end - number - begin))
         number += batch.num_rows
         if number >= end:
             return
+
+
+def _values(batch: Any) -> Iterator[dict[str, Any] | Exception]:
+    """Yield the content of each row, or the error about a value that Python cannot hold."""
+    try:
+        values = batch.to_pylist()
+    except _UNREPRESENTABLE as error:
+        if batch.num_rows == 1:
+            yield error
+            return
+        for number in range(batch.num_rows):
+            yield from _values(batch.slice(number, 1))
+    else:
+        yield from values
 
 
 def _row(number: int, row: dict[str, Any], id_field: str | None) -> ParquetRow:

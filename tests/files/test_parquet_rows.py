@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from statefun.files.parquet_rows import rows_between
 
@@ -28,6 +29,29 @@ def test_a_row_group_with_an_unknown_time_zone_is_a_rejected_record() -> None:
     assert "rows 1 to 2 of row group 0 cannot be decoded: " in (broken.problem or "")
     assert "Nowhere/City" in (broken.problem or "")
     assert (last.key, json.loads(last.value)) == (b"c", {"id": "c", "at": None})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pa.array([0, 2**62, 0, 0], pa.timestamp("us")),
+        pa.array([0, 2**31 - 1, 0, 0], pa.date32()),
+        pa.array([b"x", b"\xff\xfe", b"y", b"z"]).view(pa.string()),
+    ],
+    ids=["timestamp", "date", "text"],
+)
+def test_a_value_that_cannot_be_decoded_rejects_its_row_alone(odd: Any) -> None:
+    """The rows before and after it in the same row group are read."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "odd": odd}), file)
+
+    rows = list(rows_between(file, 0, 4, "id"))
+
+    assert [row.key for row in rows] == [b"a", None, b"c", b"d"]
+    assert [row.number for row in rows] == [0, 1, 2, 3]
+    assert rows[1].value == b""
+    assert "row 2 has a value that cannot be decoded: " in (rows[1].problem or "")
+    assert [row.problem for row in rows if row.key] == [None, None, None]
 
 
 def test_a_value_is_json_also_for_numbers_that_are_not_finite() -> None:
