@@ -127,13 +127,14 @@ def _bind_beat(registry: StatefulFunctions) -> None:
         ctx.send_after(DELAY, later, cancellation_token=f"token {number}")
         if number % 2 == 0:
             ctx.cancel_delayed_message(f"token {number - 2}")
-        targets = ["endure/keeper"]
+        targets = {"endure/keeper": number}
         if number % 5 == 0:
-            targets += ["endure/failing", "elsewhere/counter"]
+            # The first message of each address sets its state, and the second one deletes it.
+            targets |= {"endure/failing": number, "elsewhere/counter": number % 1000}
         if number % 10 == 0:
-            targets += ["endure/probe"]
-        for target in targets:
-            ctx.send(message_builder(target, str(number), str_value=str(number)))
+            targets |= {"endure/probe": number}
+        for target, id_ in targets.items():
+            ctx.send(message_builder(target, str(id_), str_value=str(number)))
 
 
 def _bind_kept(registry: StatefulFunctions) -> None:

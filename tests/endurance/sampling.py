@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of an application take, from inside and from outside."""
+"""What the processes of an application take, from inside and from outside.
+
+Before each look, garbage is collected, and the allocators give back what is free: ``malloc`` of glibc keeps free memory
+between blocks that are in use, so that a process seems to grow for hours in which nothing is kept.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -15,6 +20,9 @@ from types import TracebackType
 from typing import Any, final
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from endurance.census import write_census
 
 SAMPLES = "samples.jsonl"
 WORKERS = "workers.jsonl"
@@ -33,6 +41,39 @@ def process_figures(process: int | str) -> dict[str, float]:
     return {}
 
 
+class _Allocated(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+def own_figures() -> dict[str, float]:
+    """Return what this process takes, once its garbage and its free memory are given back."""
+    gc.collect()
+    figures: dict[str, float] = {"blocks": sys.getallocatedblocks()}
+    with suppress(AttributeError):  # there is no glibc, or an older one
+        library = ctypes.CDLL(None)
+        library.malloc_trim(0)
+        library.mallinfo2.restype = _Allocated
+        found = library.mallinfo2()
+        figures["allocated"] = found.uordblks + found.hblkhd
+    return {**figures, **process_figures("self")}
+
+
 def write_worker(folder: Path, number: int) -> None:
     """Write down what the Python worker that calls this takes.
 
@@ -40,9 +81,7 @@ def write_worker(folder: Path, number: int) -> None:
         folder: takes the file.
         number: the beat with which this was asked.
     """
-    gc.collect()
-    figures = {"blocks": sys.getallocatedblocks(), **process_figures("self")}
-    line = json.dumps({"number": number, "worker": os.getpid(), **figures})
+    line = json.dumps({"number": number, "worker": os.getpid(), **own_figures()})
     with (folder / WORKERS).open("a") as file:
         file.write(f"{line}\n")
 
@@ -96,18 +135,13 @@ class Sampler:
         commits = checkpoint / "commits"
         if context is None or not commits.exists():
             return
-        java = context._jvm.java.lang  # noqa: SLF001 - as above
-        runtime, management = java.Runtime.getRuntime(), java.management.ManagementFactory
-        java.System.gc()
-        gc.collect()
+        batch = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+        driver = own_figures()  # what Python no longer refers to, the JVM can collect
         sample = {
-            "batch": max(int(path.name) for path in commits.iterdir() if path.name.isdecimal()),
-            "driver": {"blocks": sys.getallocatedblocks(), **process_figures("self")},
-            "jvm": {
-                "heap": runtime.totalMemory() - runtime.freeMemory(),
-                "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
-                **process_figures(management.getRuntimeMXBean().getPid()),
-            },
+            "batch": batch,
+            "driver": driver,
+            "jvm": _jvm_figures(context._jvm),  # noqa: SLF001 - as above
+            "state": {"addresses": _addresses()},
             **{
                 f"checkpoint/{path.name}": folder_figures(path)
                 for path in checkpoint.iterdir()
@@ -116,3 +150,31 @@ class Sampler:
         }
         with (self._folder / SAMPLES).open("a") as file:
             file.write(f"{json.dumps(sample)}\n")
+        write_census(self._folder, batch)
+
+
+def _jvm_figures(jvm: Any) -> dict[str, float]:
+    """Return what the JVM takes, once its garbage and its free memory are given back."""
+    runtime, management = (
+        jvm.java.lang.Runtime.getRuntime(),
+        jvm.java.lang.management.ManagementFactory,
+    )
+    for _ in range(2):  # what the first one has found dead may hold more
+        jvm.java.lang.System.gc()
+        jvm.java.lang.System.runFinalization()
+    commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    with suppress(Exception):  # Java 17 has this command from 17.0.9 on
+        management.getPlatformMBeanServer().invoke(commands, "systemTrimNativeHeap", None, None)
+    return {
+        "heap": runtime.totalMemory() - runtime.freeMemory(),
+        "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
+        **process_figures(management.getRuntimeMXBean().getPid()),
+    }
+
+
+def _addresses() -> int:
+    """Return the number of addresses with state, of the newest micro-batch."""
+    shared: Any = SparkSession.active()._jsparkSession.sharedState()  # noqa: SLF001 - the query is in another session
+    (query,) = shared.activeStreamingQueries().values()
+    (operator,) = query.lastProgress().stateOperators()
+    return int(operator.numRowsTotal())

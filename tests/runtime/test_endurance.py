@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from endurance.census import changed, write_census
 from endurance.parts import drive
 from endurance.running import endure
 from endurance.verdict import Series, series_of, verdict
@@ -31,7 +32,15 @@ def test_an_application_in_which_everything_is_in_use(tmp_path: Path) -> None:
 
     assert used.missing == []
     found = {series.name: series for series in series_of(folder)}
-    assert {"driver blocks", "jvm heap", "worker blocks", "checkpoint/timers files"} <= found.keys()
+    assert {
+        "driver blocks",
+        "driver allocated",
+        "jvm heap",
+        "worker blocks",
+        "state addresses",
+        "checkpoint/timers files",
+    } <= found.keys()
+    assert changed(folder, 0)
     for name in ("driver descriptors", "driver threads", "worker descriptors", "worker threads"):
         values = found[name].values
         half = len(values) // 2
@@ -72,6 +81,27 @@ def test_a_leak_shows_below_what_comes_and_goes(values: list[float]) -> None:
     ]
 
     assert judged(leaking) == "grows"
+
+
+@pytest.mark.parametrize(("full", "word"), [(0.45, "flat"), (0.95, "grows")])
+def test_a_cache_that_fills_is_flat_once_it_is_full(full: float, word: str) -> None:
+    """If it is full before the second half; a figure that grows to the end does grow."""
+    filling = [min(batch, full * BATCHES[-1]) for batch in BATCHES]
+
+    assert judged(filling) == word
+
+
+def test_the_types_of_which_there_are_more_are_listed(tmp_path: Path) -> None:
+    """With their growth between the warm-up and the end, and the items of collections."""
+    kept: list[complex] = []
+    for batch in range(32):
+        kept += [complex(batch, each) for each in range(1000)]
+        write_census(tmp_path, batch)
+
+    (growth, name), *_ = changed(tmp_path, 0.25)
+
+    assert name == "items of list"
+    assert growth == pytest.approx(21_000, rel=0.1)
 
 
 def test_a_short_run_decides_nothing() -> None:
