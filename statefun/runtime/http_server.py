@@ -8,17 +8,17 @@ import logging
 import select
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import attrs
 
 from statefun.module.model import LOOPBACK
+from statefun.runtime.connections import Connections, most_connections
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import foreign_header
 
@@ -31,8 +31,6 @@ _REQUEST_SECONDS = 60
 """How long a client may take for a request, and for reading its answer, and how long a connection may be idle."""
 _MOST_HEAD_BYTES = 65_536
 """The largest size of a request's first line and headers together, in bytes."""
-_MOST_CONNECTIONS = 1024
-"""How many connections a server has at a time at most; it closes others at once."""
 _CHUNK = 1_000_000
 _MOST_DISCARDED_BYTES = 100_000_000
 _WAITING_CONNECTIONS = 1024
@@ -132,11 +130,11 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self.connections = Connections(most_connections())
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or close it if there are too many."""
-        if self._places.acquire(blocking=False):
+        if self.connections.admit():
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -146,7 +144,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self.connections.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error that a request has caused, unless the client has closed its connection."""
@@ -212,11 +210,13 @@ class RequestHandler(BaseHTTPRequestHandler):
         super().setup()
         self.rfile.close()
         self._reader = _Limited(self.connection)
+        self._connections = cast("Server", self.server).connections
         self.rfile = io.BufferedReader(self._reader)
 
     def handle_one_request(self) -> None:
         """Serve a request; refuse one whose headers are too large."""
         self._reader.begin()
+        self._connections.wait(self.connection)
         try:
             super().handle_one_request()
         except _LargeHeadError:
@@ -227,6 +227,7 @@ class RequestHandler(BaseHTTPRequestHandler):
     def begin(self) -> None:
         """Reset the fields about the former request of the connection, before the next request is served."""
         self._reader.end_of_head()
+        self._connections.serve(self.connection)
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
         self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -432,3 +432,15 @@ def test_the_topology_has_the_busiest_edges(api: Served) -> None:
     assert {each["origin"]["name"] for each in content["edges"]} == {"test/f99"}
     assert {"kind": "ingress", "name": "test/in", "failures": 0} in content["nodes"]
     assert api.ask("GET", "/topology?limit=-1")[0] == 400
+
+
+def test_idle_connections_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that has waited longest makes room, also if it has sent a part of its request."""
+    monkeypatch.setattr("statefun.runtime.connections._MOST", 3)
+    with served(tmp_path) as api, ExitStack() as clients:
+        for part in (b"", b"GET / HT", b"") * 2:
+            idle = socket.create_connection(("127.0.0.1", api.port), SECONDS)
+            clients.enter_context(idle)
+            idle.sendall(part)
+        for _ in range(9):
+            assert api.ask("GET", "/status")[0] == 200

@@ -598,7 +598,7 @@ def test_clients_that_have_disconnected_take_no_places(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script that polls with a time limit of its own does not lock others out."""
-    monkeypatch.setattr("statefun.runtime.http_server._MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("statefun.runtime.connections._MOST", 3)
     monkeypatch.setattr("statefun.runtime.playground.server._LONGEST_WAIT_SECONDS", 6000)
     port = free_port()
     kind = "io.statefun.playground.v1/egress"
