@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 from statefun.files.record_fields import first_repeated, id_of_field, id_problem
 
 _BATCH = 2_000
-_UNDECODABLE = (OSError, ValueError, ArithmeticError, KeyError)
+UNDECODABLE = (OSError, ValueError, ArithmeticError, KeyError, NotImplementedError)
 """The classes of pyarrow's errors; KeyError stands for a time zone that this machine does not know."""
 _UNREPRESENTABLE = (ValueError, ArithmeticError)
 """The classes of errors about one value, such as a date after the year 9999 or bytes that are no text."""
@@ -57,7 +57,7 @@ def rows_between(
                         problem = f"row {at + 1:,} has a value that cannot be decoded: {row}"
                         yield ParquetRow(at, None, b"", problem)
                     at += 1
-            except _UNDECODABLE as error:
+            except UNDECODABLE as error:
                 if observed_file.error is not None:
                     raise observed_file.error from None
                 rows = f"rows {at + 1:,} to {min(end, after):,} of row group {group}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from statefun.files.file_log import FileState
+from statefun.files.parquet_rows import UNDECODABLE
 from statefun.files.scanning import MOST_LINES, whole_lines
 
 _MAGIC = b"PAR1"
@@ -126,5 +127,5 @@ def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
     footer = file.read(length)
     try:
         return pq.read_metadata(io.BytesIO(_MAGIC + footer + tail))
-    except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
+    except UNDECODABLE as error:
         raise DamagedFileError(f"the footer cannot be decoded: {error}") from None

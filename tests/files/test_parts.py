@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import base64
 import io
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statefun.files.file_log import FileState
-from statefun.files.parts import UnfinishedFileError, rows_of
+from statefun.files.parts import DamagedFileError, UnfinishedFileError, rows_of
 from statefun.files.scanning import MOST_LINES
 
 NEW = FileState(0, 0, 0, is_all=False, size=0, digest="")
@@ -39,3 +40,19 @@ def test_a_file_without_rows_has_no_parts_and_is_complete() -> None:
     for written in (3, size - 1):
         with pytest.raises(UnfinishedFileError):
             list(rows_of(file, NEW, written, most=1))
+
+
+@pytest.mark.parametrize(
+    ("place", "byte", "problem"), [(124, 9, "Integers"), (0, 0, "")], ids=["9 bits", "no schema"]
+)
+def test_a_footer_that_cannot_be_decoded_is_damage(place: int, byte: int, problem: str) -> None:
+    """Also a type that pyarrow does not know, for which it has an error of another class."""
+    written = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2, 3]}), written)
+    schema = pq.read_metadata(written).metadata[b"ARROW:schema"]
+    changed = bytearray(base64.b64decode(schema))
+    changed[place] = byte
+    content = written.getvalue().replace(schema, base64.b64encode(changed))
+
+    with pytest.raises(DamagedFileError, match=f"the footer cannot be decoded: .*{problem}"):
+        list(rows_of(io.BytesIO(content), NEW, len(content), most=3))
