@@ -99,7 +99,16 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("http_server", "columns", "garbage", "spark_internals", "terminal", "rows", "kafka"),
+    *(
+        "connections",
+        "http_server",
+        "columns",
+        "garbage",
+        "spark_internals",
+        "terminal",
+        "rows",
+        "kafka",
+    ),
     *("letters", "checkpoint"),
     *("control", "connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "stored", "release", "preflight", "loading", "staging"),

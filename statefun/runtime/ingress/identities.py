@@ -21,6 +21,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.ingress.starting_offsets import admin_client
 from statefun.runtime.kafka.client import cluster_metadata, reason_of
+from statefun.runtime.kafka.topic_ids import id_of_topic
 from statefun.sdk.errors import CheckpointError, KafkaError
 
 CLUSTERS_FILE = "clusters.json"
@@ -133,7 +134,7 @@ def topic_ids(
     ids = {}
     for topic, future in futures.items():
         try:
-            id_ = str(future.result().topic_id)
+            id_ = id_of_topic(future.result())
         except KafkaException as error:
             if (
                 reason_of(error).code() in _UNKNOWN
