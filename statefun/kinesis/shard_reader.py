@@ -35,7 +35,7 @@ _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _LARGEST_ANSWER = 16 * 1024 * 1024
-"""How many bytes of memory the largest answer takes; Kinesis answers with up to 10 MiB of data."""
+"""How many bytes of memory a large answer takes; Kinesis answers with up to 10 MiB of data."""
 _PATIENCE = timedelta(seconds=10)
 """How long requests may fail before a warning is logged."""
 
@@ -79,7 +79,9 @@ class ShardReader:
         self._complete: float = -1
         """All records up to this sequence number are fetched, as far as Kinesis still has them."""
         self._expected = _LARGEST_ANSWER
-        """An estimate of the memory that the next answer takes, in bytes."""
+        """An estimate of the memory that the next answer takes at most, in bytes."""
+        self._reserved = 0
+        """How many bytes of memory are reserved for the answer to the present request."""
         self._last_read: str | None = None
         """The last read record, by its sequence number: the next answer begins with this record.
 
@@ -191,17 +193,12 @@ class ShardReader:
         micro-batch needs.
         """
         iterator = None
-        while not self._stop.is_set():
-            expected = self._expected
-            if not self._may_fetch(expected):
-                with self._changed:
-                    self._changed.wait(self._room.spacing.total_seconds() / 4)
-                continue
+        while self._reserve():
             began = time.monotonic()
             try:
                 iterator = self._fetch(iterator)
             finally:
-                self._room.add(-expected)
+                self._release()
             if self.ended:
                 return
             spacing = max(self._spacing, self._room.spacing.total_seconds())
@@ -233,16 +230,29 @@ class ShardReader:
                 self.ended, self._complete = True, math.inf
         return following
 
-    def _may_fetch(self, expected: int) -> bool:
-        """Return whether to send a request; if so, reserve ``expected`` bytes of memory for its answer.
+    def _reserve(self) -> bool:
+        """Wait until a request may be sent, and reserve memory for its answer.
 
         Records that a planned micro-batch needs are fetched even if their memory exceeds the limit.
+
+        Returns:
+            False if the reader was stopped instead.
         """
-        with self._changed:
-            if self._needed > max(self._complete, self._position.number):
-                self._room.add(expected)
+        while not self._stop.is_set():
+            with self._changed:
+                if self._needed > max(self._complete, self._position.number):
+                    self._room.add(self._expected)
+                elif self.caught_up or not self._room.try_add(self._expected):
+                    self._changed.wait(self._room.spacing.total_seconds() / 4)
+                    continue
+                self._reserved = self._expected
                 return True
-            return not self.caught_up and self._room.try_add(expected)
+        return False
+
+    def _release(self) -> None:
+        """Free the memory that is reserved for an answer."""
+        self._room.add(-self._reserved)
+        self._reserved = 0
 
     def _begin_parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
@@ -298,7 +308,9 @@ class ShardReader:
                 self._records.extend(fetched_records)
                 self._position = ShardPosition(fetched_records[-1].sequence)
                 self._room.add(size)
-            self._expected = size
+            # Not less after a small answer: any number of shards may get records at the same time. More after a
+            # larger answer: aggregated records take many times the memory of their data.
+            self._expected = max(_LARGEST_ANSWER, size)
             if not is_complete:
                 self._complete = int(records[len(wanted_records)]["SequenceNumber"]) - 1
             else:
@@ -356,8 +368,9 @@ class ShardReader:
                 ):
                     self._has_logged_trouble = True
                     self._log(f"cannot be read ({trouble.text}); trying again until it can")
+                self._release()  # requests for other shards do not wait for this one
                 self._stop.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                if self._stop.is_set():
+                if not self._reserve():
                     return None
                 pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
                 spacing = max(self._spacing, self._room.spacing.total_seconds())
