@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -179,18 +179,7 @@ class KinesisSource:
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Return tasks with the records between two offsets; fetch records that the driver does not hold."""
-        after = decode_offset(end)
-        tasks: list[bytes] = []
-        for range_ in planned_ranges(decode_offset(start), after):
-            if self._is_listed(range_):
-                key = range_.name, range_.id
-                reader = self._reader_of(key, range_.start, after[range_.name])
-                records = _as_planned(
-                    reader.shard, reader.between(range_.start, range_.end), range_
-                )
-                self._check_count(reader.shard, records, range_)
-                tasks += tasks_of(reader.shard, records, range_.start.count)
-        return tasks
+        return list(tasks_of(self._fetched(start, end)))
 
     def bound(self) -> None:
         """Make the run bounded: read only records that have arrived in Kinesis by now."""
@@ -216,6 +205,21 @@ class KinesisSource:
         return {
             f"stream.{name}.millisBehindLatest": in_milliseconds(lag) for name, lag in lags.items()
         }
+
+    def _fetched(
+        self, start: Offset, end: Offset
+    ) -> Iterator[tuple[Shard, Sequence[FetchedRecord], int]]:
+        """Yield each shard with its records between two offsets, and with the offset of its first one."""
+        after = decode_offset(end)
+        for range_ in planned_ranges(decode_offset(start), after):
+            if self._is_listed(range_):
+                key = range_.name, range_.id
+                reader = self._reader_of(key, range_.start, after[range_.name])
+                records = _as_planned(
+                    reader.shard, reader.between(range_.start, range_.end), range_
+                )
+                self._check_count(reader.shard, records, range_)
+                yield reader.shard, records, range_.start.count
 
     def _resolved_begin(self) -> float | None:
         """Return the time from which on records are read, in seconds since the epoch; None for all records."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,28 +15,34 @@ SEQUENCE_NUMBER = "kinesis.sequenceNumber"
 """The name of the header that holds a record's sequence number."""
 _TASK_RECORDS = 20_000
 _TASK_BYTES = 8 * 1024 * 1024
+"""A task with so many records or bytes gets no more records."""
+_FEW_RECORDS = 1000
+"""A task with fewer records gets records of the next shard, too: to start a task takes longer than to read them."""
 
 
-def tasks_of(shard: Shard, records: Sequence[FetchedRecord], first: int) -> Iterator[bytes]:
-    """Yield tasks that hold the records of a shard, each as bytes.
+def tasks_of(shards: Iterable[tuple[Shard, Sequence[FetchedRecord], int]]) -> Iterator[bytes]:
+    """Yield tasks that hold the records of shards, each task as bytes.
 
     Args:
-        shard: the shard.
-        records: the records of the shard, in order.
-        first: the number of the first record in the shard, which is its offset.
+        shards: for each shard, its records in order, and the offset of the first one, which is its number in the
+            shard.
     """
     rows: list[tuple[Any, ...]] = []
     size = 0
-    for record in records:
-        header = [{"key": SEQUENCE_NUMBER, "value": record.sequence.encode()}]
-        for key, value in record.parts:
-            offset = first + len(rows)
-            place = (shard.stream, shard.partition, offset, record.arrival)
-            rows.append((key.encode(), value, *place, header))
-        size += record.size
-        if len(rows) >= _TASK_RECORDS or size >= _TASK_BYTES:
+    for shard, records, offset in shards:
+        for record in records:
+            header = [{"key": SEQUENCE_NUMBER, "value": record.sequence.encode()}]
+            for key, value in record.parts:
+                place = (shard.stream, shard.partition, offset, record.arrival)
+                rows.append((key.encode(), value, *place, header))
+                offset += 1  # noqa: PLW2901 - of the next record
+                size += len(key) + len(value)
+            if len(rows) >= _TASK_RECORDS or size >= _TASK_BYTES:
+                yield _task(rows)
+                rows, size = [], 0
+        if len(rows) >= _FEW_RECORDS:
             yield _task(rows)
-            first, rows, size = first + len(rows), [], 0
+            rows, size = [], 0
     if rows:
         yield _task(rows)
 
