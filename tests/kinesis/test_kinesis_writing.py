@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -185,3 +186,34 @@ def test_confirmed_records_are_reported_whatever_fails(monkeypatch: pytest.Monke
     cluster.close()
 
     assert log.noted == [3]
+
+
+class Paired:
+    """A client that answers a request when a second one is under way."""
+
+    def __init__(self) -> None:
+        self._both = Barrier(2)
+
+    def put_records(self, StreamName: str, Records: list[Any]) -> dict[str, Any]:  # noqa: N803 - boto3's
+        """Wait for the other request; confirm all records."""
+        del StreamName
+        self._both.wait(PATIENCE.total_seconds())
+        return {"Records": [{}] * len(Records)}
+
+    def close(self) -> None:
+        """Do nothing: the client has no connections."""
+
+
+def test_several_requests_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of other keys do not wait for the answer to a request."""
+    monkeypatch.setattr("statefun.kinesis.writing.connect", lambda _: Paired())
+    log = Log()
+    log.should_stop = lambda stalled: stalled > PATIENCE
+    cluster = log.connect("http://localhost:1")
+
+    cluster.write(
+        [EgressRecord("counts", b"name %d" % number, b"", None) for number in range(1000)], MARKER
+    )
+    cluster.close()
+
+    assert log.noted == [1000]
