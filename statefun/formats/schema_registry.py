@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import lru_cache
 from http import HTTPStatus
 from types import ModuleType
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from statefun.formats import avro, optional_package
-from statefun.formats.unknown_schemas import UnknownSchemas
+from statefun.formats.recent_failures import RecentFailures
 from statefun.sdk.errors import ConfigurationError, DefinitionError, FunctionError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
 from statefun.sdk.types import SimpleType, simple_type
@@ -42,7 +44,18 @@ _DEFAULTS = {"timeout": 10}
 """Default properties: a timeout in seconds, as the registry's client would otherwise wait for ever."""
 _LARGEST_NUMBER = 2**32 - 1
 _NO_SUCH_SCHEMA = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
-_unknown = UnknownSchemas()
+_UNREADABLE = (ValueError, TypeError, AttributeError)
+"""What the registry's client raises for an answer that is not JSON, or not of the expected form."""
+_Properties = tuple[tuple[str, str], ...]
+_UNKNOWN = timedelta(seconds=5)
+"""How long a schema counts as unknown; the registry is asked again afterwards."""
+_FAILED = timedelta(seconds=1)
+"""How long a request counts as failed: briefly, so that a failure policy's next attempt asks the registry again."""
+_LONGEST_TEXT = 500
+"""How many characters of an error are shown: a proxy may answer with a whole page."""
+_MOST_SCHEMAS = 1000
+"""How many schemas, and how many ids of schemas, a process caches at most."""
+_failures = RecentFailures()
 
 
 @attrs.frozen
@@ -52,7 +65,7 @@ class _Registered:
     url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
     subject: str | None
-    properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
+    properties: _Properties = attrs.field(repr=False)
 
     @classmethod
     def of(
@@ -70,11 +83,7 @@ class _Registered:
                 "values of this type can only be read; to write values, give the type a schema and a "
                 "subject"
             )
-        try:
-            number = _number(self._client(), self.subject, self.schema)
-        except Exception as error:  # noqa: BLE001 - any exception means that there is no number
-            problem = self._error_text("does not register the schema", error)
-            raise FunctionError(problem) from None
+        number = _number(self.url, self.properties, self.subject, self.schema)
         return _HEADER.pack(_MAGIC, number) + avro.encode_exactly(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
@@ -94,41 +103,11 @@ class _Registered:
             raise ValueError(
                 f"the value must begin with a zero byte and a schema id, not with byte {magic}"
             )
-        return self._schema(number), content[_HEADER.size :]
+        return _schema(self.url, self.properties, number), content[_HEADER.size :]
 
-    def _schema(self, number: int) -> Any:
-        """Return the schema with an id, ``number``; ask the registry unless the schema is cached.
 
-        Raises:
-            ValueError: if the registry has no schema with this id.
-            FunctionError: if the registry gives no valid answer; the value may be valid nevertheless.
-        """
-        unknown = f"the registry has no schema with id {number}"
-        if _unknown.has((self.url, self.properties, number)):
-            raise ValueError(unknown)
-        client = self._client()
-        try:
-            schema = client.get_schema(number)
-        except Exception as error:  # noqa: BLE001 - any exception means that there is no schema
-            if _says_unknown(error):
-                _unknown.add((self.url, self.properties, number))
-                raise ValueError(unknown) from None
-            raise FunctionError(self._error_text("does not answer", error)) from None
-        if problem := _problem(schema):
-            _forget(client)
-            raise FunctionError(
-                f"the schema registry answers for schema id {number} with status 200, but without a "
-                f"valid schema ({problem}): {schema!r:.200}"
-            )
-        return schema
-
-    def _error_text(self, what: str, error: Exception) -> str:
-        """Return the text of an error of the registry, without passwords; ``what`` says what has failed."""
-        text = without_secrets(error, self.url)
-        return f"the schema registry at {shown_uri(self.url)} {what}: {text}"
-
-    def _client(self) -> SchemaRegistryClient:
-        return _client(self.url, self.properties)
+class _InvalidAnswerError(ValueError):
+    """An answer has status 200, but lacks the requested information."""
 
 
 def _says_unknown(error: Exception) -> bool:
@@ -163,11 +142,6 @@ def _problem(schema: Any) -> str:
         except DefinitionError as error:
             return error.message
     return ""
-
-
-def _forget(client: Any) -> None:
-    """Clear the caches of a registry's client, which would keep an invalid answer for ever."""
-    client.clear_caches()
 
 
 def written_avro(
@@ -222,9 +196,11 @@ def make_schema_registry_type(
 ) -> SimpleType[Any]:
     """Make and register a type that takes the schemas of its values from a registry.
 
-    Each process fetches a schema once. A process asks again for a schema that the registry did not
-    know, but not before five seconds have passed. If the registry does not answer, the invocation fails,
-    and the failure policy of its function decides.
+    Each process fetches a schema once, and caches a thousand schemas at most. A process asks again for a
+    schema that the registry did not know, but not before five seconds have passed. If the registry does
+    not answer, gives no valid answer, or refuses to register a schema, the invocation fails, and the
+    failure policy of its function decides; for a second, further invocations that need the same answer
+    fail as well.
 
     Args:
         typename: ``namespace/name``.
@@ -244,7 +220,7 @@ def make_schema_registry_type(
         avro.check_schema(typename, schema)
     registered = _Registered.of(url, schema, subject, properties)
     try:
-        registered._client()  # noqa: SLF001 - a class of this module
+        _client(url, registered.properties)
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - any exception here is about the settings
@@ -257,7 +233,7 @@ def make_schema_registry_type(
 
 
 @lru_cache
-def _client(url: str, properties: tuple[tuple[str, str], ...]) -> SchemaRegistryClient:
+def _client(url: str, properties: _Properties) -> SchemaRegistryClient:
     settings: dict[str, Any] = {
         name: int(value) if name in _NUMBERS else value for name, value in properties
     }
@@ -267,13 +243,82 @@ def _client(url: str, properties: tuple[tuple[str, str], ...]) -> SchemaRegistry
     return client
 
 
-@lru_cache
-def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
-    number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
-    if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
-        _forget(client)
-        raise ValueError(f"the answer contains {number!r:.200} instead of a schema id")
+@lru_cache(_MOST_SCHEMAS)
+def _schema(url: str, properties: _Properties, number: int) -> Any:
+    """Return the schema with an id, ``number``; only valid schemas are cached.
+
+    Raises:
+        ValueError: if the registry has no schema with this id.
+        FunctionError: if the registry gives no valid answer; the value may be valid nevertheless.
+    """
+    unknown = f"the registry has no schema with id {number}"
+    with _asked(url, properties, number, "gives no valid answer", unknown) as client:
+        schema = client.get_schema(number)
+        if problem := _problem(schema):
+            raise _InvalidAnswerError(
+                f"status 200 for schema id {number}, but no valid schema ({problem}): {schema!r:.200}"
+            )
+    return schema
+
+
+@lru_cache(_MOST_SCHEMAS)
+def _number(url: str, properties: _Properties, subject: str, schema: str) -> int:
+    """Register a schema under a subject, and return its id; only valid ids are cached.
+
+    Raises:
+        FunctionError: if the registry does not register the schema.
+    """
+    request = subject, schema
+    with _asked(url, properties, request, "does not register the schema") as client:
+        number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
+        if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
+            raise _InvalidAnswerError(f"status 200, but {number!r:.200} instead of a schema id")
     return number
+
+
+@contextmanager
+def _asked(
+    url: str, properties: _Properties, request: Hashable, failure: str, unknown: str = ""
+) -> Iterator[SchemaRegistryClient]:
+    """Give the client for a request to a registry; if the request fails, let equal ones fail for a short time.
+
+    If the registry does not answer, all requests to it fail in this time: each of them would take as long.
+
+    Args:
+        url: the URL of the registry.
+        properties: the properties of the client.
+        request: distinguishes the request from others to the registry.
+        failure: says in the error text what the registry does instead of giving a valid answer.
+        unknown: the error text if the registry answers that it does not have the requested schema; empty if
+            that is a failure like others.
+
+    Raises:
+        ValueError: if the registry does not have the requested schema.
+        FunctionError: if the registry gives no valid answer.
+    """
+    registry = url, properties
+    _failures.check(registry)
+    _failures.check((registry, request))
+    client: Any = _client(url, properties)  # a method that is used has no types
+    try:
+        yield client
+    except ConfigurationError:  # a package is missing
+        raise
+    except Exception as error:  # noqa: BLE001 - any exception means that there is no valid answer
+        is_answer = hasattr(error, "http_status_code") or isinstance(error, _UNREADABLE)
+        failed: Exception
+        if unknown and _says_unknown(error):
+            failed, period = ValueError(unknown), _UNKNOWN
+        else:
+            what = failure if is_answer else "does not answer"
+            text = without_secrets(error, url)[:_LONGEST_TEXT]
+            failed = FunctionError(f"the schema registry at {shown_uri(url)} {what}: {text}")
+            period = _FAILED
+        _failures.add((registry, request) if is_answer else registry, failed, period)
+        raise failed from None  # the error may have a password in it
+    finally:
+        # The client would cache invalid answers, too, and any number of schemas.
+        client.clear_caches()
 
 
 def _library() -> ModuleType:

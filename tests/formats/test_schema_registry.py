@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from statefun import FunctionError, Message, TypedValue, ValueDecodeError
-from statefun.formats import unknown_schemas
+from statefun.formats import schema_registry
+from statefun.formats.recent_failures import RecentFailures
 from statefun.formats.schema_registry import make_schema_registry_type
-from statefun.formats.unknown_schemas import UnknownSchemas
 from statefun.sdk.types import SimpleType
 
 TEXT = '"string"'
@@ -25,17 +26,25 @@ PROPERTIES = {"max.retries": "0"}
 
 
 class Registry:
-    """A server that answers whatever it was given."""
+    """A server that answers whatever it was given; nothing at all, if that is None."""
 
     def __init__(self) -> None:
-        self.answer = UNKNOWN
+        self.answer: tuple[int, bytes] | None = UNKNOWN
+        self.of_schema: dict[int, tuple[int, bytes]] = {}
+        """The answers for schemas that have one of their own, by their numbers."""
         self.asked = 0
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry.asked += 1
-                status, body = registry.answer
+                number = self.path.partition("?")[0].rpartition("/")[2]
+                answer = registry.answer
+                if number.isdecimal():
+                    answer = registry.of_schema.get(int(number), answer)
+                if answer is None:
+                    return
+                status, body = answer
                 self.send_response(status)
                 self.send_header("Content-Type", "text/html")
                 self.send_header("Content-Length", str(len(body)))
@@ -80,8 +89,11 @@ def test_a_value_without_a_whole_header_is_refused(registry: Registry) -> None:
 
 
 @pytest.fixture
-def registry() -> Iterator[Registry]:
-    """Run a server."""
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """Run a server whose failures are remembered until :func:`forget`, however long a test takes."""
+    monkeypatch.setattr(schema_registry, "_UNKNOWN", timedelta(days=1))
+    monkeypatch.setattr(schema_registry, "_FAILED", timedelta(days=1))
+    forget(monkeypatch)
     made = Registry()
     thread = threading.Thread(target=made.server.serve_forever)
     thread.start()
@@ -89,6 +101,11 @@ def registry() -> Iterator[Registry]:
     made.server.shutdown()
     made.server.server_close()
     thread.join()
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget all failures, as the time does."""
+    monkeypatch.setattr(schema_registry, "_failures", RecentFailures())
 
 
 def test_an_unknown_schema_is_requested_once(
@@ -103,7 +120,7 @@ def test_an_unknown_schema_is_requested_once(
     assert registry.asked == 2
 
     registry.answer = KNOWN
-    monkeypatch.setattr(unknown_schemas, "_REMEMBERED", timedelta(0))
+    forget(monkeypatch)
     assert [registry.read() for _ in range(20)] == ["Ada"] * 20
     assert registry.asked == 3
 
@@ -114,6 +131,7 @@ def test_an_unknown_schema_is_requested_once(
         (404, b'{"message": "no Route matched with those values"}'),
         (404, b'{"error_code": "40403", "message": "no"}'),
         (404, b"[]"),
+        (500, b'{"error_code": 50001, "message": "no"}'),
         (200, b"<html>Please log in</html>"),
         (200, b"{}"),
         (200, b""),
@@ -121,43 +139,94 @@ def test_an_unknown_schema_is_requested_once(
         (200, b"7"),
         (200, b'{"schema": 7}'),
         (200, b'{"schema": "<html>"}'),
+        (200, b'{"schema": "\\"Nowhere\\""}'),
         (200, b'{"schema": "\\"string\\"", "schemaType": 7}'),
         (200, b'{"schema": "\\"string\\"", "references": 7}'),
         (302, b""),
     ],
 )
 def test_invalid_answers_are_failures_of_the_registry(
-    registry: Registry, answer: tuple[int, bytes]
+    registry: Registry, answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is not cached: the next value is read as soon as the registry has the schema."""
-    registry.answer = answer
-    for _ in range(2):
-        with pytest.raises(FunctionError, match="the schema registry"):
-            registry.read()
+    """Each is one request, and costs no other schema one; later, the registry is asked again."""
     registry.answer = KNOWN
+    registry.of_schema[2] = answer
+    for _ in range(20):
+        assert registry.read(1) == "Ada"
+        with pytest.raises(
+            FunctionError, match=r"the schema registry at \S+ gives no valid answer"
+        ):
+            registry.read(2)
+    assert registry.asked == 2
+    del registry.of_schema[2]
+    forget(monkeypatch)
 
-    assert registry.read() == "Ada"
+    assert registry.read(2) == "Ada"
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"id": "7"}', b'{"id": -1}', b"<html>", b"", b"[]"])
-def test_a_schema_is_registered_when_it_has_a_number(registry: Registry, body: bytes) -> None:
-    """Any other answer fails the writing of the value, and is not cached."""
+def test_a_registry_without_an_answer_is_asked_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests for further schemas would take as long; cached schemas are there."""
+    registry.of_schema[1] = KNOWN
+    registry.answer = None
+    assert registry.read(1) == "Ada"
+    for number in range(2, 22):
+        with pytest.raises(FunctionError, match=r"the schema registry at \S+ does not answer"):
+            registry.read(number)
+    with pytest.raises(FunctionError, match=r"the schema registry at \S+ does not answer"):
+        registry.type().serializer().serialize("Ada")
+    assert registry.read(1) == "Ada"
+    assert registry.asked == 2
+    registry.answer = KNOWN
+    forget(monkeypatch)
+
+    assert registry.read(2) == "Ada"
+
+
+def test_an_error_of_a_registry_is_short(registry: Registry) -> None:
+    """A proxy may answer with a page, and each schema has its own error."""
+    registry.answer = 404, b"x" * 100_000
+
+    with pytest.raises(FunctionError) as failed:
+        registry.read()
+
+    assert len(str(failed.value)) < 1000
+
+
+def test_the_client_of_a_registry_caches_nothing(registry: Registry) -> None:
+    """Its cache has no limit."""
+    registry.answer = KNOWN
+    for number in range(20):
+        registry.read(number)
+
+    client: Any = schema_registry._client(registry.url, tuple(PROPERTIES.items()))  # noqa: SLF001 - its cache
+    assert not client._cache.schema_id_index  # noqa: SLF001 - there is no other way to see it
+    assert registry.asked == 20
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *[(200, body) for body in (b"{}", b'{"id": "7"}', b'{"id": -1}', b"<html>", b"", b"[]")],
+        (409, b'{"error_code": 409, "message": "incompatible"}'),
+        (404, b'{"error_code": 40401, "message": "no subject"}'),
+        (422, b'{"error_code": 42201, "message": "invalid"}'),
+    ],
+)
+def test_a_schema_is_registered_when_it_has_a_number(
+    registry: Registry, answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other answer fails the writing of values, with one request; later, the registry is asked again."""
     type_ = registry.type()
-    registry.answer = (200, body)
-    with pytest.raises(
-        FunctionError, match=r"the schema registry at \S+ does not register the schema"
-    ):
-        type_.serializer().serialize("Ada")
+    registry.answer = answer
+    for _ in range(20):
+        with pytest.raises(
+            FunctionError, match=r"the schema registry at \S+ does not register the schema"
+        ):
+            type_.serializer().serialize("Ada")
+    assert registry.asked == 1
     registry.answer = (200, b'{"id": 7}')
+    forget(monkeypatch)
 
     assert type_.serializer().serialize("Ada") == b"\0\0\0\0\x07\x06Ada"
-
-
-def test_unknown_schemas_take_little_memory() -> None:
-    """Malformed values can have any schema id."""
-    unknown = UnknownSchemas()
-    for number in range(30_000):
-        unknown.add(number)
-
-    assert unknown.has(29_999)
-    assert len(unknown._since) <= 10_000  # noqa: SLF001 - there is no other way to see it
