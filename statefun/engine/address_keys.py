@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Final
 
 from statefun.sdk.address import Address
+from statefun.sdk.bounded_map import MOST_NAMES
 
 SEPARATOR: Final = b"\0"
 _make_address: Final = partial(tuple.__new__, Address)
@@ -44,7 +45,7 @@ def typename_of(key: bytes) -> str:
     return key.rpartition(SEPARATOR)[2].decode()
 
 
-@cache
+@lru_cache(maxsize=MOST_NAMES)
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
     """Return the namespace and the name in an encoded typename, and the whole typename as text.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from statefun.sdk.bounded_map import BoundedMap
+
 REQUEST_TIME = timedelta(seconds=1)
 """How long one call should take, with all of its messages."""
 _WEIGHT = 0.25
@@ -69,10 +71,14 @@ class Pace:
 
 
 class Paces:
-    """For each function that a worker process calls: how long its calls take, and how often they leave."""
+    """For each function that a worker process calls: how long its calls take, and how often they leave.
+
+    The measurements of functions that were not called for long are dropped if there are too many: any name may be one
+    of a function behind an endpoint.
+    """
 
     def __init__(self) -> None:
-        self._paces: dict[str, Pace] = {}
+        self._paces: BoundedMap[str, Pace] = BoundedMap()
 
     def of(self, typename: str) -> Pace:
         """Return the pace of the function with a typename."""

@@ -40,6 +40,7 @@ from statefun.remote.http_client import (
     NoReplyError,
     WrongUrlError,
 )
+from statefun.sdk.bounded_map import BoundedMap
 from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
@@ -61,8 +62,10 @@ class Caller:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client = HttpClient(endpoint)
-        self._circuits: dict[str, Circuit] = {}
+        self._circuits: BoundedMap[str, Circuit] = BoundedMap(Circuit.is_needed)
         """The circuits by URL, as the functions of an endpoint may be on several servers."""
+        self._reports: dict[str, CircuitReport] = {}
+        """The newest report of each circuit that has a new one, by the shown URL."""
 
     async def call(  # noqa: PLR0913, PLR0917 - the parts of a call
         self,
@@ -94,17 +97,18 @@ class Caller:
         circuit, probe = self._circuit(url), self._probe_of(url, empty)
         call = _Call(circuit, probe, budget, is_unknown)
         try:
-            while True:
-                await circuit.admit(probe)
-                async with self._client.permit(is_alone=budget.is_alone):
-                    await circuit.admit(probe)  # the circuit may have opened during the wait
-                    begun = time.monotonic()
-                    outcome = await self._attempt(url, circuit, body, budget.seconds, read)
-                    budget.seconds -= time.monotonic() - begun
-                if not isinstance(outcome, VainAttempt):
-                    budget.attempts, budget.outage, budget.was_away = 0, "", False
-                    return outcome
-                await call.go_on(outcome)
+            with circuit.call():
+                while True:
+                    await circuit.admit(probe)
+                    async with self._client.permit(is_alone=budget.is_alone):
+                        await circuit.admit(probe)  # the circuit may have opened during the wait
+                        begun = time.monotonic()
+                        outcome = await self._attempt(url, circuit, body, budget.seconds, read)
+                        budget.seconds -= time.monotonic() - begun
+                    if not isinstance(outcome, VainAttempt):
+                        budget.attempts, budget.outage, budget.was_away = 0, "", False
+                        return outcome
+                    await call.go_on(outcome)
         except EndpointDownError as down:
             if not down.is_rest:
                 call.record_down()
@@ -162,9 +166,8 @@ class Caller:
         return described(answer, url) if is_false else None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return the newest report of each circuit that has a new one; see :meth:`Circuit.take_report`."""
-        reports = [circuit.take_report() for circuit in self._circuits.values()]
-        return [report for report in reports if report is not None]
+        """Return the newest report of each circuit that has a new one; calls in another thread may add further ones."""
+        return [self._reports.pop(name) for name in list(self._reports)]
 
     async def close(self) -> None:
         """Close the connections to the endpoint."""
@@ -179,7 +182,7 @@ class Caller:
     def _circuit(self, url: str) -> Circuit:
         circuit = self._circuits.get(url)
         if circuit is None:
-            circuit = self._circuits[url] = Circuit(shown_uri(url))
+            circuit = self._circuits[url] = Circuit(shown_uri(url), self._reports)
         return circuit
 
     async def _attempt(

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from datetime import timedelta
 
 from statefun.sdk.event_loop import keep
@@ -51,11 +52,20 @@ class Circuit:
 
     Args:
         endpoint: the name of the endpoint in error and log texts.
+        reports: gets the newest report, by the name of the endpoint. Each refused call makes a report that the
+            endpoint is down, because the run that reads the report may be a new one. An endpoint that can be reached
+            again makes one report only.
         clock: returns the present time, in seconds.
     """
 
-    def __init__(self, endpoint: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        reports: MutableMapping[str, CircuitReport],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._endpoint = endpoint
+        self._reports = reports
         self._clock = clock
         self._failures = 0
         self._failing_since = 0.0
@@ -70,8 +80,24 @@ class Circuit:
         self._problem = ""
         """Why the endpoint could not be reached the last time."""
         self._is_known_to_answer = False
-        self._report: CircuitReport | None = None
-        """The newest report, until :meth:`take_report` returns it."""
+        self._calls = 0
+        """The number of calls under way."""
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count a call as under way during the ``with`` block."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    def is_needed(self) -> bool:
+        """Return whether a new circuit could not replace this one: it is not just closed, or a call uses it."""
+        is_closed = self._opened_until is None and not self._failures
+        is_asked = self._question is not None and not self._question.done()
+        is_resting = self._clock() < self._resting_until
+        return not is_closed or is_asked or is_resting or self._calls > 0
 
     async def admit(self, probe: Probe) -> None:
         """Let a call pass, or raise an error; if the pause of an open circuit is over, send a probe first.
@@ -113,7 +139,7 @@ class Circuit:
         wait = timedelta(seconds=max(until - self._clock(), 0))
         if self._question is not None and not self._question.done():
             wait = max(wait, SHORTEST_PAUSE)
-        self._report = CircuitReport(self._endpoint, self._problem, wait)
+        self._reports[self._endpoint] = CircuitReport(self._endpoint, self._problem, wait)
         is_rest = self._opened_until is None and self._clock() < self._resting_until
         return EndpointDownError(wait, is_rest=is_rest)
 
@@ -124,7 +150,7 @@ class Circuit:
             self._is_known_to_answer = True
             self._opened_until = None
             self._pause = SHORTEST_PAUSE
-            self._report = CircuitReport(self._endpoint, None)
+            self._reports[self._endpoint] = CircuitReport(self._endpoint, None)
 
     def not_reached(self, problem: str) -> None:
         """Record an attempt that did not reach the endpoint; after several in a row, open the circuit."""
@@ -140,15 +166,6 @@ class Circuit:
         self._problem, self._is_known_to_answer = problem, False
         until = self._clock() + min(time, LONGEST_REST).total_seconds()
         self._resting_until = max(self._resting_until, until)
-
-    def take_report(self) -> CircuitReport | None:
-        """Return the newest report since this method was called last; None if there is none.
-
-        Each refused call makes a report that the endpoint is down, because the run that reads the report may
-        be a new one. An endpoint that can be reached again makes one report only.
-        """
-        report, self._report = self._report, None
-        return report
 
     async def _ask(self, probe: Probe) -> bool:
         try:

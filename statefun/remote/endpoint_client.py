@@ -19,6 +19,7 @@ from statefun.remote.calling import Caller
 from statefun.remote.circuit import EndpointDownError
 from statefun.remote.exchange import RemoteValue, reply_of, request_of
 from statefun.sdk.address import Address
+from statefun.sdk.bounded_map import BoundedMap
 from statefun.sdk.errors import EndpointError
 from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
@@ -50,10 +51,10 @@ class EndpointClient:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._facts: dict[str, FunctionFacts] = {}
-        """What is known of the functions, by typename."""
-        self._replied: dict[str, Address] = {}
-        """The address that has replied last on each server."""
+        self._facts: BoundedMap[str, FunctionFacts] = BoundedMap()
+        """The facts about the functions that were called last, by typename; others are asked for their facts again."""
+        self._replied: BoundedMap[str, Address] = BoundedMap()
+        """The address that has replied last on each server, for the servers that have replied last."""
         self._caller: Caller | None = None
 
     async def probe(self, target: Address) -> str | None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from statefun.engine.call_paces import Pace, Paces
+from statefun.sdk.bounded_map import MOST_NAMES
 
 SECOND = timedelta(seconds=1)
 
@@ -63,3 +64,14 @@ def test_the_paces_of_functions_are_apart() -> None:
 
     assert paces.of("t/slow").most == 1
     assert paces.of("t/other").most == 1_000_000
+
+
+def test_the_paces_of_the_functions_that_were_called_last_are_known() -> None:
+    """All others are forgotten, as any name may be that of a function behind an endpoint."""
+    paces = Paces()
+    names = [f"t/f{number}" for number in range(MOST_NAMES + 1)]
+    for name in names:
+        paces.of(name).took(1.0, 1, has_left=False)
+
+    assert all(paces.of(name).is_known for name in names[1:])
+    assert not paces.of(names[0]).is_known

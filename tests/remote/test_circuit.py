@@ -14,6 +14,7 @@ from statefun.remote.circuit import (
     Circuit,
     EndpointDownError,
 )
+from statefun.sdk.invocation_batch import CircuitReport
 
 
 class Endpoint:
@@ -23,7 +24,8 @@ class Endpoint:
         self.now = 0.0
         self.problem: str | None = "is down"
         self.asked = 0
-        self.circuit = Circuit("http://it", lambda: self.now)
+        self.reports: dict[str, CircuitReport] = {}
+        self.circuit = Circuit("http://it", self.reports, lambda: self.now)
 
     async def probe(self) -> str | None:
         """Return its problem, if it has one."""
@@ -39,8 +41,7 @@ class Endpoint:
 
     def problem_reported(self) -> str | None:
         """Take the circuit's report, and return the problem in it."""
-        report = self.circuit.take_report()
-        assert report is not None
+        report = self.reports.pop("http://it")
         assert report.endpoint == "http://it"
         return report.problem
 
@@ -78,7 +79,7 @@ def test_an_endpoint_that_is_down_gets_no_calls() -> None:
     assert not endpoint.admits()
     assert endpoint.asked == 1
     assert endpoint.problem_reported() == "is down"
-    assert endpoint.circuit.take_report() is None
+    assert endpoint.reports == {}
 
 
 def test_an_endpoint_that_answers_again_gets_calls() -> None:
@@ -92,7 +93,7 @@ def test_an_endpoint_that_answers_again_gets_calls() -> None:
     assert endpoint.asked == 1
     assert endpoint.problem_reported() is None
     endpoint.circuit.reached()
-    assert endpoint.circuit.take_report() is None
+    assert endpoint.reports == {}
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
@@ -175,3 +176,36 @@ def test_a_rest_is_not_taken_for_an_outage() -> None:
     assert resting.value.is_rest
     assert not endpoint.circuit.down_error().is_rest
     assert not Endpoint().circuit.down_error().is_rest
+
+
+def test_a_circuit_is_needed_unless_a_new_one_is_the_same() -> None:
+    """That of an endpoint that fails, is down, rests or is asked now is kept; so is one that a call uses."""
+    endpoint = Endpoint()
+    circuit, needed = endpoint.circuit, []
+    needed.append(("new", circuit.is_needed()))
+    with circuit.call():
+        needed.append(("called", circuit.is_needed()))
+    circuit.not_reached("is down")
+    needed.append(("fails", circuit.is_needed()))
+    endpoint.fail()
+    endpoint.now += 3600
+    needed.append(("down", circuit.is_needed()))
+    endpoint.problem = None
+    assert endpoint.admits()
+    needed.append(("answers", circuit.is_needed()))
+    circuit.rest(timedelta(seconds=60), "is busy")
+    needed.append(("rests", circuit.is_needed()))
+    endpoint.now += 60
+    needed.append(("has rested", circuit.is_needed()))
+
+    async def ask() -> None:
+        question = asyncio.ensure_future(circuit.answers(endpoint.probe))
+        await asyncio.sleep(0)
+        needed.append(("asked", circuit.is_needed()))
+        await question
+        needed.append(("has answered", circuit.is_needed()))
+
+    asyncio.run(ask())
+
+    kept = ["called", "fails", "down", "rests", "asked"]
+    assert [name for name, is_needed in needed if is_needed] == kept
