@@ -94,7 +94,7 @@ class CallRegister:
         self._ended_before: set[str] = set()
         """The names of workers that had ended before the newest micro-batch was staged, and whose reports wait since."""
         self._ends_in_order: Counter[bytes] = Counter()
-        """How many orderly ends of workers have interrupted calls of an address since its last result; by address."""
+        """How many orderly ends of workers have interrupted calls of an address since one has ended; by address."""
         self._messages: dict[int, AcceptedMessage] = {}
         self._names: dict[int, str] = {}
         """The names of the calls that have ended, by the numbers of the messages with their results."""
@@ -308,9 +308,16 @@ class CallRegister:
     def forget(self, last: int) -> None:
         """Delete the results up to number ``last``, since micro-batches have read them."""
         with self._changed:
-            for number in [number for number in self._messages if number <= last]:
-                self._bytes -= len(self._messages.pop(number).value)
-                self._under_way.pop(self._names.pop(number), None)
+            numbers = [number for number in self._messages if number <= last]
+            read = [self._messages.pop(number) for number in numbers]
+            for message in read:
+                self._bytes -= len(message.value)
+                self._under_way.pop(self._names.pop(message.number), None)
+            # A micro-batch that reads of a loss makes the call again. Unless it has left once more, it has ended.
+            interrupted = self._ends_in_order.keys() & {message.target for message in read}
+            if interrupted:
+                for address in interrupted.difference(self._under_way.values()):
+                    del self._ends_in_order[address]
             self._changed.notify_all()
 
     def _has_room(self) -> bool:

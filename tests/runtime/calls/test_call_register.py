@@ -209,6 +209,28 @@ def test_some_ends_in_order_during_calls_of_an_address_count_as_one_loss(
     assert is_counted == [*[False] * 3, True, False, *[False] * 3, True, *[False] * 3]
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_call_that_is_made_again_is_excused_anew_once_it_has_ended(
+    register: CallRegister, *, leaves: bool
+) -> None:
+    """It may end within its micro-batch, and then brings no result; until it ends, each fourth orderly end counts."""
+    is_counted = []
+    for number in range(8):
+        worker = f"w{number}"
+        register.connected(worker)
+        register.staged(2 * number, [outcome(f"{number}", worker=worker)])
+        register.forget(number)  # it has left the micro-batch that has read of the loss before
+        register.ends(worker)
+        register.disconnected(worker)
+        ((_, value),) = read(register, number)
+        is_counted.append(CallLoss.FromString(value).ended)
+        if not leaves:
+            register.staged(2 * number + 1, [])
+            register.forget(number + 1)
+
+    assert is_counted == ([*[False] * 3, True] * 2 if leaves else [False] * 8)
+
+
 def test_a_worker_that_has_ended_in_order_does_not_hide_the_one_that_ends_the_query(
     register: CallRegister, tmp_path: Path
 ) -> None:
