@@ -77,7 +77,7 @@ class Application:
         ):
             locked = attrs.evolve(settings, checkpoint=checkpoint)
             definition = attrs.evolve(self._definition, settings=locked)
-            figures = Figures()
+            figures = Figures(str(each.typename) for each in definition.functions)
             with (
                 serving_admin(definition, self.control, figures),
                 exporting(definition, self.control, figures, application_name) as on_staged,

@@ -3,7 +3,7 @@
 
 Names, attributes and units follow OpenTelemetry's conventions for messaging where these have the same meaning; the text
 form writes them in Prometheus' style. No attribute contains an address, so that the number of values grows with the
-functions, topics and errors alone.
+functions, topics and errors alone; names of functions beyond a limit are counted together.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from statefun.engine.tallies import BOUNDS
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.reporting.counted_names import CountedNames
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.query_progress import BatchTimes
 
@@ -101,13 +102,17 @@ class _Sample:
 
 
 class Figures:
-    """The figures of an application; any thread may read and write them."""
+    """The figures of an application; any thread may read and write them.
 
-    def __init__(self) -> None:
+    Args:
+        declared: the typenames of the functions that are counted as they are, however many others are called.
+    """
+
+    def __init__(self, declared: Iterable[str] = ()) -> None:
         self.began = time.time()
         """When the process began to run the application, in seconds since the epoch."""
         self.functions: dict[str, FunctionFigures] = {}
-        """By typename."""
+        """By typename; those beyond the first ones of a namespace together, as ``namespace/*``."""
         self.problems: dict[tuple[str, str], FailureFigures] = {}
         """Failures by kind, and by what has become of the messages; those with the newest failure are last."""
         self.batches: deque[BatchTimes] = deque(maxlen=_KEPT_BATCHES)
@@ -130,6 +135,7 @@ class Figures:
         """Whether the query of the present run goes on."""
         self.lock = threading.Lock()
         """Must be held to read or change what is not replaced as a whole."""
+        self._names = CountedNames(declared)
         self._first: dict[tuple[str, str, str], int] = {}
         self._samples: deque[_Sample] = deque([_Sample(time.monotonic(), 0, 0)])
         self._newest = -1
@@ -139,13 +145,16 @@ class Figures:
         with self.lock:
             for outcome in outcomes:
                 for counts in outcome.functions:
-                    figures = self.functions.setdefault(counts.typename, FunctionFigures())
+                    name = self._names.function(counts.typename)
+                    figures = self.functions.setdefault(name, FunctionFigures())
                     figures.invocations += counts.invocations
                     figures.durations.add(counts.durations, counts.seconds)
-                    figures.messages.update(counts.messages)
+                    for target, count in counts.messages.items():
+                        figures.messages[self._names.target(name, target)] += count
                     figures.records.update(counts.records)
                 for failed in outcome.failed:
-                    figures = self.functions.setdefault(failed.typename, FunctionFigures())
+                    name = self._names.function(failed.typename)
+                    figures = self.functions.setdefault(name, FunctionFigures())
                     figures.failures[failed.code] += failed.count
                     figures.retries += failed.count if failed.retried else 0
                 for example in outcome.examples:
