@@ -8,12 +8,27 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+import attrs
+
+_MOST_KINDS = 10_000
+"""With more kinds of lines than this, those are forgotten whose interval is over."""
+
+
+@attrs.define
+class _Interval:
+    """The lines of one kind in an interval, which begins with a line that passes."""
+
+    end: float
+    passed: int = 1
+    left_out: int = 0
+
 
 class LogLimit:
     """Lets a limited number of log lines of each kind pass in an interval, and counts the others.
 
     An interval of a kind begins with a line that passes. :meth:`passed` returns the count of an interval for the
-    first line after it. Signal handlers may use a limit, too: a thread that holds its lock can take the lock again.
+    first line after it; among very many kinds, the counts of old intervals are lost. Signal handlers may use a limit,
+    too: a thread that holds its lock can take the lock again.
 
     Args:
         interval: the length of an interval.
@@ -27,34 +42,46 @@ class LogLimit:
         lines: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._interval = interval.total_seconds()
+        self._seconds = interval.total_seconds()
         self._lines = lines
         self._clock = clock
-        self._ends: dict[str, float] = {}
-        """The end of the interval that began last, by kind."""
-        self._passed: dict[str, int] = {}
-        """The number of lines that have passed in this interval, by kind."""
-        self._left_out: dict[str, int] = {}
-        """The number of lines left out in this interval, by kind."""
+        self._intervals: dict[str, _Interval] = {}
+        """The interval that began last, by kind."""
+        self._most = _MOST_KINDS
+        """The number of kinds with which old intervals are looked for."""
         self._lock = threading.RLock()
 
     def passed(self, kind: str) -> int | None:
         """Return how many lines of a kind were left out before this one; None if this one is left out."""
         with self._lock:
             now = self._clock()
-            if now >= self._ends.get(kind, now):
-                self._ends[kind] = now + self._interval
-                self._passed[kind] = 1
-                return self._left_out.pop(kind, 0)
-            if self._passed[kind] < self._lines:
-                self._passed[kind] += 1
+            interval = self._intervals.get(kind)
+            if interval is None or now >= interval.end:
+                if len(self._intervals) >= self._most:
+                    self._forget(now)
+                self._intervals[kind] = _Interval(now + self._seconds)
+                return 0 if interval is None else interval.left_out
+            if interval.passed < self._lines:
+                interval.passed += 1
                 return 0
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            interval.left_out += 1
             return None
+
+    def _forget(self, now: float) -> None:
+        """Forget the intervals that are over."""
+        intervals = list(
+            self._intervals.items()
+        )  # a signal handler may add one meanwhile, which is lost
+        self._intervals = {kind: each for kind, each in intervals if now < each.end}
+        self._most = max(_MOST_KINDS, 2 * len(self._intervals))
 
     def take_left_out(self) -> list[tuple[str, int]]:
         """Return each kind whose interval is over, with its number of lines left out; forget these numbers."""
         with self._lock:
             now = self._clock()
-            kinds = [kind for kind in self._left_out if now >= self._ends[kind]]
-            return [(kind, self._left_out.pop(kind)) for kind in kinds]
+            taken = []
+            for kind, interval in list(self._intervals.items()):
+                if interval.left_out and now >= interval.end:
+                    taken.append((kind, interval.left_out))
+                    interval.left_out = 0
+            return taken

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefun.sdk import log_limits
 from statefun.sdk.log_limits import LogLimit
 
 INTERVAL = timedelta(seconds=10)
@@ -39,3 +42,37 @@ def test_each_line_passes_or_is_counted_by_the_next_one(
     for kind in "ab":
         logged = 1 + [each for each, _ in lines].count(kind)
         assert passed[kind] + counted[kind] == logged
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=60))
+def test_many_kinds_are_forgotten_after_their_intervals(lines: list[tuple[int, int]]) -> None:
+    """However many kinds there are: lines pass as if each was known, and no line is counted twice."""
+    now = 0.0
+    begun: dict[int, float] = {}
+    left_out: Counter[int] = Counter()
+    with patch.object(log_limits, "_MOST_KINDS", 3):
+        limit = LogLimit(INTERVAL, clock=lambda: now)
+        for kind, pause in lines:
+            now += pause
+            found = limit.passed(str(kind))
+            is_first = kind not in begun or now - begun[kind] >= INTERVAL.total_seconds()
+            assert (found is not None) == is_first
+            if found is None:
+                left_out[kind] += 1
+            else:
+                assert found in {0, left_out.pop(kind, 0)}
+                begun[kind] = now
+
+
+def test_a_limit_forgets_kinds_that_log_no_more() -> None:
+    """A kind may be the name of a function that somebody has invented."""
+    now = 0.0
+    limit = LogLimit(INTERVAL, clock=lambda: now)
+    for _ in range(3):
+        limit.passed("first")
+
+    for number in range(10_000):
+        now += INTERVAL.total_seconds()
+        limit.passed(f"{number}")
+
+    assert limit.passed("first") == 0
