@@ -64,7 +64,7 @@ class EventProgress:
 
     A partition without any record yet keeps it at its present value, also if the partition is new."""
     newest: Mapping[Partition, int] = attrs.field(factory=dict, converter=_sorted)
-    """The event time of the newest record of each partition, as far as it moves the watermark."""
+    """The event time of the newest record of each partition that is read, as far as it moves the watermark."""
     waiting: Mapping[int, int] = attrs.field(factory=dict, converter=_sorted)
     """How many addresses hold the watermark with their waiting messages, by the time at which they hold it."""
     idle: frozenset[Partition] = frozenset()
@@ -153,7 +153,7 @@ def next_progress(
         situation: the state of the partitions, and the clock.
     """
     facts = list(facts)
-    newest = _newest(before, facts, settings)
+    newest = _newest(before, facts, settings, situation)
     idle = frozenset(_idle(newest, settings, situation))
     values = {
         each: max(
@@ -191,9 +191,14 @@ def _newest(
     before: EventProgress,
     facts: Iterable[EventTimes],
     settings: Mapping[str, EventTime],
+    situation: Situation,
 ) -> dict[Partition, int]:
-    """Return the newest event time of each partition of which a record was read."""
-    newest = {each: time for each, time in before.newest.items() if each.ingress in settings}
+    """Return the newest event time of each partition of which a record was read.
+
+    Partitions that are no longer read are left out: else the offsets would grow with each topic that comes and goes.
+    """
+    read = frozenset(situation.partitions)
+    newest = {each: time for each, time in before.newest.items() if each in read}
     for part in facts:
         for each in part.newest:
             partition = Partition(each.ingress, each.topic, each.partition)

@@ -118,6 +118,18 @@ def test_a_removed_partition_holds_nothing() -> None:
     assert step(progress, partitions=(A,)).watermark == 190
 
 
+def test_a_removed_partition_is_forgotten() -> None:
+    """Topics may come and go for years: each offset has only the partitions that are read."""
+    progress = step(EventProgress(), found({A: 200, B: 100}))
+
+    removed = step(progress, partitions=(A,))
+    back = step(removed, found({B: 150}))
+
+    assert removed.newest == {A: 200}
+    assert back.watermark == 190, "it never falls"
+    assert back.newest == {A: 200, B: 150}
+
+
 def test_a_partition_that_returns_from_idleness_does_not_lower_the_watermark() -> None:
     """Old records of a partition that was idle are late; the watermark waits for them to come up to it."""
     progress = step(EventProgress(), found({A: 300, B: 100}), caught_up={B: 5000})
