@@ -12,6 +12,7 @@ import attrs
 
 from statefun.engine.tallies import BOUNDS
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.reporting.counted_names import CountedNames
 from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.query_progress import BatchTimes
@@ -136,7 +137,8 @@ class Figures:
         self.lock = threading.Lock()
         """Must be held to read or change what is not replaced as a whole."""
         self._names = CountedNames(declared)
-        self._first: dict[tuple[str, str, str], int] = {}
+        self._first: dict[str, dict[tuple[str, str], int]] = {}
+        """The offsets at which this process began to read, by ingress, and by topic and partition."""
         self._samples: deque[_Sample] = deque([_Sample(time.monotonic(), 0, 0)])
         self._newest = -1
 
@@ -188,11 +190,18 @@ class Figures:
             partition: the number of the partition; empty for an ingress of a connector.
             start: the offset, if the partition is a new one.
         """
-        return self._first.setdefault((ingress, topic, partition), start)
+        return self._first.setdefault(ingress, {}).setdefault((topic, partition), start)
 
     def knows(self, ingress: str, topic: str, partition: str) -> bool:
         """Return whether :meth:`first_offset` was called for a partition."""
-        return (ingress, topic, partition) in self._first
+        return (topic, partition) in self._first.get(ingress, ())
+
+    def forget_others(self, ingress: str, *present: Offsets) -> None:
+        """Forget all partitions of an ingress of Kafka that are in none of some offsets: topics may come and go."""
+        first = self._first.get(ingress, {})
+        for topic, partition in [*first]:
+            if not any(partition in offsets.get(topic, ()) for offsets in present):
+                del first[topic, partition]
 
     def count_published(self, waiting: Mapping[str, tuple[int, int]]) -> None:
         """Update the counts of the egresses.

@@ -3,7 +3,8 @@
 
 The source is called ``statefun``. Each ingress of Kafka has ``commitsSucceeded`` and
 ``commitsFailed``, and each of its partitions ``currentOffset``, ``committedOffset`` and ``lag``. An ingress
-of a connector has ``records`` and the figures that its connector reports. See docs/operations.md.
+of a connector has ``records`` and the figures that its connector reports. A metric that is no longer reported,
+such as one of a partition that is gone, is removed. See docs/operations.md.
 """
 
 from __future__ import annotations
@@ -63,11 +64,15 @@ class Metrics:
         self._group_offsets = group_offsets
         self._summary = summary
         self._source: MetricsSource | None = None
-        self._values: dict[str, int] = {}
+        self._values: dict[str, tuple[int, int]] = {}
+        """The values of metrics by name, each with the number of the last round in which it was reported."""
+        self._round = 0
         self.event_times: Mapping[Partition, int] = {}
         """The event time of the newest record of each partition, in milliseconds since the epoch."""
-        self._remaining: Iterator[tuple[str, int]] | None = None
-        """The names and values of metrics that the last update had no time to set; None if it has set all."""
+        self._remaining: Iterator[tuple[str, int | None]] | None = None
+        """The rest of a round, for which the last update had no time; None if the round is over.
+
+        The names of metrics with their values; None instead of a value stands for a metric to remove."""
 
     def open(self) -> None:
         """Register the source of the metrics in the Spark context."""
@@ -110,6 +115,8 @@ class Metrics:
             self._source = None
 
     def _update(self, source: MetricsSource, progress: StreamingQueryProgress | None) -> None:
+        if self._remaining is None:
+            self._round += 1
         for name, value in attrs.asdict(self._summary).items():
             if isinstance(value, int):
                 self._set(source, name, value, is_counter=name not in _PRESENT)
@@ -126,12 +133,22 @@ class Metrics:
             name = f"ingress.{partition.ingress}.topic.{partition.topic}.partition.{partition.number}.eventTime"
             self._set(source, name, event_time)
         deadline = time.monotonic() + _TURN.total_seconds()
-        self._remaining = self._remaining or self._of_partitions(progress)
+        self._remaining = self._remaining or self._rest(progress)
         for name, value in self._remaining:
-            self._set(source, name, value)
+            if value is None:
+                source.remove(name)
+                del self._values[name]
+            else:
+                self._set(source, name, value)
             if time.monotonic() >= deadline:
                 return
         self._remaining = None
+
+    def _rest(self, progress: StreamingQueryProgress | None) -> Iterator[tuple[str, int | None]]:
+        """Yield the rest of a round, as :attr:`_remaining` says."""
+        yield from self._of_partitions(progress)
+        for name in [name for name, (_, seen) in self._values.items() if seen < self._round]:
+            yield name, None
 
     def _of_partitions(self, progress: StreamingQueryProgress | None) -> Iterator[tuple[str, int]]:
         """Yield the names and values of the metrics of partitions and of connectors."""
@@ -153,9 +170,10 @@ class Metrics:
     def _set(
         self, source: MetricsSource, name: str, value: int, *, is_counter: bool = False
     ) -> None:
-        if self._values.get(name) != value:  # every call of the JVM takes its time
+        known, _ = self._values.get(name, (None, 0))
+        if known != value:  # every call of the JVM takes its time
             (source.count if is_counter else source.set)(name, value)
-            self._values[name] = value
+        self._values[name] = value, self._round
 
 
 def _gauges(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:

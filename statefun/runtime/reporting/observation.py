@@ -89,6 +89,9 @@ class Observation:
             if self._has_missed_partition(present):
                 self.begin(history())
             figures.partitions = list(self._of_partitions(progress, present))
+            for position in present:
+                if position.read:  # else it is not read yet
+                    figures.forget_others(str(position.ingress.id), position.start, position.read)
             self._count_connectors(progress)
             times = batch_times(progress)
             if times is not None:

@@ -46,6 +46,12 @@ class MetricsSource:
         self._metrics[name].inc(value - self._counts.get(name, 0))
         self._counts[name] = value
 
+    def remove(self, name: str) -> None:
+        """Remove a metric that this object has set."""
+        del self._metrics[name]
+        self._counts.pop(name, None)
+        self._registry.remove(name)
+
     def clear(self) -> None:
         """Remove all metrics that this object has set."""
         for name in self._metrics:

@@ -147,7 +147,10 @@ def test_an_update_sets_as_many_partitions_as_time_allows(
 
 
 def test_sources_may_report_any_text(checkpoint: Path) -> None:
-    """Spark's own sources, too: a text that is no number is left out, and fractions are cut off."""
+    """Spark's own sources, too: a text that is no number is left out, and fractions are cut off.
+
+    A figure that is not reported any more is removed.
+    """
     files = "{path: /data, format: {type: lines}, valueType: a/A, targets: [a/f]}"
     text = f"kind: io.statefun.file.v1/ingress\nspec: {{id: test/in, files: [{files}]}}\n"
     connectors = parse_module(text).connector_ingresses
@@ -159,10 +162,14 @@ def test_sources_may_report_any_text(checkpoint: Path) -> None:
         told_of.open()
         told_of.update(cast("Any", SimpleNamespace(sources=[source])))
         found = metrics(spark)
+        source.metrics = {}
+        told_of.update(cast("Any", SimpleNamespace(sources=[source])))
+        after = metrics(spark)
         told_of.close()
 
     told = {name: value for name, value in found.items() if name.startswith("ingress.")}
     assert told == {"ingress.test/in.avgOffsetsBehindLatest": 2}
+    assert after == {name: value for name, value in found.items() if name not in told}
 
 
 def test_broken_metrics_do_not_end_the_application(

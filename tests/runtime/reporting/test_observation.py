@@ -117,6 +117,43 @@ def test_records_of_a_partition_that_began_before_do_not_count(
     assert records(figures) == counted
 
 
+def test_a_partition_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    """Topics that match a pattern may come and go; a partition that comes back counts from there on."""
+    figures = Figures()
+    observed = observation(figures, tmp_path, on_data_loss="go-on")
+    asked = []
+
+    def recent() -> list[Any]:
+        asked.append(1)
+        return []
+
+    both, one = '{"users":{"0":15},"old":{"0":7}}', '{"users":{"0":20}}'
+    observed.begin([progress(None, both, 22)])
+    for start, end in ((both, both), (both, one)):
+        observed.look(progress(start, end, 5), recent)
+        assert figures.knows("t/in", "old", "0"), (
+            "it is in the report, so Spark's history would be read"
+        )
+    observed.look(progress(one, one, 0), recent)
+
+    assert figures.knows("t/in", "users", "0")
+    assert not figures.knows("t/in", "old", "0")
+    assert not asked
+
+
+@pytest.mark.parametrize("end", [None, '{"users":{"0":20}}'])
+def test_where_an_ingress_begins_is_known_until_it_is_read(tmp_path: Path, end: str | None) -> None:
+    """Its first report has no start; what is read since the run has decided on the start counts."""
+    figures = Figures()
+    observed = observation(figures, tmp_path)
+    figures.first_offset("t/in", "users", "0", 12)
+
+    observed.look(progress(None, end or "null", 0))
+
+    assert figures.knows("t/in", "users", "0")
+    assert records(figures) == (8 if end else 0)
+
+
 @pytest.mark.parametrize(("rows", "counted"), [(20, 20), (5, 0)])
 def test_a_first_micro_batch_counts_if_it_begins_with_the_first_record(
     tmp_path: Path, rows: int, counted: int
