@@ -2,7 +2,7 @@
 """The reserved function of chunks: it keeps messages that wait until a function can be called.
 
 With each message that is added to the state of an address, Spark writes the whole state again. So the state
-holds only the first waiting messages; further messages are in chunks, and each chunk is the state of a
+holds only the first waiting messages, and few while the function cannot be called; further messages are in chunks, and each chunk is the state of a
 reserved address. When the function can be called, its address asks some chunks for their messages, and gets
 them two micro-batches later. Messages that arrive meanwhile are added after the last chunk, so that no
 message overtakes another.
@@ -31,6 +31,8 @@ _ASKED = f"{CHUNKS_NAMESPACE}/asked"
 _CHUNK = f"{CHUNKS_NAMESPACE}/chunk".encode()
 _FULL_BYTES = 64 * 1024
 """The size at which a chunk is full, in bytes; the next message begins another chunk."""
+_KEPT_BYTES = 4 * 1024
+"""How many bytes of messages a state keeps, besides chunks, while the function cannot be called."""
 _MIDDLE = 1 << 40
 """Added to the number of a chunk, which may be negative, to get a sequence number, which may not."""
 _MOST_ASKED = 32
@@ -55,19 +57,24 @@ def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects
 def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
     """If the waiting messages in a state are too large, move all but the first ones to new chunks.
 
-    The new chunks come before the address's other chunks.
+    The new chunks come before the address's other chunks. While the function cannot be called, the state keeps little
+    besides chunks, as each wake-up and each further message writes it again. Otherwise it keeps the messages of the
+    next calls: chunks that are asked come two micro-batches later, and those that a call leaves are written again.
     """
     chunks = values.chunks
-    if values.waiting_size <= _FULL_BYTES or chunks.asked > chunks.first:
+    kept = _KEPT_BYTES if values.waiting_until else _FULL_BYTES
+    if values.waiting_size <= (kept if chunks else _FULL_BYTES) or chunks.asked > chunks.first:
         return  # in the second case, chunks that were asked for are on their way
-    parts: list[list[bytes]] = []
-    size = _FULL_BYTES
+    parts: list[list[bytes]] = [[]]
+    full, size = kept, 0
     for message in values.waiting:
-        if size >= _FULL_BYTES:
+        if size >= full:
             parts.append([])
-            size = 0
+            full, size = _FULL_BYTES, 0
         parts[-1].append(message)
         size += len(message)
+    if len(parts) == 1:
+        return
     if not chunks:
         chunks.size = size
     for part in reversed(parts[1:]):
