@@ -35,7 +35,6 @@ from statefun.runtime.checkpoint.known_functions import (
 )
 from statefun.runtime.checkpoint.lock import checkpoint_lock, shows_runs
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages, waits_for_delivery
-from statefun.runtime.checkpoint.playground_store import undelivered_posted
 from statefun.runtime.checkpoint.repair_log import REPAIRS_INBOX, RepairLog
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.checkpoint.timer_log import TimerLog
@@ -51,6 +50,7 @@ from statefun.runtime.loading.new_checkpoint import (
 )
 from statefun.runtime.spark.session import open_session, use_checkpoint
 from statefun.runtime.stored.committed_state import CommittedState, with_state
+from statefun.runtime.stored.posted import undelivered_posted
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _FACTS = b"statefun"

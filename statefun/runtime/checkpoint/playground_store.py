@@ -4,7 +4,7 @@
 A message is accepted when it is in the database, on the disk. A micro-batch reads it by its number, which
 is part of Spark's offsets. The records of a committed batch are added together with the marker of their
 lane's progress, and wait until a client takes them. Of each topic, the database keeps the newest records,
-up to a limit.
+up to a limit; with as many messages, it accepts no further ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +26,9 @@ logger = logging.getLogger("statefun")
 
 PLAYGROUND_FILE = "playground.sqlite"
 MOST_RECORDS = 100_000
-"""The largest number of records of a topic that wait until a client takes them."""
+"""The largest number of records of a topic that wait until a client takes them, and of messages that wait to be read."""
 MOST_ACCEPTED_BYTES = 256 * 1024 * 1024
-"""The largest total size, in bytes, of the records of a topic that wait until a client takes them."""
+"""The largest total size, in bytes, of such records, and of such messages."""
 _TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -42,6 +42,7 @@ CREATE INDEX IF NOT EXISTS records_of_topics ON records (topic, number);
 CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
+_POSTED = "SELECT count(*), coalesce(sum(length(value)), 0) FROM posted WHERE number <= ?"
 _CHECK_SECONDS = 1.0
 """The time between two checks that a client still waits for a record."""
 _MOST_TYPED = 16
@@ -61,7 +62,7 @@ class Taken(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """How many records of a topic wait until a client takes them, and their size."""
+    """How many messages, or records of a topic, wait, and their size."""
 
     records: int = 0
     size: int = 0
@@ -69,7 +70,7 @@ class _Waiting(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether number and size are within the limits; a single record may have any size."""
+        """Whether number and size are within the limits; a single message or record may have any size."""
         return self.records <= MOST_RECORDS and (
             self.size <= MOST_ACCEPTED_BYTES or self.records == 1
         )
@@ -120,18 +121,25 @@ class PlaygroundStore:
             )
             self._database.executescript(_TABLES)
             self._newest = max(read, self._value("SELECT max(number) FROM posted") or 0)
+            self._posted = self._posted_until(self._newest)
+            """The number and size of the messages that wait to be read."""
             for topic, *counts in self._database.execute(_COUNTS):
                 self._waiting[topic] = _Waiting(*counts)
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
-    def post(self, target: bytes, typename: str, value: bytes) -> None:
-        """Accept a message to a function: when this method returns, the message is on the disk."""
+    def post(self, target: bytes, typename: str, value: bytes) -> bool:
+        """Accept a message to a function; return whether it is on the disk: False if too many messages wait."""
         with self._lock:
+            posted = self._posted.plus(1, len(value))
+            if not posted.is_within:
+                return False
             row = AcceptedMessage(self._newest + 1, target, typename, value)
             with self._transaction():
                 self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
-            self._newest = row.number  # only now, as it is on the disk: no number may be missing
+            # Only now, as it is on the disk: no number may be missing.
+            self._newest, self._posted = row.number, posted
+            return True
 
     def when_read(self, do: Callable[[], None]) -> None:
         """Call ``do`` once, when the query asks for new messages for the first time.
@@ -205,8 +213,11 @@ class PlaygroundStore:
         if last <= self._forgotten:
             return
         self._forgotten = last
-        with self._lock, self._transaction():
-            self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
+        with self._lock:
+            with self._transaction():
+                count, size = self._posted_until(last)
+                self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
+            self._posted = self._posted.plus(-count, -size)
 
     def marker(self, lane: str) -> str | None:
         """Return the newest marker that :meth:`publish` has written for a lane; None if it has written none."""
@@ -355,6 +366,10 @@ class PlaygroundStore:
                     self._database.execute("ROLLBACK")
                 raise
 
+    def _posted_until(self, last: int) -> _Waiting:
+        """Return the number and size of the messages up to number ``last``."""
+        return _Waiting(*self._database.execute(_POSTED, (last,)).fetchone())
+
     def _marker(self, lane: str) -> str | None:
         row = self._database.execute("SELECT marker FROM lanes WHERE name = ?", (lane,)).fetchone()
         return None if row is None else row[0]
@@ -365,33 +380,6 @@ class PlaygroundStore:
 
     def _failed(self, error: sqlite3.Error) -> CheckpointError:
         return CheckpointError(f"the playground's database {self._path} cannot be used: {error}")
-
-
-def undelivered_posted(checkpoint: Folder, delivered: int) -> Iterator[AcceptedMessage]:
-    """Yield the messages that the playground of a checkpoint has accepted and that are not delivered yet, in order.
-
-    Args:
-        checkpoint: the checkpoint; nothing is created if it has no playground.
-        delivered: the number of the last message that is delivered.
-
-    Raises:
-        CheckpointError: if the database cannot be used.
-    """
-    if not (checkpoint.is_local and checkpoint.has(PLAYGROUND_FILE)):
-        return
-    path = Path(checkpoint.location) / PLAYGROUND_FILE
-    # Without a log of SQLite's, nobody has opened the database: it can be read without the right to write.
-    is_open = path.with_name(f"{PLAYGROUND_FILE}-wal").exists()
-    uri = f"{path.absolute().as_uri()}?mode=ro{'' if is_open else '&immutable=1'}"
-    posted = "SELECT * FROM posted WHERE number > ? ORDER BY number"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as database:
-            for row in database.execute(posted, (delivered,)):
-                yield AcceptedMessage(*row)
-    except sqlite3.Error as error:
-        raise CheckpointError(
-            f"the playground's database {path} cannot be used: {error}"
-        ) from error
 
 
 OPEN: dict[tuple[str, int], PlaygroundStore] = {}

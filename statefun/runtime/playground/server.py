@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statefun")
 
 _LONGEST_WAIT_SECONDS = 600
+_LATER = {"Retry-After": "1"}
+"""The header that says in how many seconds a client may try again."""
 _STOP_SECONDS = 0.1
 """The time between two checks of a server whether it must stop."""
 
@@ -140,11 +142,16 @@ class Playground:
             body: the value.
 
         Raises:
-            RefusedError: if no function accepts such a message.
+            RefusedError: if no function accepts such a message, or too many messages wait to be read.
         """
         address, typename, value = self._messages.checked(path, content_type, body)
         stored = Address(self._functions.stored_name(address.typename), address.id)
-        self._store.post(address_key(stored), typename, value)
+        if not self._store.post(address_key(stored), typename, value):
+            text = (
+                "too many messages wait, since the application is paused or reads them slower than they come; send "
+                "the message again later"
+            )
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, text, **_LATER)
 
     def _handler(self, host: str, door: _Door) -> type[RequestHandler]:
         playground, store = self, self._store

@@ -13,11 +13,11 @@ from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.checkpoint.playground_store import undelivered_posted
 from statefun.runtime.checkpoint.sent_messages import SENT_INBOX, undelivered_sent
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX
 from statefun.runtime.stored.message_types import type_of_waiting, value_type
+from statefun.runtime.stored.posted import undelivered_posted
 from statefun.sdk.errors import CheckpointError
 
 

@@ -12,11 +12,7 @@ from statefun import ConfigurationError
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
-from statefun.runtime.checkpoint.playground_store import (
-    PLAYGROUND_FILE,
-    PlaygroundStore,
-    undelivered_posted,
-)
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.sdk.errors import CheckpointError
 
 
@@ -71,20 +67,25 @@ def test_a_micro_batch_reads_a_limited_number_of_bytes(store: PlaygroundStore) -
     assert ends == [0, 1, 2, 3, 4, 5]
 
 
-def test_messages_that_are_not_delivered_can_be_read_beside_a_run(tmp_path: Path) -> None:
-    """All of them, in order; where there is no playground, none is made."""
-    folder = Folder.at(tmp_path)
-    assert [*undelivered_posted(folder, 0)] == []
-    assert not folder.has(PLAYGROUND_FILE)
-    with closing(PlaygroundStore(folder)) as store:
-        for _ in range(5):
-            store.post(b"a", "a/T", bytes(5_000_000))
-        assert [each.number for each in undelivered_posted(folder, 2)] == [3, 4, 5]
+def test_too_many_messages_are_refused_until_some_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Number and bytes are limited, also over restarts; a single message may have any size."""
+    monkeypatch.setattr(playground_store, "MOST_RECORDS", 3)
+    monkeypatch.setattr(playground_store, "MOST_ACCEPTED_BYTES", 100)
 
-    # Without the right to write, too: nothing is created beside the database.
-    assert [each.number for each in undelivered_posted(folder, 4)] == [5]
-    assert folder.names() == [PLAYGROUND_FILE]
-    assert [*undelivered_posted(folder, 5)] == []
+    def posts(store: PlaygroundStore, *sizes: int) -> list[bool]:
+        return [store.post(b"a", "a/T", bytes(size)) for size in sizes]
+
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        assert posts(store, 60, 41, 40, 0, 0) == [True, False, True, True, False]
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        assert posts(store, 0) == [False]
+        assert store.readable(0) == 3, "a refused message takes no number"
+        store.forget(1)
+        assert posts(store, 61, 60, 0) == [False, True, False]
+        store.forget(4)
+        assert posts(store, 500, 0) == [True, False]
 
 
 def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:

@@ -29,6 +29,7 @@ from statefun import Context, PlatformError, RequestReplyHandler, StatefulFuncti
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
+from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.playground.server import Playground
@@ -617,6 +618,20 @@ def test_clients_that_have_disconnected_take_no_places(
         wait(lambda: not is_answered())
         clients.close()
         wait(is_answered)
+
+
+def test_too_many_messages_are_refused_for_now(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may try again when the application has read some."""
+    monkeypatch.setattr(playground_store, "MOST_RECORDS", 2)
+    asked = [played.ask("PUT", "/a.fns/texts/Ada", b"hello") for _ in range(3)]
+    played.store.forget(1)
+    asked.append(played.ask("PUT", "/a.fns/texts/Ada", b"hello"))
+
+    assert [status for status, _ in asked] == [200, 200, 503, 200]
+    assert "too many messages wait" in asked[2][1]
+    assert "again later" in asked[2][1]
 
 
 def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
