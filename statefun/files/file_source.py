@@ -208,7 +208,9 @@ class FileSource:
         for path, is_unread in self._watch.pop_missing():
             self._warnings.pop(path, None)
             self._taking_away.discard(path)
-            self._report_loss(path, plan.mark_missing(path, is_unread=is_unread))
+            loss = plan.mark_missing(path, is_unread=is_unread)
+            if self._watch.means(path):
+                self._report_loss(path, loss)
         self._watch.requeue_still_files(self._is_still)
         for file in self._watch.readable():
             if plan.room <= 0:

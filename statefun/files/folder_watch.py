@@ -175,20 +175,28 @@ class Watch:
             for name, facts in listed_files.items()
         }
 
+    def means(self, path: str) -> bool:
+        """Return whether a path of the ingress means the file: an earlier run may have had other paths."""
+        location, _, name = path.rpartition("/")
+        return any(
+            identity_of(place.folder.location) == location and place.takes(name)
+            for place in self._places.values()
+        )
+
     def _find_missing(self, states: Mapping[str, FileState]) -> None:
-        """Find known files that were deleted between two runs: this run has never listed them."""
+        """Find known files that this run has never listed.
+
+        They were deleted between two runs, or no path of the ingress means them any more.
+        """
         if self._clock.now() < self._next_search:
             return
         self._next_search = self._clock.now() + _SEARCH_EVERY.total_seconds()
         missing_folders = {
             identity_of(self._places[route].folder.location) for route in self.troubles
         }
-        folders = {
-            identity_of(place.folder.location) for place in self._places.values()
-        } - missing_folders
         listed_files = self.sizes()
         for path in states:
-            if path not in listed_files and path.rpartition("/")[0] in folders:
+            if path not in listed_files and path.rpartition("/")[0] not in missing_folders:
                 self._missing.setdefault(path, False)
 
     def _forget_pending(self, path: str) -> int:
