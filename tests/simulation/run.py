@@ -89,6 +89,7 @@ def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
         (holding, "logger", logging.getLogger("simulation")),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
+        (chunks, "_KEPT_BYTES", 30),
         (chunks, "_MOST_ASKED", choose([1, 2, 32])),
         (remote_function, "_MOST_OUTAGES", choose([1, 2, 5])),
     ]
@@ -107,6 +108,7 @@ def _leaving(world: World) -> list[tuple[Any, str, Any]]:
         (call_log, "_MOST_ENDED", choose([0, 2, 1000])),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
+        (chunks, "_KEPT_BYTES", 30),
         (chunks, "_MOST_ASKED", choose([1, 2, 32])),
     ]
 

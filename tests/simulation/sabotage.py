@@ -221,7 +221,7 @@ SABOTAGES = {
     "chunks-overtaken": Sabotage(
         "what arrives goes behind the chunks of its address",
         [Change(TransportCalls, "append", broken_elsewhere.waits_before_chunks)],
-        (47, 56),
+        (56,),
     ),
     "settled-meanwhile": Sabotage(
         "no chunk is put in front of those that are on their way back",
@@ -231,12 +231,12 @@ SABOTAGES = {
     "chunks-asked-again": Sabotage(
         "a chunk is asked for once",
         [Change(chunks, "ask", broken_elsewhere.asks_again)],
-        (25, 48, 56),
+        (48, 56),
     ),
     "chunks-unordered": Sabotage(
         "chunks come back in their order",
         [Change(chunks, "release", broken_elsewhere.comes_back_unordered)],
-        (25, 44, 56),
+        (44, 56),
     ),
     "chunks-kept": Sabotage(
         "a chunk that has come back is empty",
