@@ -229,4 +229,6 @@ class Figures:
         with self.lock:
             first, last = self._samples[0], self._samples[-1]
         seconds = max(last.time - first.time, 1.0)
-        return (last.read - first.read) / seconds, (last.published - first.published) / seconds
+        # The records of a partition that is gone are in the first sample alone.
+        read = max(last.read - first.read, 0)
+        return read / seconds, (last.published - first.published) / seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of functions whose names may be anything."""
+"""The counts of functions whose names may be anything, and of partitions that come and go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from statefun.engine.tallies import BOUNDS
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.reporting import counted_names
-from statefun.runtime.reporting.figures import Figures
+from statefun.runtime.reporting.figures import Figures, PartitionFigures
 
 DECLARED = ("t/declared", "n/declared", "n/*", "m/*")
 TYPENAMES = st.one_of(
@@ -89,3 +89,14 @@ def test_names_that_clients_invent_are_counted_together_in_the_end() -> None:
     assert figures.functions["n/0"].messages == {"n/1": 1}
     assert figures.functions["n/*"].invocations == 2000
     assert figures.functions["n/*"].messages == {"n/*": 2000}
+
+
+def test_rates_are_not_negative_when_a_partition_is_gone() -> None:
+    """Its records are in the samples from before, and not in the newest one."""
+    gone = PartitionFigures("t/in", "topic", "0", group="", read=20, lag=0, first=10)
+    figures = Figures()
+    for partitions in ([gone], []):
+        figures.partitions = partitions
+        figures.look()
+
+    assert figures.rates() == (0, 0)
