@@ -122,6 +122,7 @@ def functions() -> StatefulFunctions:
             return
         ctx.storage.last = text
         ctx.send(message_builder("parts/f", "0", str_value=text))
+        ctx.send(message_builder("parts/kept", text[-1], str_value=text))
         later = message_builder("parts/f", text, str_value=text)
         ctx.send_after(timedelta(seconds=1), later)
         ctx.send_after(timedelta(minutes=5), later)
@@ -131,6 +132,14 @@ def functions() -> StatefulFunctions:
         ctx.send(egress_message_builder("parts/files", {"text": text}, LINE))
         record = {"topic": "out", "payload": text}
         ctx.send(egress_message_builder("io.statefun.playground/egress", record, RECORD))
+
+    lives = {"short": timedelta(seconds=10), "long": timedelta(days=30)}
+    specs = [ValueSpec(name, StringType, expire_after_call=life) for name, life in lives.items()]
+
+    @registry.bind("parts/kept", specs)
+    def kept(ctx: Context, message: Message) -> None:
+        """Keep a value that lives on, and one that expires before the next call."""
+        ctx.storage.long = ctx.storage.short = message.as_string()
 
     return registry
 
