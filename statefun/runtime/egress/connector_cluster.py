@@ -163,6 +163,11 @@ class KeptProgress:
             self._marker = stored._replace(publisher=self._run, owner=self._run)
         return self._marker
 
+    @property
+    def noted_marker(self) -> Marker | None:
+        """The lane's marker as the file has it; None if nothing was written."""
+        return self._marker
+
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write records through the connection, then store the lane's marker in the file."""
         last = self._marker

@@ -84,6 +84,15 @@ class GatheringCluster(Cluster, Protocol):
         """
 
 
+@runtime_checkable
+class NotingCluster(Cluster, Protocol):
+    """A connection that notes the lane's progress also during a call of :meth:`write`."""
+
+    @property
+    def noted_marker(self) -> Marker | None:
+        """The lane's progress as it is noted; None if nothing is."""
+
+
 @attrs.frozen
 class LaneBatch:
     """The records of one batch that a lane publishes."""
@@ -333,7 +342,12 @@ class Lane:
             ]
             count += len(portion)
             marker = Marker(batch.number, count, batch.digest, self._run, self._run)
-            cluster.write(outgoing, marker)
+            try:
+                cluster.write(outgoing, marker)
+            except Exception:
+                if isinstance(cluster, NotingCluster):  # the next run does not write these records
+                    self._count(batch, self._published_count(batch, cluster.noted_marker))
+                raise
             self._marker = marker
             self._count(batch, count)
             if count < batch.total and self._is_late():
