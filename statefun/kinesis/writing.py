@@ -84,10 +84,12 @@ class KinesisCluster:
                     self._writing.has_written(reported_count)
         except BaseException:
             try:
-                # Kinesis may still write the records of these requests: wait, and report how many are.
+                # Kinesis may still write the records of these requests: wait, and report how many are. Report at once
+                # and after each answer, because the process may be killed before the last one.
                 while requests:
                     with suppress(Exception):  # another exception is being raised
                         self._handle_answers(order, backoff, requests)
+                        self._writing.has_written(order.confirmed)
             finally:
                 self._writing.has_written(order.confirmed)
             raise

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -185,7 +185,7 @@ def test_confirmed_records_are_reported_whatever_fails(monkeypatch: pytest.Monke
         cluster.write([*records(3), *records(1, "gone"), *records(1, "lost")], MARKER)
     cluster.close()
 
-    assert log.noted == [3]
+    assert log.noted[-1] == 3
 
 
 class Paired:
@@ -217,3 +217,42 @@ def test_several_requests_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None
     cluster.close()
 
     assert log.noted == [1000]
+
+
+class Silent:
+    """A client that does not answer requests for one stream until :attr:`goes_on` is set."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.goes_on = Event(), Event()
+
+    def put_records(self, StreamName: str, Records: list[Any]) -> dict[str, Any]:  # noqa: N803 - boto3's
+        """Confirm all records."""
+        if StreamName == "silent":
+            self.is_asked.set()
+            self.goes_on.wait(PATIENCE.total_seconds())
+        return {"Records": [{}] * len(Records)}
+
+    def close(self) -> None:
+        """Do nothing: the client has no connections."""
+
+
+def test_confirmed_records_are_reported_before_all_requests_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that is to stop may be killed while it waits for the last answer."""
+    client, log = Silent(), Log()
+    monkeypatch.setattr("statefun.kinesis.writing.connect", lambda _: client)
+    log.should_stop = lambda _: client.is_asked.is_set()
+    cluster = log.connect("http://localhost:1")
+
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(cluster.write, [*records(3), *records(1, "silent")], MARKER)
+        try:
+            wait(lambda: 3 in log.noted)
+        finally:
+            client.goes_on.set()
+        with pytest.raises(UndeliveredError):
+            writing.result(PATIENCE.total_seconds())
+    cluster.close()
+
+    assert log.noted[-1] == 4

@@ -44,7 +44,8 @@ class Writing:
     has_written: Callable[[int], None] = lambda _: None
     """May be called during ``write``, with the number of the call's first records that are safely stored.
 
-    After a crash, these records are not written again. This helps if one call of ``write`` may take long."""
+    If the call ends with an error or a crash, these records count as published, and the next run does not write them
+    again. This helps if one call of ``write`` may take long."""
 
 
 @attrs.frozen
