@@ -120,8 +120,8 @@ class CheckedCluster:
                 f"that are stored safely, at most {record_count}, but was called with {count!r}"
             )
         if count > self._safe_count:
-            self._safe_count = count
             self._on_written(count)
+            self._safe_count = count
 
 
 class KeptProgress:

@@ -21,6 +21,7 @@ from statefun.engine.effects import EffectRows
 from statefun.module.location import Location
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
 from statefun.runtime.checkpoint.skips import write_skips
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
@@ -443,6 +444,41 @@ def test_progress_is_reported_only_during_a_call_of_write(tmp_path: Path) -> Non
     with pytest.raises(ConnectorError, match=f"{OWNER}has_written must be called only by"):
         Unthinking.has_written(3)
     publish(folder, [batch], egress("Connection"), "2")
+
+    assert memory.values == [0, 1, 2]
+
+
+class Persistent(Connection):
+    """A connection that reports its progress once more if the first report fails."""
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write all records, and fail."""
+        super().write(records, marker)
+        for _ in range(2):
+            with suppress(OSError):
+                self._has_written(len(records))
+        raise CrashError
+
+
+def test_a_report_that_could_not_be_stored_is_stored_when_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or a store that does not answer may be fine a moment later."""
+    memory = Memory(every=100)
+    MEMORIES.append(memory)
+    folder = Folder.at(tmp_path)
+    batch = staged(folder, 0, range(3), frozenset())
+    writes = iter([OSError("No space left on device")])
+
+    def write(folder: Folder, name: str, content: bytes) -> None:
+        if error := next(writes, None):
+            raise error
+        write_framed(folder, name, content)
+
+    monkeypatch.setattr("statefun.runtime.egress.connector_cluster.write_framed", write)
+    with pytest.raises(CrashError):
+        publish(folder, [batch], egress("Persistent"), "first")
+    publish(folder, [batch], egress("Connection"), "second")
 
     assert memory.values == [0, 1, 2]
 
