@@ -6,8 +6,8 @@ import os
 import pickle
 import re
 import tempfile
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -143,22 +143,29 @@ def test_names_are_sorted(tmp_path: Path) -> None:
 
 def test_readers_see_all_of_a_file_or_nothing(tmp_path: Path) -> None:
     """While a file is replaced over and over, every read gives one of its contents in full."""
-    folder = Folder.at(tmp_path)
+    check_replacements(Folder.at(tmp_path), 300)
+
+
+def test_readers_of_a_store_see_all_of_a_file_or_nothing(store: Folder) -> None:
+    """Neither an object nor a file of HDFS is missing, or there in part, while it is replaced."""
+    check_replacements(store, 60)
+
+
+def check_replacements(folder: Folder, replacements: int) -> None:
+    """Replace a file over and over, and check that each read meanwhile gives one of its contents in full."""
     contents = [bytes([number]) * 300_000 for number in range(3)]
     folder.write("file", contents[0])
-    ended = threading.Event()
 
     def replace() -> None:
-        for number in range(300):
+        for number in range(replacements):
             folder.write("file", contents[number % 3])
-        ended.set()
 
-    writer = threading.Thread(target=replace)
-    writer.start()
     seen = set()
-    while not ended.is_set():
-        seen.add(folder.read("file"))
-    writer.join()
+    with ThreadPoolExecutor(1) as thread:
+        writer = thread.submit(replace)
+        while not writer.done():
+            seen.add(folder.read("file"))
+        writer.result()
 
     assert seen <= set(contents)
     assert folder.names() == ["file"]
