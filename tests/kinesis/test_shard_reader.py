@@ -5,14 +5,16 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from harness import wait
 from kinesis_server import aggregated
+from patience import SECONDS
 
 from statefun.kinesis.aggregation import HashRange, parts
 from statefun.kinesis.connection import Connection
@@ -164,3 +166,25 @@ def test_a_shard_that_is_throttled_leaves_its_room_to_others() -> None:
 
     with readers(records_of, ["shardId-0", "shardId-1"], Room(16 * MEBIBYTE)) as (_, other):
         wait(lambda: other.reachable(ShardPosition(), 1).count > 0)
+
+
+def test_planned_records_that_were_left_out_are_fetched_again() -> None:
+    """A bounded run leaves out records after its bound, and a micro-batch that was planned earlier may need them."""
+    is_bound = threading.Event()
+
+    def records_of(_: str) -> list[dict[str, Any]]:
+        is_bound.wait()
+        return [record(4)]
+
+    start = ShardPosition()
+    with (
+        ThreadPoolExecutor(1) as thread,
+        readers(records_of, ["shardId-0"], Room(16 * MEBIBYTE)) as (reader,),
+    ):
+        reader.bound(datetime.now(timezone.utc) - timedelta(minutes=1))
+        is_bound.set()
+        wait(lambda: reader.caught_up)
+        assert reader.reachable(start, 1) == start
+
+        found = thread.submit(reader.between, start, ShardPosition("1"))
+        assert [each.sequence for each in found.result(SECONDS)] == ["1"]
