@@ -11,6 +11,8 @@ import ctypes
 import gc
 import json
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -162,14 +164,20 @@ def _jvm_figures(jvm: Any) -> dict[str, float]:
     for _ in range(2):  # what the first one has found dead may hold more
         jvm.java.lang.System.gc()
         jvm.java.lang.System.runFinalization()
-    commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
-    with suppress(Exception):  # Java 17 has this command from 17.0.9 on
-        management.getPlatformMBeanServer().invoke(commands, "systemTrimNativeHeap", None, None)
+    process = management.getRuntimeMXBean().getPid()
+    _trim(process)
     return {
         "heap": runtime.totalMemory() - runtime.freeMemory(),
         "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
-        **process_figures(management.getRuntimeMXBean().getPid()),
+        **process_figures(process),
     }
+
+
+def _trim(jvm: int) -> None:
+    """Let a JVM give back free memory, if there is the tool of a JDK for it, which Java 17 has from 17.0.9 on."""
+    if (tool := shutil.which("jcmd")) is not None:
+        command = [tool, str(jvm), "System.trim_native_heap"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _addresses() -> int:
