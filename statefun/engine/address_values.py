@@ -75,8 +75,8 @@ class AddressValues:
     ``_NEVER`` if the outbox has delivered all such messages."""
     _expiries: dict[str, int] = _NO_EXPIRIES
     """When values expire, by name, in milliseconds since the epoch."""
-    _wake: int = 0
-    """The due time of the wake-up that is on its way; 0 if none is."""
+    _wake_ups: tuple[int, ...] = ()
+    """The due times of the wake-ups that are on their way, the earliest one last."""
 
     def __init__(self, stored: bytes | None) -> None:
         self.values: dict[str, TypedValue] = {}
@@ -119,8 +119,8 @@ class AddressValues:
             self._read_waiting(state)
         if state.HasField("trouble"):
             self.trouble = read_trouble(state.trouble)
-        self._wake = state.wake
-        if state.wake or self.under_way is not None:  # else no value expires
+        self._wake_ups = tuple(state.wake)
+        if self._wake_ups or self.under_way is not None:  # else no value expires
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
 
     def _read_waiting(self, state: AddressState) -> None:
@@ -282,8 +282,8 @@ class AddressValues:
         if self.waiting_until <= due and not self.is_held_back:
             # Messages of an address that was held back in this micro-batch need another wake-up.
             self.waiting_until = 0
-        if self._wake == due:
-            self._wake = 0
+        if due in self._wake_ups:
+            self._wake_ups = tuple(each for each in self._wake_ups if each != due)
             self.changed = True
 
     def next_wake_up(self, now: int) -> int | None:
@@ -300,9 +300,9 @@ class AddressValues:
         if first is None:
             return None
         first = rounded_up(first, now)
-        if 0 < self._wake <= first:
+        if self._wake_ups and self._wake_ups[-1] <= first:
             return None
-        self._wake = first
+        self._wake_ups = (*self._wake_ups, first)
         self.changed = True
         return first
 
@@ -312,14 +312,14 @@ class AddressValues:
         if not waits and self._overflowed_in == _NEVER:
             if not self.values:
                 return None
-            if not (self._wake or self._expiries) and self.trouble == NO_TROUBLE:
+            if not (self._wake_ups or self._expiries) and self.trouble == NO_TROUBLE:
                 return encoded_values(self.values)
         return self._encoded(waits=waits)
 
     def _encoded(self, *, waits: bool) -> bytes:
         """Return the stored form of a state with other parts than values, such as expirations."""
         chunks = self.chunks
-        state = AddressState(wake=self._wake)
+        state = AddressState(wake=self._wake_ups)
         if waits:
             state.waiting.extend(self.waiting)
             state.waiting_until = self.waiting_until

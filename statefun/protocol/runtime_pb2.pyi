@@ -161,8 +161,6 @@ class AddressState(_message.Message):
     UNDER_WAY_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
-    wake: _builtins.int
-    """when a wake-up is pending that deletes what has expired; 0: none"""
     crowded: _builtins.int
     """The newest micro-batch in which the address sent more messages to functions without state
     than could be delivered at once.
@@ -175,6 +173,12 @@ class AddressState(_message.Message):
     """The event time at which the waiting messages hold the watermark, in milliseconds since the epoch."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
+    @_builtins.property
+    def wake(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When the wake-ups are due that are on their way to the address, the earliest one last. Former versions wrote
+        and read only this one; of unpacked numbers, they read the last one.
+        """
+
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The first messages that wait for their endpoint, in order: each a Retry, which is decoded when
@@ -197,7 +201,7 @@ class AddressState(_message.Message):
         self,
         *,
         values: _abc.Iterable[Global___AddressState.Value] | None = ...,
-        wake: _builtins.int = ...,
+        wake: _abc.Iterable[_builtins.int] | None = ...,
         crowded: _builtins.int | None = ...,
         waiting: _abc.Iterable[_builtins.bytes] | None = ...,
         waiting_until: _builtins.int = ...,

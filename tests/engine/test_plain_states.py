@@ -28,8 +28,8 @@ def test_protobuf_reads_what_is_written_without_it(values: dict[str, TypedValue]
     assert _by_protobuf(encoded_values(values)) == values
 
 
-@given(STATES, st.integers(0, 2))
-def test_what_protobuf_has_written_is_read(values: dict[str, TypedValue], wake: int) -> None:
+@given(STATES, st.lists(st.integers(1, 300), max_size=2))
+def test_what_protobuf_has_written_is_read(values: dict[str, TypedValue], wake: list[int]) -> None:
     """A state that Protobuf has written is read the same, with the short way or with Protobuf."""
     state = AddressState(wake=wake)
     for name, (typename, value) in values.items():

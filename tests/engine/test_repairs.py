@@ -110,7 +110,7 @@ def test_repairs_come_before_all_messages_of_the_batch() -> None:
 
 def test_what_an_address_waits_for_stays() -> None:
     """Messages that wait, a long call, and the trouble of an endpoint are those of the next run."""
-    stored = AddressState(waiting_until=START + 5, lost=1, wake=START + 9)
+    stored = AddressState(waiting_until=START + 5, lost=1, wake=[START + 9])
     stored.values.add(name="a", typename=INT, value=number(1), expires=START + 99)
     stored.waiting.append(Retry(typename=INT, value=number(5)).SerializeToString())
     stored.under_way.attempt, stored.under_way.since = "1", START
@@ -131,7 +131,7 @@ def test_a_value_that_expires_gets_a_wake_up() -> None:
     state, effects, _ = dispatched([setting("a", 1, expires)])
 
     assert [each.expires for each in state.values] == [expires]
-    assert state.wake >= expires
+    assert state.wake[0] >= expires
     assert [typename for piece in effects.messages.take() for typename in piece[2]] == [DELAYED]
 
 
