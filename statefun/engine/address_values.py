@@ -24,6 +24,8 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _NEVER: Final = -2
+_DELIVERY: Final = 60_000
+"""After how many milliseconds messages in the outbox are delivered in almost all cases; see ``is_only_crowded``."""
 _NO_EXPIRIES: Final[dict[str, int]] = {}
 """For addresses whose values do not expire; it stays empty."""
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -183,6 +185,8 @@ class AddressValues:
                 micro-batch; None while messages of an earlier run are on their way.
             limit: how many messages of one address may be immediate in a micro-batch.
         """
+        if not limit:  # all messages of all addresses go through the outbox
+            return False
         is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
         if is_free and self.immediate_count < limit:
             return True
@@ -254,6 +258,11 @@ class AddressValues:
         """Whether messages of the address wait, also those of its long call."""
         return bool(self.waiting or self.chunks or self.under_way)
 
+    @property
+    def is_only_crowded(self) -> bool:
+        """Whether the state is only kept until the outbox has delivered messages that were not immediate."""
+        return self._overflowed_in != _NEVER and not (self.values or self.waits)
+
     def hold(self, event_time: int | None) -> None:
         """Set the event time at which the waiting messages hold the watermark; None if they do not hold it."""
         self.changed = self.changed or event_time != self.held
@@ -297,6 +306,8 @@ class AddressValues:
         first = min(expiries, default=None)
         if self.waiting_until and (first is None or self.waiting_until < first):
             first = self.waiting_until
+        if self.is_only_crowded:  # the wake-up removes the state
+            first = now + _DELIVERY
         if first is None:
             return None
         first = rounded_up(first, now)

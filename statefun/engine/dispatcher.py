@@ -170,6 +170,8 @@ class Dispatcher:
             chunks.settle_chunks(values, group.key, effects)
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
+        if values.is_only_crowded:
+            delays.schedule_wake_up(group, self._clock.now(), effects)
         if self._has_times:
             self._times.settle(group)
         elif values.held is not None:

@@ -55,7 +55,7 @@ class OwnMessages:
         typenames = group.columns.typename[group.start : group.end]
         special = [name for name in typenames if name.startswith(OWN_PREFIX)]
         if delays.WAKE_UP in special:
-            rows = self._wake_up(group, rows, effects)
+            rows = _wake_up(group, rows)
         if not repairs.CHANGES.isdisjoint(special):
             rows = repairs.repair(group, rows)
             delays.schedule_wake_up(group, self._clock.now(), effects)
@@ -63,15 +63,14 @@ class OwnMessages:
             rows = chunks.arrive(group, rows)
         return rows, special
 
-    def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
-        """Handle the wake-ups among a group's rows; return the other rows."""
-        typename, value = group.columns.typename, group.columns.value
-        others = []
-        for row in rows:
-            if typename[row] == delays.WAKE_UP:
-                group.values.wake_up(delays.wake_up_time(value[row]))
-            else:
-                others.append(row)
-        group.values.expire(self._clock)
-        delays.schedule_wake_up(group, self._clock.now(), effects)
-        return others
+
+def _wake_up(group: Group, rows: Sequence[int]) -> Sequence[int]:
+    """Record the wake-ups among a group's rows; return the other rows."""
+    typename, value = group.columns.typename, group.columns.value
+    others = []
+    for row in rows:
+        if typename[row] == delays.WAKE_UP:
+            group.values.wake_up(delays.wake_up_time(value[row]))
+        else:
+            others.append(row)
+    return others

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from micro_batches import SetClock
 
+from statefun import Context, IntType, Message, StatefulFunctions, ValueSpec, message_builder
 from statefun.engine.address_values import AddressValues
+from statefun.engine.clock import BatchClock
+from statefun.engine.delays import WAKE_UP
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.groups import Columns, Group
+from statefun.engine.program import Program
 from statefun.engine.wheel import rounded_up
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.sdk.times import in_milliseconds
@@ -174,3 +181,69 @@ def test_the_wake_up_of_a_former_version_is_known() -> None:
     assert values.encoded() == former
     values.wake_up(9)
     assert values.next_wake_up(0) == 250
+
+
+def passing_on() -> StatefulFunctions:
+    """Return a function that sends messages to one without state, and leaves none itself."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f", specs=[ValueSpec("seen", IntType)])
+    def pass_on(ctx: Context, _message: Message) -> None:
+        del ctx.storage.seen
+        for number in range(3):
+            ctx.send(message_builder("t/plain", "x", int_value=number))
+
+    functions.bind("t/plain")(lambda _ctx, _message: None)
+    return functions
+
+
+def dispatched(
+    typename: str,
+    stored: bytes | None,
+    *,
+    batch: int,
+    delivered_up_to: int | None,
+    immediate: int = 2,
+) -> tuple[bytes | None, bool]:
+    """Handle a message to an address; return its state, and whether it has sent a bucket anything."""
+    value = b"%d" % max(AddressState.FromString(stored or b"").wake, default=1)
+    dispatcher = Dispatcher(
+        Program(passing_on(), {}),
+        BatchClock(SetClock(), START),
+        batch=batch,
+        delivered_up_to=delivered_up_to,
+        concurrency=1,
+        immediate=immediate,
+    )
+    effects, columns = (
+        Effects(),
+        Columns([None], [typename], [value], [None], [0], cell=lambda *_: None),
+    )
+    group = Group(b"Ada\0t/f", columns, 0, 1, AddressValues(stored))
+    [group] = dispatcher.dispatch([group], effects)
+    return group.values.encoded(), bool(effects.buckets)
+
+
+def test_an_address_that_has_sent_too_much_leaves_nothing() -> None:
+    """A wake-up removes its state after the delivery of its messages, although it gets no message."""
+    sent, asks = dispatched("t/v", None, batch=5, delivered_up_to=4)
+    early, asks_again = dispatched(WAKE_UP, sent, batch=6, delivered_up_to=4)
+    late, asks_in_vain = dispatched(WAKE_UP, early, batch=8, delivered_up_to=6)
+
+    assert (sent is not None, early is not None, late) == (True, True, None)
+    assert (asks, asks_again, asks_in_vain) == (True, True, False)
+
+
+def test_an_address_does_the_same_after_a_restart() -> None:
+    """While messages of an earlier run are on their way, none is immediate."""
+    sent, asks = dispatched("t/v", None, batch=5, delivered_up_to=None)
+    again, asks_twice = dispatched("t/v", sent, batch=6, delivered_up_to=None)
+    late, _ = dispatched(WAKE_UP, again, batch=8, delivered_up_to=6)
+
+    assert (asks, asks_twice) == (True, False)
+    assert late is None
+
+
+def test_an_application_without_immediate_messages_stores_nothing_for_them() -> None:
+    """All of its messages go through the outbox, in order."""
+    assert dispatched("t/v", None, batch=5, delivered_up_to=4, immediate=0) == (None, False)

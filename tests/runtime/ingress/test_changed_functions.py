@@ -43,6 +43,7 @@ class Runs:
 
         @functions.bind("t/sender", [ValueSpec("count", IntType)])
         def sender(ctx: Context, message: Message) -> None:
+            ctx.storage.count = (ctx.storage.count or 0) + 1
             ctx.send(message_builder("t/target", "Ada", str_value=message.as_string()))
 
         def plain(_ctx: Context, message: Message) -> None:
