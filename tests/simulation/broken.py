@@ -13,6 +13,7 @@ from simulation.cluster import ExactlyOnceModel
 from simulation.disk import LocalPath
 from statefun.engine import buckets, delays
 from statefun.engine import wheel as pending
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import Clock
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Group
@@ -43,6 +44,7 @@ _publish, _call, _add, _drop = (
     PendingBuckets.drop,
 )
 _run_token, _step = delays._run_token, Publisher._step
+_next_wake_up = AddressValues.next_wake_up
 _run_bucket, _move, _deal = buckets.run_bucket, buckets._move, buckets._deal
 _unwrapped = feedback_tasks._unwrapped
 _NOTHING = Marker(-1, 0, b"", "", "")
@@ -264,6 +266,18 @@ def keeps_tokens(group: Group, effects: Effects, begun: int, on_conflict: Any) -
     before = dict(group.values.values)
     _run_token(group, effects, begun, on_conflict)
     group.values.apply(before)
+
+
+def knows_one_wake_up(values: AddressValues, now: int) -> int | None:
+    """Forget the other wake-ups when one is sent."""
+    due = _next_wake_up(values, now)
+    if due is not None:
+        values._wake_ups = (due,)
+    return due
+
+
+def never_wakes_up(_values: AddressValues, _now: int) -> None:
+    """Let no address wake up."""
 
 
 # Clocks

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 
+from simulation.expiring import not_expired
 from simulation.waiting import left_waiting
 from simulation.world import (
     AT_LEAST_ONCE,
@@ -54,6 +55,7 @@ def difference(world: World) -> str:
         *_message_differences(world),
         *left_waiting(world.here.attempts),
         *_miscounted(world.here.attempts),
+        *not_expired(world.here.attempts),
     ]
     return "; ".join(found[:3])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ _WAITS = (0, 0, 0.05, 0.3)
 """Seconds that a coroutine waits before it acts."""
 _DELAYS = (0, 100, 150, 700, 5000, 3_600_000)
 _HOUR = 3_600_000
+LIFETIMES = {"short": timedelta(seconds=1), "long": timedelta(hours=1)}
+"""Values that expire, with the times after which they do."""
 _RECENT = 4
 """So many batches back functions remember what they could cancel."""
 
@@ -69,6 +72,7 @@ class Actor:
         has_endpoint: bool,
         has_calls: bool,
         has_changes: bool,
+        expiry: random.Random | None,
         poisonous: float,
     ) -> None:
         self.journal = Journal()
@@ -78,6 +82,7 @@ class Actor:
         self._partition = partition
         self._names = (_MORE_NAMES if has_endpoint else _NAMES) + _COROUTINES * has_calls
         self._names += ("swift",) * 8 * has_changes
+        self._expiry = expiry
         self._poisonous = poisonous
         self._before = Journal()
         """The actions of functions in the same task or call so far, if they are not this actor's."""
@@ -142,6 +147,12 @@ class Actor:
                 self._cancel(ctx, key)
             elif int(fuel):
                 self._send(ctx, key, kind, int(fuel) - 1)
+
+    def mark(self, ctx: Context) -> None:
+        """Write some of the values that expire, if there are any."""
+        if self._expiry is not None:
+            for name in self._expiry.choice([(), ("short",), ("long",), LIFETIMES]):
+                setattr(ctx.storage, name, 1)
 
     def _emit(self, ctx: Context) -> None:
         egress = self._chaos.random.choice([*EXACTLY_ONCE, AT_LEAST_ONCE])
@@ -239,6 +250,11 @@ def _count(ctx: Context, message: Message) -> None:
     _actor.get().act(ctx, message.as_string())
 
 
+def _mark(ctx: Context, message: Message) -> None:
+    _actor.get().mark(ctx)
+    _count(ctx, message)
+
+
 def _relay(ctx: Context, message: Message) -> None:
     _actor.get().act(ctx, message.as_string())
 
@@ -258,8 +274,9 @@ async def _swift(ctx: Context, message: Message) -> None:
 
 
 for _functions, _kind in ((functions, _swift), (changed_functions, _relay)):
+    _specs = [ValueSpec(name, IntType, expire_after_write=LIFETIMES[name]) for name in LIFETIMES]
     for _name in ("a", "b"):
-        _functions.bind(f"t.fns/{_name}", specs=[ValueSpec("count", IntType)])(_count)
+        _functions.bind(f"t.fns/{_name}", specs=[ValueSpec("count", IntType), *_specs])(_mark)
     _functions.bind("t.fns/relay")(_relay)
     _functions.bind(
         "t.fns/slow", specs=[ValueSpec("count", IntType)], on_failure=OnFailure.SKIP, timeout=None

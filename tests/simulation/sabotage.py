@@ -217,6 +217,17 @@ SABOTAGES = {
         [Change(delays, "_run_token", broken.keeps_tokens)],
         (7, 35, 39, 43),
     ),
+    # Values that expire
+    "wake-ups-forgotten": Sabotage(
+        "an address knows all wake-ups on their way to it",
+        [Change(AddressValues, "next_wake_up", broken.knows_one_wake_up)],
+        (11, 49, 170, 194),
+    ),
+    "kept-for-ever": Sabotage(
+        "an address gets a wake-up when a value expires",
+        [Change(AddressValues, "next_wake_up", broken.never_wakes_up)],
+        (2, 11, 49, 62),
+    ),
     # Functions elsewhere: messages that wait
     "chunks-overtaken": Sabotage(
         "what arrives goes behind the chunks of its address",

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from simulation.arrow_batches import Row, arrow_batches
 from simulation.clocks import WorkerClock
 from simulation.elsewhere import ENDLESS, Server, Worker
+from simulation.expiring import look_at_wake_ups
 from simulation.functions import FUEL, Actor, acting, changed_functions, functions
 from simulation.leaving import Processes
 from simulation.publishing import EndlessError
@@ -158,6 +159,7 @@ class Engine:
         rows = [*self._records(read, ingress), *self._messages(start, feedback)]
         before = self._history.attempts.get(batch - 1)
         attempt = Attempt(batch, dict(before.state if before else {}))
+        look_at_wake_ups(self._world, attempt, rows)
         if self._world.has_coroutines:
             reads = ingress > read
             look_at_waiting(self._world, self._checkpoint, attempt, rows, reads=reads)
@@ -277,6 +279,7 @@ class Engine:
             has_endpoint=self._world.has_endpoint,
             has_calls=self._world.has_calls,
             has_changes=self._world.has_changes,
+            expiry=self._world.expiry if self._world.has_expiry else None,
             poisonous=self._world.poisonous,
         )
         operator = Operator(

@@ -34,6 +34,8 @@ _WITH_ENDS = 0.3
 """How many worlds have processes that end in order."""
 _WITH_CHANGES = 0.3
 """How many of the worlds with such calls have a coroutine function that is a plain one in some runs."""
+_WITH_EXPIRY = 0.12
+"""How many worlds have values that expire."""
 _BOTH = 0.4
 """How many of the worlds with a function elsewhere have such calls."""
 _SLOW_RECORDS = (4, 12, 30)
@@ -194,6 +196,10 @@ class World:
     """Chooses the runs in which a coroutine function is a plain one."""
     has_changes: bool
     """Whether there are such runs."""
+    expiry: random.Random
+    """Chooses the values that expire."""
+    has_expiry: bool
+    """Whether there are any."""
     leaves: float
     """How likely a call leaves."""
     losses: float
@@ -249,6 +255,7 @@ class World:
         ]
         ends = random.Random(f"ends {seed}")
         changes = random.Random(f"changing {seed}")
+        expiry = random.Random(f"expiry {seed}")
         rows = random.Random(f"Arrow {seed}").choice(_BATCH_ROWS)
         has_changes = has_calls and changes.random() < _WITH_CHANGES
         world = cls(
@@ -266,6 +273,8 @@ class World:
             has_calls,
             changes,
             has_changes,
+            expiry,
+            expiry.random() < _WITH_EXPIRY,
             leaves=calls.choice([0.2, 0.6, 1]),
             losses=calls.choice([0, 0.05, 0.3]),
             speed=calls.choice([0.1, 0.5, 0.9]),
