@@ -46,7 +46,8 @@ from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
-"""The type of a wake-up: a message to an address whose values may have expired, or whose messages wait."""
+"""The type of a wake-up: a message to an address whose values may have expired, whose messages wait, or whose
+state is only kept until messages that it has sent are delivered."""
 _CANCELLABLE = f"{TIMERS_NAMESPACE}/cancellable"
 _RELEASE = f"{TIMERS_NAMESPACE}/release"
 _CANCEL = f"{TIMERS_NAMESPACE}/cancel"
