@@ -8,17 +8,15 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
+from statefun.module.class_names import classes_of_one_name
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
 from statefun.module.model import KafkaIngress, Module, PlaygroundDoor, Unsupported
 from statefun.module.topic_routes import TopicRoute
-from statefun.module.user_program import LOADED
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
-from statefun.sdk.annotations import automatic_type, is_unnamed
 from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
-from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.nearest_names import suggestion
 from statefun.sdk.stateful_function import StatefulFunction
@@ -86,7 +84,8 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
     yield from _former_names_in_use(functions)
-    yield from _classes_of_one_name(functions)
+    for text in classes_of_one_name(functions):
+        yield None, text
     yield from _loop_problems(module)
     yield from _bootstrap_problems(module)
     yield from _declared_twice(module)
@@ -173,25 +172,6 @@ def _former_names_in_use(functions: StatefulFunctions) -> Iterator[Finding]:
                     f"function {function.typename} is renamed from {former}, but function {owner}"
                 )
                 yield None, f"{text} {other}; a name stands for one function"
-
-
-def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find different classes of values that share a name: their types would have the same typename."""
-    first_by_name: dict[str, tuple[str, TypeName]] = {}
-    for function in functions:
-        for class_ in (each for handler in function.handlers for each in handler.takes):
-            if not is_unnamed(class_):
-                continue
-            place, name = text_of_annotation(class_), class_.__name__
-            for program in ("__main__", LOADED):
-                place = place.removeprefix(f"{program}.")
-            first, first_function = first_by_name.setdefault(name, (place, function.typename))
-            if first != place:
-                text = f"{first}, which {first_function} takes, and {place}, which"
-                text += f" {function.typename} takes, both have the typename"
-                text += f" {automatic_type(class_).typename}, so one would be decoded as the other;"
-                line = f'make_json_type("{function.typename.namespace}/{name}", {place})'
-                yield None, f"{text} give one of them another typename: {line}"
 
 
 def _loop_problems(module: Module) -> Iterator[Finding]:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from statefun import Context, StatefulFunctions
+from statefun.module.class_names import classes_of_one_name
+from statefun.module.user_program import LOADED
+from statefun.sdk.fields import text_of_annotation
+
+
+def taking_each(*classes: Any) -> StatefulFunctions:
+    """Register a function for values of each class."""
+    registry = StatefulFunctions()
+    for number, class_ in enumerate(classes):
+
+        def fun(ctx: Context, value: Any) -> None: ...
+
+        fun.__annotations__["value"] = class_
+        registry.register(f"test.fns/{number}", fun)
+    return registry
+
+
+def local(**fields: Any) -> Any:
+    """Return a class whose place is this function."""
+
+    @dataclasses.dataclass
+    class Item:
+        __annotations__ = fields
+
+    return Item
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **fields: dataclasses.make_dataclass("Item", fields.items()),
+        lambda **fields: attrs.make_class(
+            "Item", {name: attrs.field(type=each) for name, each in fields.items()}
+        ),
+        local,
+    ],
+    ids=["make_dataclass", "make_class", "local"],
+)
+def test_classes_of_one_place_are_compared(make: Callable[..., Any]) -> None:
+    """One that was made again is the same; one with other fields would lose some of the other's."""
+    former, again, other = make(sku=str), make(sku=str), make(sku=str, price=int)
+    place = text_of_annotation(former)
+
+    assert [*classes_of_one_name(taking_each(former, again, former))] == []
+    (problem,) = classes_of_one_name(taking_each(former, again, other))
+    assert problem.startswith(
+        f"{place}, which test.fns/0 takes, and another {place}, which test.fns/2 takes, both"
+    )
+    assert problem.endswith(
+        "; if a class was defined again, define the functions that take it again, too"
+    )
+
+
+def test_a_program_that_was_loaded_again_has_the_same_classes() -> None:
+    """Whatever the names of its module are; a class of another module is another one, whatever its fields are."""
+    places = [local(sku=str) for _ in range(3)]
+    for class_, module in zip(places, ["__main__", LOADED, "stock"], strict=True):
+        class_.__module__, class_.__qualname__ = module, "Item"
+
+    (problem,) = classes_of_one_name(taking_each(*places))
+
+    assert problem.startswith(
+        "Item, which test.fns/0 takes, and stock.Item, which test.fns/2 takes, both have"
+    )
+    assert problem.endswith('another typename: make_json_type("test.fns/Item", stock.Item)')
