@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from statefun.console.command_parser import CommandParser
+from statefun.module.class_names import classes_of_one_name
 from statefun.module.user_program import load_program
-from statefun.sdk.errors import ConfigurationError, PlatformError
+from statefun.sdk.errors import ConfigurationError, DefinitionError, PlatformError
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
 from statefun.sdk.request_reply import check_served
@@ -53,7 +54,8 @@ def run_command(options: argparse.Namespace) -> None:
 
     Raises:
         StatefunError: if the program cannot be loaded, does not have exactly one registry of functions, or has
-            functions that need event time; or if uvicorn is missing, or the port cannot be used.
+            functions that need event time or take classes of one name; or if uvicorn is missing, or the port
+            cannot be used.
     """
     sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
     registries = load_program(options.app).registries
@@ -66,6 +68,9 @@ def run_command(options: argparse.Namespace) -> None:
     (functions,) = registries
     for function in functions:
         check_served(function)
+    problems = [*classes_of_one_name(functions)]
+    if problems:
+        raise DefinitionError("\n  ".join([f"{options.app} cannot be served", *problems]))
     try:
         uvicorn = importlib.import_module("uvicorn")
     except ModuleNotFoundError as error:

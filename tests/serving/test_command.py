@@ -169,6 +169,26 @@ def add(ctx: WindowContext, url: str, clicks: Clicks) -> None:
     )
 
 
+def test_a_program_with_classes_of_one_name_is_refused(tmp_path: Path) -> None:
+    """As an application refuses it: values would be decoded as the wrong class."""
+    for name, field in (("orders", "price"), ("stock", "count")):
+        (tmp_path / f"{name}.py").write_text(
+            f"import attrs\n\n@attrs.frozen\nclass Item:\n    {field}: int = 0\n"
+        )
+    program = "import orders, stock\nfrom statefun import Context, function\n" + "".join(
+        f"@function('test.fns/{name}')\ndef {name}_function(ctx: Context, value: {name}.Item) -> None: ...\n"
+        for name in ("orders", "stock")
+    )
+
+    text = refused(tmp_path, program)
+
+    assert (
+        "app.py cannot be served\n  orders.Item, which test.fns/orders takes, and stock.Item, which"
+        in text
+    )
+    assert 'give one of them another typename: make_json_type("test.fns/Item", stock.Item)' in text
+
+
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     """By its name alone."""
     assert "there is no program nope.py" in refused(tmp_path, "", "nope.py")
