@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeGuard, Union, cast
 
 import attrs
 
+from statefun.sdk.alike import are_alike
 from statefun.sdk.annotations import (
     alternatives,
     automatic_type,
@@ -197,7 +198,8 @@ def _readers(
     """Yield the typename, the decoder and the type of the values that a handler takes.
 
     The typename ``*/Login`` stands for the types named ``Login`` in all namespaces. It is yielded for a
-    class ``Login`` without a registered type, whose handler takes the values of all these types.
+    class ``Login`` without a registered type, whose handler takes the values of all these types, except those
+    that belong to another class.
     """
     others = []
     for each in takes:
@@ -285,7 +287,9 @@ class Handlers:
         table = self._table if self._table is not None else self._make_table()
         reader = table.get(typename)
         if reader is None and typename:
-            reader = table.get(f"*/{typename.rpartition('/')[2]}") or table.get("*")
+            reader = table.get(f"*/{typename.rpartition('/')[2]}")
+            if reader is None or _is_of_another_class(typename, reader.type_):
+                reader = table.get("*")
         return reader
 
     def _make_table(self) -> dict[str, _Reader]:
@@ -378,6 +382,14 @@ async def _await_handler(handler: Handler, *arguments: Any) -> None:
         await cast("Awaitable[None]", result)
     else:
         refuse_coroutine(result)
+
+
+def _is_of_another_class(typename: str, own: Type[Any] | None) -> bool:
+    """Return whether a typename is registered for another class than that of a type, although the names end alike."""
+    registered = default_types.find(typename)
+    if registered is None or registered.python_type is None or own is None:
+        return False
+    return has_fields(own.python_type) and not are_alike(registered.python_type, own.python_type)
 
 
 def _name(handler: Handler) -> str:

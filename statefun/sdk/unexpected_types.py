@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from statefun.sdk.fields import has_fields, short_text
+from statefun.sdk.fields import has_fields, is_class, short_text, text_of_annotation
 from statefun.sdk.nearest_names import nearest_name
 from statefun.sdk.types import Type, default_types
 
@@ -29,9 +29,16 @@ def cure(typename: str, takes: Iterable[Any]) -> str:
     """
     if not typename:
         return "add one with .on(None)"
-    if default_types.find(typename) is not None:  # another class cannot have it
-        return "add one with .on(...), or name a class's type: make_json_type"
     names = [each.__name__ for each in takes if has_fields(each)]
+    registered = default_types.find(typename)
+    if registered is not None:  # another class cannot have it
+        class_ = registered.python_type
+        if class_ is not None and is_class(class_) and class_.__name__ in names:
+            return (
+                f"send an object of the class that they take, or add a handler with .on(...): {typename} is the type of another "
+                f"class, {text_of_annotation(class_)}"
+            )
+        return "add one with .on(...), or name a class's type: make_json_type"
     near = nearest_name(typename.rpartition("/")[2], names)
     name = near or (names[0] if len(names) == 1 else "cls")
     return (

@@ -315,6 +315,67 @@ def test_the_name_of_a_type_may_come_after_the_function(
     assert len(result.failures) == 1
 
 
+def test_a_type_of_another_class_is_not_taken(functions: StatefulFunctions, give: Give) -> None:
+    """Although its name ends with that of the class; unless the two have the same fields."""
+    others = [
+        dataclasses.make_dataclass("Login", [("user", str), *more, ("place", str | None, None)])
+        for more in ([("price", int)], [])
+    ]
+    make_json_type("test.handlers/Login", others[0])
+    make_json_type("test.same/Login", others[1])
+    got: list[object] = []
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Login) -> None:
+        got.append(value)
+
+    content = b'{"user":"Ada","price":7}'
+    result = give(
+        *(TypedValue(f"{each}/Login", content) for each in ("test.handlers", "test.same", "any"))
+    )
+
+    (failure,) = result.failures
+    assert failure.index == 0
+    assert isinstance(failure.error, UnexpectedValueError)
+    assert failure.error.message.endswith(
+        "test.handlers/Login; they take Login. Send an object of the class that they take, or add a handler with "
+        ".on(...): test.handlers/Login is the type of another class, types.Login"
+    )
+    assert got == [Login("Ada")] * 2
+
+
+def test_a_type_of_a_class_is_taken_as_a_dict_or_undecoded(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """By a handler of a TypedDict of the name, with whatever fields; by one for all the rest, if another takes the class."""
+    make_json_type(
+        "test.handlers/View", dataclasses.make_dataclass("View", [("user", str), ("price", int)])
+    )
+    got: list[object] = []
+
+    class View(TypedDict):
+        user: str
+
+    @functions.bind(FUNCTION)
+    def view(ctx: Context, value: View) -> None:
+        got.append(value)
+
+    value = TypedValue("test.handlers/View", b'{"user":"Ada","price":7}')
+    assert give(value).failures == []
+
+    @functions.bind("test.handlers/rest")
+    def handle(ctx: Context, value: Pair) -> None: ...
+
+    @handle.on(bytes)
+    def rest(ctx: Context, value: bytes) -> None: ...
+
+    make_json_type("test.handlers/Pair", dataclasses.make_dataclass("Pair", [("z", int)]))
+    assert functions.for_typename("test.handlers/rest").type_of("any/Pair") is not None
+    assert functions.for_typename("test.handlers/rest").type_of("test.handlers/Pair") is None
+    assert functions.for_typename("test.handlers/rest").takes("test.handlers/Pair")
+    assert got == [{"user": "Ada"}]
+
+
 def test_a_failed_call_changes_nothing_inside_its_state(
     functions: StatefulFunctions, give: Give
 ) -> None:
