@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR
@@ -16,8 +16,10 @@ from statefun.engine.sinks import egress_record
 from statefun.engine.wheel import event_bucket, event_due
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
-from statefun.sdk.message import Message
+from statefun.sdk.message import Message, type_of
+from statefun.sdk.misdirected import check_class
 from statefun.sdk.sent import Cancellation, DelayedMessage, WakeUp
+from statefun.sdk.structured import StructuredType
 from statefun.sdk.times import in_milliseconds
 
 _FULL_BYTES: Final = 1024 * 1024
@@ -31,6 +33,8 @@ class _Target(NamedTuple):
     """The part of the addresses' keys after the id."""
     runs_anywhere: bool
     """Whether any task can call the function: it has no state, is no coroutine function, and needs no endpoint."""
+    checked: set[StructuredType[Any]]
+    """The types of values that were sent to the function, and that it decodes as the same classes."""
 
 
 class Sender:
@@ -71,10 +75,15 @@ class Sender:
         The result is None if the egress's serializer or transforms drop the value.
 
         Raises:
-            StatefunError: if the function or egress does not exist, or the egress cannot accept the value.
+            StatefunError: if the function or egress does not exist, the egress cannot accept the value, or the
+                function takes another class of the value's name.
         """
         if isinstance(sent, Message):
-            self._target_of(sent)
+            target = self._target_of(sent)
+            type_ = type_of(sent)
+            if isinstance(type_, StructuredType) and type_ not in target.checked:
+                check_class(sent, self._functions.for_typename(sent.target_typename))
+                target.checked.add(type_)
             return sent
         return egress_record(sent, self._egresses, self._clock.begun)
 
@@ -138,6 +147,6 @@ class Sender:
                 f"is registered{self._functions.hint(typename)}"
             )
         stored_name = self._functions.stored_name(typename)
-        target = _Target(SEPARATOR + stored_name.encode(), function.runs_anywhere)
+        target = _Target(SEPARATOR + stored_name.encode(), function.runs_anywhere, set())
         self._targets[typename] = target
         return target

@@ -284,7 +284,7 @@ def message_to_send(message: Message) -> Message:
 
 def type_of(message: Message) -> Type[Any] | None:
     """Return the type that has encoded the value of a message; None if the type is not known."""
-    return message._type  # noqa: SLF001 - only tests ask
+    return message._type  # noqa: SLF001 - no part of the API
 
 
 def message_to(target: Address, value: Any, value_type: Type[Any] | None = None) -> Message:

@@ -21,11 +21,13 @@ from statefun.protocol.request_reply_pb2 import Address as WireAddress
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 from statefun.sdk.address import Address
+from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, RequestError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.misdirected import check_class
 from statefun.sdk.sent import Cancellation, DelayedMessage
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.times import in_milliseconds
@@ -114,6 +116,7 @@ class _Request:
                 f"a request must be the bytes of a ToFunction, which Protobuf cannot decode: {error}"
             ) from error
         wire = invocation.target
+        self._functions = functions
         self._target = Address(wire.namespace, wire.type, wire.id)
         self._invocations = invocation.invocations
         self._state = {each.state_name: each.state_value for each in invocation.state}
@@ -128,11 +131,21 @@ class _Request:
         """Call a plain function; return the reply."""
         if self.missing_specs:
             return _incomplete(self.missing_specs)
-        return self._reply(invoke(self.function, self._batch(), served=True))
+        return self._reply(invoke(self.function, self._batch(), self._checked, served=True))
 
     async def answer_async(self) -> bytes:
         """Call a coroutine function; return the reply."""
-        return self._reply(await invoke_async(self.function, self._batch(), served=True))
+        return self._reply(
+            await invoke_async(self.function, self._batch(), self._checked, served=True)
+        )
+
+    def _checked(self, sent: Message | EgressMessage) -> Message | EgressMessage:
+        """Check the class of a value that is sent to a function of the same program; the runtime knows no classes."""
+        if isinstance(sent, Message):
+            target = self._functions.find(sent.target_typename)
+            if target is not None:
+                check_class(sent, target)
+        return sent
 
     def _batch(self) -> InvocationBatch:
         state = {
