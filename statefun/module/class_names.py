@@ -21,7 +21,7 @@ def classes_of_one_name(functions: StatefulFunctions) -> Iterator[str]:
     """
     firsts: dict[str, tuple[Any, TypeName]] = {}
     for function in functions:
-        for class_ in (each for handler in function.handlers for each in handler.takes):
+        for class_ in function.annotations:
             if not is_unnamed(class_):
                 continue
             first, first_function = firsts.setdefault(class_.__name__, (class_, function.typename))

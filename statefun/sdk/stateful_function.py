@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -75,6 +75,8 @@ class StatefulFunction:
     """The Kafka egress to which the function publishes its rows, if it is a table that publishes rows."""
     on_late: OnFailure | None = None
     """The policy for messages that are late."""
+    decoder: Handlers | None = None
+    """Has the user's handlers if ``handlers`` is an object that calls them, such as that of windows; otherwise None."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)
@@ -152,7 +154,14 @@ class StatefulFunction:
 
     def type_of(self, typename: str) -> Type[Any] | None:
         """Return the type that decodes values with a typename for the function's handlers; None if none does."""
-        return self.call.type_of(typename) if isinstance(self.call, Handlers) else None
+        handlers = self.decoder or self.call
+        return handlers.type_of(typename) if isinstance(handlers, Handlers) else None
+
+    @property
+    def annotations(self) -> Iterator[Any]:
+        """The values that the user's handlers take, as annotations or types."""
+        handlers = self.handlers if self.decoder is None else self.decoder.handlers
+        return (each for handler in handlers for each in handler.takes)
 
     def typenames(self) -> list[str]:
         """Return the typenames of the values that the function's handlers decode, and of those that it stores."""

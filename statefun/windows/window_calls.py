@@ -47,7 +47,8 @@ class WindowCalls(ABC):
         if handler.state is None:
             raise AssertionError("a handler of windows has a state")
         functools.update_wrapper(self, handler.fun, updated=())
-        self._decoder = Handlers((handler,))
+        self.decoder = Handlers((handler,))
+        """Decodes values for the user's function."""
         self._grace = in_milliseconds(grace)
         self._step = step_of(kind)
         self._has_own_ends = not isinstance(kind, Tumbling | Hopping)
@@ -68,7 +69,7 @@ class WindowCalls(ABC):
         """Handle a message or a wake-up."""
         values = context_values(context)
         if message.typed_value.typename != _WAKE_UP:
-            handler, value = self._decoder.decoded(message)
+            handler, value = self.decoder.decoded(message)
             time = context._event_time if self._time is None else None  # noqa: SLF001 - a datetime takes long to make
             if time is None:
                 time = self._time_of(context, value)

@@ -141,7 +141,11 @@ def windowed(  # noqa: PLR0913 - each is a property of a function
             )(cast("Any", calls))
             registered = functions.find(typename.strip())
             if registered is not None and registered.fun is calls:
-                functions.replace(attrs.evolve(registered, needs_event_time=True, on_late=policy))
+                functions.replace(
+                    attrs.evolve(
+                        registered, needs_event_time=True, on_late=policy, decoder=calls.decoder
+                    )
+                )
         return _with_handlers(fun, calls)
 
     return decorate

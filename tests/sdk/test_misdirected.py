@@ -19,9 +19,11 @@ from statefun import (
     UnexpectedValueError,
     make_json_type,
 )
+from statefun.module.class_names import classes_of_one_name
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.sdk.encoding import typed
 from statefun.testing import InProcessApplication
+from statefun.windows import Tumbling, Window, WindowContext, windowed
 
 TARGET = Address("test.misdirected/target", "x")
 SENDER = "test.misdirected/sender"
@@ -191,6 +193,27 @@ def test_a_class_that_is_only_stored_is_in_nobodys_way() -> None:
 
     assert app.state(Address("test.misdirected/basket", "x")) == {"item": Item("tea", 7)}
     assert got == [Stock.Item("tea", 3)]
+
+
+def test_a_class_is_never_decoded_as_another_one_for_a_window() -> None:
+    """Nor may another function take the other class."""
+    functions = sending(Item("tea", 7), str, [])
+    functions.remove(TARGET.typename)
+
+    class Sold(Window):
+        count: int = 0
+
+    @windowed(TARGET.typename, Tumbling(timedelta(minutes=5)), functions=functions)
+    def sell(ctx: WindowContext, item: Stock.Item, sold: Sold) -> None: ...
+
+    assert [*classes_of_one_name(functions)] == []
+    with pytest.raises(FunctionError, match=REFUSED):
+        answered(functions)
+
+    @functions.bind("test.misdirected/orders")
+    def order(ctx: Context, item: Item) -> None: ...
+
+    assert len([*classes_of_one_name(functions)]) == 1
 
 
 def test_a_class_that_was_defined_again_with_other_fields_is_another_one() -> None:
