@@ -283,6 +283,9 @@ class CallRegister:
 
     # The inbox of the feedback source
 
+    def open(self) -> None:
+        """Do nothing: results may come at any time."""
+
     def readable(self, after: int, *, is_busy: bool) -> int:  # noqa: ARG002 - as the protocol has it
         """Return the number of the last result that the next micro-batch reads.
 

@@ -33,6 +33,12 @@ class Inbox(Protocol):
     """Whether accepted messages are on the disk. If not, a crash loses them, even the messages that a planned
     micro-batch reads, and the sender of a lost message must send the message again."""
 
+    def open(self) -> None:
+        """Begin to accept messages, if the inbox has waited for it: micro-batches of earlier runs are repeated by now.
+
+        The feedback source calls it before each plan, also while it delivers nothing, as the application is paused.
+        """
+
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads.
 

@@ -104,7 +104,7 @@ class PlaygroundStore:
             )
         self._path = Path(checkpoint.location) / PLAYGROUND_FILE
         self._forgotten = 0
-        self._when_read: Callable[[], None] | None = None
+        self._when_opened: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._out: set[int] = set()
@@ -141,12 +141,15 @@ class PlaygroundStore:
             self._newest, self._posted = row.number, posted
             return True
 
-    def when_read(self, do: Callable[[], None]) -> None:
-        """Call ``do`` once, when the query asks for new messages for the first time.
+    def when_opened(self, do: Callable[[], None]) -> None:
+        """Call ``do`` once, when :meth:`open` is called."""
+        self._when_opened = do
 
-        The query first repeats batches of an earlier run, if it has to, and asks after that.
-        """
-        self._when_read = do
+    def open(self) -> None:
+        """Let clients in: the query has repeated the micro-batches of an earlier run, if it had to."""
+        do, self._when_opened = self._when_opened, None
+        if do is not None:
+            do()
 
     def readable(self, after: int) -> int:
         """Return the number of the last message that the next micro-batch reads, within the limits of its size.
@@ -155,9 +158,6 @@ class PlaygroundStore:
             after: the number of the last message that earlier micro-batches have read; this number is
                 returned if there are no newer messages.
         """
-        do, self._when_read = self._when_read, None
-        if do is not None:
-            do()
         with self._lock, self._named():
             if self._newest <= after:
                 return after

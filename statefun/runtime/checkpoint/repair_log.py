@@ -110,6 +110,9 @@ class RepairLog:
         """
         return [self._read(first) for first in self._firsts]
 
+    def open(self) -> None:
+        """Do nothing: no repair is accepted while a run uses the checkpoint."""
+
     def readable(self, after: int, *, is_busy: bool = False) -> int:
         """Return the number of the last change that the next micro-batch reads: it reads all changes."""
         del is_busy

@@ -132,6 +132,8 @@ class FeedbackReader:
         Raises:
             CheckpointError: if another driver has taken over the checkpoint: it plans the next micro-batch.
         """
+        for inbox in self._inboxes.values():
+            inbox.open()
         latest = self._latest(start)
         if latest == start and self._may_wait() and not self._reads_on():
             while latest == start and self._may_wait():

@@ -30,6 +30,10 @@ class PlaygroundInbox:
         self._held = 0
         """How many micro-batches in a row have not read the messages that wait."""
 
+    def open(self) -> None:
+        """Let clients of the playground in."""
+        self._store.open()
+
     def readable(self, after: int, *, is_busy: bool) -> int:
         """Return the number of the last message that the next micro-batch reads; ``after`` if it reads none.
 

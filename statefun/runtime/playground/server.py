@@ -88,7 +88,7 @@ class Playground:
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        """Bind the ports; the servers accept requests once the query reads messages for the first time.
+        """Bind the ports; the servers accept requests once the query plans its first micro-batch.
 
         Raises:
             PlatformError: if a port is taken.
@@ -106,7 +106,7 @@ class Playground:
                 OPEN[host, port] = self._store
                 opened_ports.callback(OPEN.pop, (host, port))
             self._running = opened_ports.pop_all()
-        self._store.when_read(self._open)
+        self._store.when_opened(self._open)
         return self
 
     def __exit__(self, *_: object) -> None:

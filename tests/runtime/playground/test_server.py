@@ -26,12 +26,15 @@ from local_servers import free_port
 from patience import SECONDS
 
 from statefun import Context, PlatformError, RequestReplyHandler, StatefulFunctions, StringType
+from statefun.engine.clock import SystemClock
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
@@ -124,7 +127,7 @@ spec: {{port: {egress_port}, topics: [greetings, more]}}
         closing(PlaygroundStore(Folder.at(tmp_path))) as store,
         Playground(module, functions(), store),
     ):
-        store.readable(0)
+        store.open()
         yield Played(port, egress_port, store)
 
 
@@ -274,7 +277,7 @@ def test_an_endpoint_is_asked_whether_it_has_a_function(played: Played) -> None:
         module = _with_endpoint(there, port)
         registry = with_endpoints(StatefulFunctions(), module)
         with Playground(module, registry, played.store):
-            played.store.readable(0)
+            played.store.open()
             for _ in range(2):
                 status, text = played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)
                 assert status == 404
@@ -283,7 +286,7 @@ def test_an_endpoint_is_asked_whether_it_has_a_function(played: Played) -> None:
                 )
                 assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
     with Playground(module, registry, played.store):
-        played.store.readable(0)
+        played.store.open()
         assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
     assert len(played.posted()) == 3
 
@@ -296,7 +299,7 @@ def test_an_endpoint_that_was_down_is_asked_again(
     port, there = free_port(), free_port()
     module = _with_endpoint(there, port)
     with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
-        played.store.readable(0)
+        played.store.open()
         assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
         with served_elsewhere(functions(), there):
             assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 404
@@ -312,7 +315,7 @@ def test_the_answers_of_an_endpoint_are_known_for_its_newest_functions(
     module = _with_endpoint(there, port)
     names = ["any", "users", "texts", "more", "most"]
     with Playground(module, with_endpoints(StatefulFunctions(), module), played.store):
-        played.store.readable(0)
+        played.store.open()
         all_functions = functions()
         for name in names[-2:]:
             all_functions.register(f"a.fns/{name}", lambda ctx, message: None)
@@ -459,15 +462,26 @@ def test_records_are_taken(played: Played) -> None:
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 405
 
 
-def test_the_ports_open_when_the_query_looks_for_messages(played: Played) -> None:
+@pytest.mark.parametrize("delivers", [True, False], ids=["running", "paused"])
+def test_the_ports_open_when_the_query_looks_for_messages(
+    played: Played, tmp_path: Path, *, delivers: bool
+) -> None:
     """Not before: the messages of a whole start would come at once, without what each causes."""
     port = free_port()
     module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}}}")
+    reader = FeedbackReader(
+        Folder.at(tmp_path),
+        SystemClock(),
+        {PLAYGROUND_INBOX: PlaygroundInbox(played.store)},
+        delivers=lambda: delivers,
+    )
     with Playground(module, functions(), played.store):
         with pytest.raises(ConnectionRefusedError):
             played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)
-        played.store.readable(0)
+        start = reader.initial_offset()
+        assert reader.latest_offset(start) == start
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
+        assert (reader.latest_offset(start) != start) == delivers
 
 
 def test_ready_is_logged_when_a_message_is_accepted(played: Played, caplog: Any) -> None:
@@ -485,7 +499,7 @@ def test_ready_is_logged_when_a_message_is_accepted(played: Played, caplog: Any)
     try:
         with Playground(module, functions(), played.store):
             assert statuses == []
-            played.store.readable(0)
+            played.store.open()
             assert statuses == [200]
     finally:
         caplog.handler.removeFilter(send)
@@ -505,7 +519,7 @@ def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -
     port = free_port()
     text = f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}, host: 0.0.0.0}}"
     with Playground(parse_module(text), functions(), played.store):
-        played.store.readable(0)
+        played.store.open()
         assert played.ask("PUT", "/a.fns/any/A", b"x", port=port, Host="statefun:8090")[0] == 200
     assert caplog.messages == [
         f"the playground is ready: PUT http://0.0.0.0:{port}/<namespace>/<type>/<id> sends a message"
@@ -611,7 +625,7 @@ def test_clients_that_have_disconnected_take_no_places(
         return False
 
     with Playground(module, functions(), played.store), ExitStack() as clients:
-        played.store.readable(0)
+        played.store.open()
         for _ in range(3):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
             client.sendall(b"GET /greetings?wait=6000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -671,7 +685,7 @@ spec: {{port: {port}, topics: [a]}}
     )
     played.store.publish("a/out/0", None, "{}", [("a", b"x")])
     with Playground(module, functions(), played.store):
-        played.store.readable(0)
+        played.store.open()
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
         assert played.ask("GET", "/a", port=port) == (200, "x")
         status, text = played.ask("DELETE", "/a", port=port)
