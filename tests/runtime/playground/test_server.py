@@ -526,6 +526,21 @@ def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -
     ]
 
 
+def test_ready_says_who_can_use_a_port_without_a_host(played: Played, caplog: Any) -> None:
+    """Another line says nothing where the published port of a container ends at its own 127.0.0.1."""
+    caplog.set_level(logging.INFO, "statefun")
+    port = free_port()
+    module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}}}")
+    with Playground(module, functions(), played.store):
+        played.store.open()
+    assert caplog.messages == [
+        (
+            f"the playground is ready: PUT http://127.0.0.1:{port}/<namespace>/<type>/<id> sends a message; "
+            "only for clients on this machine, since its spec has no host: 0.0.0.0"
+        )
+    ]
+
+
 def test_the_documented_compose_file_fits_its_module_file() -> None:
     """Its ports are those of the module file, which listens for other containers, too."""
     blocks = re.findall(r"```ya?ml\n(.*?)```", PAGE.read_text(), re.DOTALL)
