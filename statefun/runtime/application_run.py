@@ -37,6 +37,7 @@ from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.garbage import frozen
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
 from statefun.runtime.preflight.preparation import prepare
@@ -102,6 +103,7 @@ class Run:
         self._planned = feedback_offset(self._commit_log, self._commit_log.planned())
         last = self._planned.last_of(CALLS_INBOX)
         self._register = CallRegister(CallLog(checkpoint), last)
+        self._waiting_gauge = WaitingGauge(checkpoint)
         self._retention = Retention(checkpoint)
         self._group_offsets = GroupOffsets(
             self._prepared.ingresses, self._prepared.bounds.stops, self._commit_log
@@ -163,7 +165,8 @@ class Run:
             closing(PlaygroundStore(checkpoint, self._planned.last_of(PLAYGROUND_INBOX))) as store,
             Playground(module, self._definition.functions, store),
         ):
-            yield inboxes | {PLAYGROUND_INBOX: PlaygroundInbox(store)}
+            inbox = PlaygroundInbox(store, self._waiting_gauge, self._definition.clock)
+            yield inboxes | {PLAYGROUND_INBOX: inbox}
 
     def _publish_leftovers(self) -> None:
         """Publish the committed batches that earlier runs have left, before this run publishes any record."""
@@ -221,6 +224,7 @@ class Run:
                 staged,
                 Turns(register.servers, clock),
                 self._definition.functions,
+                self._waiting_gauge,
             )
             reports = Reports(
                 self._definition,
@@ -229,7 +233,7 @@ class Run:
                 self.summary,
                 self._figures,
                 ui,
-                staging.waiting_gauge,
+                self._waiting_gauge,
             )
             with closing(reports):
                 grace, has_failed = settings.shutdown_grace, False

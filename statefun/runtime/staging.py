@@ -36,6 +36,7 @@ class Staging:
         on_staged: called with the number of each staged batch, and with the outcomes of its tasks.
         turns: chooses the suspects that are called alone.
         functions: the functions of the application.
+        waiting_gauge: counts the messages that wait in the states of their addresses.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of staging
@@ -47,6 +48,7 @@ class Staging:
         on_staged: Callable[[int, Sequence[Outcome]], None],
         turns: Turns,
         functions: StatefulFunctions,
+        waiting_gauge: WaitingGauge,
     ) -> None:
         self._settings = settings
         self._has_event_times = any(each.event_time for each in prepared.ingresses)
@@ -60,8 +62,7 @@ class Staging:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
-        self.waiting_gauge = WaitingGauge(settings.checkpoint)
-        """Counts the messages that wait in the states of their addresses."""
+        self.waiting_gauge = waiting_gauge
         self._turns = turns
         self._functions = functions
         self.error: Exception | None = None

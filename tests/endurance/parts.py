@@ -60,6 +60,7 @@ from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.feedback_tasks import read_feedback_task
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
 from statefun.runtime.preflight.recovery import Succession
@@ -165,9 +166,8 @@ class Driver:
         self._clock = _Clock()
         self._program = Program(with_endpoints(functions(), module), sinks_of(module))
         self._outbox = Outbox(self._checkpoint)
-        self._reader = FeedbackReader(
-            self._checkpoint, self._clock, {PLAYGROUND_INBOX: PlaygroundInbox(store)}
-        )
+        inbox = PlaygroundInbox(store, WaitingGauge(self._checkpoint), self._clock)
+        self._reader = FeedbackReader(self._checkpoint, self._clock, {PLAYGROUND_INBOX: inbox})
         self._delivery = Delivery(self._checkpoint)
         self._succession = Succession(-1)
         settings = Settings.resolve({}, None, checkpoint=self._checkpoint.location)

@@ -36,6 +36,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.ingress.bootstrapping import Bootstrap
 from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.known_topics import KnownTopics
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
@@ -170,6 +171,7 @@ class Driver:
             register.staged,
             Turns(register.servers, self._chaos.clock),
             engine.functions,
+            WaitingGauge(self._checkpoint),
         )
 
     def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> bool:

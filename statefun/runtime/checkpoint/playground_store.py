@@ -173,13 +173,14 @@ class PlaygroundStore:
                 last = number
             return last
 
-    def typed(self, after: int) -> int | None:
+    def typed(self, after: int, unfinished: frozenset[bytes] = frozenset()) -> int | None:
         """Return the last message that the next micro-batch reads if a person may have typed the waiting messages.
 
         The micro-batch then reads at most one message to each address, so that the person sees what each message does.
 
         Args:
             after: the number of the last message that earlier micro-batches have read.
+            unfinished: the addresses to which the micro-batch reads no message.
 
         Returns:
             The number of the last message to read; None if so many messages wait that a script must have sent
@@ -191,7 +192,7 @@ class PlaygroundStore:
             rows = self._database.execute(
                 "SELECT number, target FROM posted WHERE number > ? ORDER BY number", (after,)
             )
-            last, targets = after, set()
+            last, targets = after, set(unfinished)
             for number, target in rows:
                 if target in targets:
                     break

@@ -41,6 +41,7 @@ from statefun.runtime.checkpoint.store_errors import StoreError
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.ingress.feedback_tasks import read_feedback_task
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PlaygroundInbox
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.rows.envelope import ROW_SCHEMA
@@ -464,9 +465,10 @@ def test_a_bounded_run_that_waits_plans_a_micro_batch_if_an_ingress_is_resumed(
     assert outdated == []
 
 
-def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
+def inboxes(folder: Folder, stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
     """Return the inboxes of databases."""
-    return {name: PlaygroundInbox(store) for name, store in stores.items()}
+    gauge = WaitingGauge(folder)
+    return {name: PlaygroundInbox(store, gauge, SystemClock()) for name, store in stores.items()}
 
 
 def test_each_inbox_has_a_number_of_its_own(
@@ -474,7 +476,7 @@ def test_each_inbox_has_a_number_of_its_own(
 ) -> None:
     """Messages of inboxes come after those of functions, and each is delivered once."""
     files = Checkpoint(checkpoint)
-    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(files.folder, stores))
     stores["replies"].post(b"a", "t/v", b"reply")
     first = reader.latest_offset(reader.initial_offset())
     stores["requests"].post(b"b", "t/v", b"request 1")
@@ -483,7 +485,9 @@ def test_each_inbox_has_a_number_of_its_own(
     files.send(0, 2)
     files.commit(0)
     stores["replies"].post(b"d", "t/v", b"reply 2")
-    reader = FeedbackReader(files.folder, SystemClock(), dict(reversed(inboxes(stores).items())))
+    reader = FeedbackReader(
+        files.folder, SystemClock(), dict(reversed(inboxes(files.folder, stores).items()))
+    )
     second = reader.latest_offset({**first, "batch": 0})
 
     assert first["inboxes"] == {"replies": 1}
@@ -501,7 +505,7 @@ def test_delivered_messages_of_inboxes_are_forgotten(
 ) -> None:
     """Each inbox forgets up to its own number, once the batch that has read so far is committed."""
     files = Checkpoint(checkpoint)
-    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(files.folder, stores))
     for store in stores.values():
         for _ in range(3):
             store.post(b"a", "t/v", b"")
@@ -533,7 +537,7 @@ def test_an_inbox_may_come_and_go(checkpoint: Path, stores: dict[str, Playground
         CheckpointError, match="messages 1 to 2 of the inbox requests are no longer"
     ):
         reader.tasks(offset(-1), start)
-    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(files.folder, stores))
     stores["requests"].post(b"a", "t/v", b"")
     with pytest.raises(CheckpointError, match="have not been delivered yet; restore"):
         reader.tasks(offset(-1), start)

@@ -34,6 +34,7 @@ from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
 from statefun.sdk.errors import StatefunError
@@ -469,12 +470,9 @@ def test_the_ports_open_when_the_query_looks_for_messages(
     """Not before: the messages of a whole start would come at once, without what each causes."""
     port = free_port()
     module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}}}")
-    reader = FeedbackReader(
-        Folder.at(tmp_path),
-        SystemClock(),
-        {PLAYGROUND_INBOX: PlaygroundInbox(played.store)},
-        delivers=lambda: delivers,
-    )
+    folder, clock = Folder.at(tmp_path), SystemClock()
+    inbox = PlaygroundInbox(played.store, WaitingGauge(folder), clock)
+    reader = FeedbackReader(folder, clock, {PLAYGROUND_INBOX: inbox}, delivers=lambda: delivers)
     with Playground(module, functions(), played.store):
         with pytest.raises(ConnectionRefusedError):
             played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)
