@@ -16,7 +16,7 @@ from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
 from statefun.module.user_program import UserProgram, line_in, load_program
 from statefun.module.value_types import register_types
-from statefun.remote.endpoint_functions import taken_names, with_endpoints
+from statefun.remote.endpoint_functions import taken_names, with_free_endpoints
 from statefun.sdk.errors import (
     ConfigurationError,
     ModuleError,
@@ -63,10 +63,8 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     findings.extend(warnings_of(module))
     findings.extend(Finding.at(*problem) for problem in register_types(module))
     if program is not None and validation.functions is not None:
-        conflicts = [*taken_names(validation.functions, module)]
-        findings.extend(Finding.at(*conflict) for conflict in conflicts)
-        if not conflicts:
-            validation.functions = with_endpoints(validation.functions, module)
+        findings.extend(Finding.at(*taken) for taken in taken_names(validation.functions, module))
+        validation.functions = with_free_endpoints(validation.functions, module)
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
         if not module.has_ingress:

@@ -71,7 +71,7 @@ def warnings_of_use(
                     is_error=False,
                 )
     for egress in module.all_egresses:
-        is_mentioned = remote or str(egress.id) in sources
+        is_mentioned = module.endpoints or str(egress.id) in sources
         if not is_mentioned and egress is not module.dead_letters:
             yield Finding.at(
                 egress.location,

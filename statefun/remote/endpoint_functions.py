@@ -29,6 +29,19 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
         ConfigurationError: if certificates of an endpoint cannot be used.
         PlatformError: if aiohttp is not installed, which endpoints need.
     """
+    conflicts = [f"{location}: {text}" for location, text in taken_names(functions, module)]
+    if conflicts:
+        raise BindingError("\n  ".join(["module files and functions do not fit", *conflicts]))
+    return with_free_endpoints(functions, module)
+
+
+def with_free_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunctions:
+    """Return the functions of a program together with those of a module's endpoints that it does not register itself.
+
+    Raises:
+        ConfigurationError: if certificates of an endpoint cannot be used.
+        PlatformError: if aiohttp is not installed, which endpoints need.
+    """
     if not module.endpoints:
         return functions
     if importlib.util.find_spec("aiohttp") is None:
@@ -36,16 +49,14 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
     from statefun.remote.http_client import tls_context  # noqa: PLC0415 - an extra
     from statefun.remote.remote_function import RemoteFunctions  # noqa: PLC0415 - as above
 
-    conflicts = [f"{location}: {text}" for location, text in taken_names(functions, module)]
-    if conflicts:
-        raise BindingError("\n  ".join(["module files and functions do not fit", *conflicts]))
     for endpoint in module.endpoints:
         try:
             tls_context(endpoint.tls)
         except ConfigurationError as error:
             raise ConfigurationError(f"{endpoint.location}: {error.message}") from error
+    registered = {function.typename for function in functions}
     all_functions = functions.copy()
-    for endpoint in module.endpoints:
+    for endpoint in (each for each in module.endpoints if each.functions not in registered):
         all_functions.add(
             StatefulFunction(
                 endpoint.functions,

@@ -263,6 +263,55 @@ def test_functions_behind_endpoints_have_their_own_types_and_egresses(
     assert out == "valid (2 ingresses, 2 egresses, 1 endpoint, 0 functions): all is well\n"
 
 
+def test_a_function_that_is_also_behind_an_endpoint_is_the_only_finding(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other endpoints have their functions, with types and egresses of their own."""
+    change(folder / "app.py", '@functions.bind("test.fns/two", on_failure="dead-letter")\n', "")
+    file = folder / "module.yaml"
+    change(
+        file,
+        "io.statefun.types/string, targets: [test.fns/one]",
+        "test/unknown, targets: [r.fns/x, r.fns/y]",
+    )
+    change(file, "test/out", "test/other")
+    change(file, ", deadLetterTopic: dead", "")
+    endpoint = (
+        "---\nkind: io.statefun.endpoints.v2/http\n"
+        "spec: {{functions: {}, urlPathTemplate: 'http://there:8000/'}}\n"
+    ).format
+    file.write_text(f"{file.read_text()}{endpoint('r.fns/*')}{endpoint('test.fns/one')}")
+
+    assert main(["validate", "app.py"]) == 1
+
+    assert capsys.readouterr().out.splitlines() == [
+        "error: module.yaml:15:1: test.fns/one is registered in the program, too",
+        "not valid (1 ingress, 1 egress, 2 endpoints, 1 function): 1 error",
+    ]
+
+
+def test_a_function_that_is_also_behind_an_endpoint_may_use_any_egress(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no warning, since nobody knows which egresses it mentions there."""
+    change(folder / "app.py", ', on_failure="dead-letter"', "")
+    file = folder / "module.yaml"
+    change(file, ", deadLetterTopic: dead", "")
+    change(file, "id: test/out", "id: test/other")
+    file.write_text(
+        f"{file.read_text()}---\nkind: io.statefun.endpoints.v2/http\n"
+        "spec: {functions: test.fns/one, urlPathTemplate: 'http://there:8000/'}\n"
+    )
+
+    assert main(["validate", "app.py"]) == 1
+
+    out = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in out] == [
+        "error",
+        "not valid (1 ingress, 1 egress, 1 endpoint, 2 functions)",
+    ]
+
+
 def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has the file, line, column, key, text and severity, for editors and CI."""
     change(folder / "module.yaml", "consumerGroupId", "consumerGroup")
