@@ -130,6 +130,17 @@ class ProgramTraces:
                 )
 
 
+def own_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of the loaded modules below a program's folder, except for those of installed packages.
+
+    Args:
+        folder: the folder, without links in its path.
+    """
+    for name, module in {**sys.modules}.items():
+        if _is_of(folder, name, module) and (file := _file_of(module)) is not None:
+            yield Path(file)
+
+
 def _is_of(folder: Path, name: str, module: ModuleType) -> bool:
     """Return whether a module is the program's own: below its folder, but not installed there."""
     file = _file_of(module)

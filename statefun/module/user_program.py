@@ -17,7 +17,7 @@ from typing import TypeVar
 import attrs
 
 from statefun.module.model import KafkaEgress, KafkaIngress
-from statefun.module.program_traces import ProgramTraces
+from statefun.module.program_traces import ProgramTraces, own_files
 from statefun.sdk.errors import ConfigurationError, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.raised import line_of
@@ -53,10 +53,10 @@ class UserProgram:
         return next(iter(self.registries), default_functions)
 
     def text(self) -> str:
-        """Return the source code of all files that define functions of the program."""
-        files = {str(self.file), *filter(None, map(_file_of, self.functions))}
-        texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
-        return "\n".join(texts)
+        """Return the source code of the program: of the files that define its functions, and of modules in its folder."""
+        definitions = map(Path, filter(None, map(_file_of, self.functions)))
+        files = {self.file, *definitions, *own_files(self.file.resolve().parent)}
+        return "\n".join(each.read_text(errors="replace") for each in files if each.is_file())
 
 
 def load_program(app: Path) -> UserProgram:

@@ -263,6 +263,25 @@ def test_functions_behind_endpoints_have_their_own_types_and_egresses(
     assert out == "valid (2 ingresses, 2 egresses, 1 endpoint, 0 functions): all is well\n"
 
 
+def test_an_egress_may_be_mentioned_in_a_module_without_functions(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a constant of a helper."""
+    change(folder / "app.py", '"test/out"', "OUT")
+    change(folder / "module.yaml", ", deadLetterTopic: dead", "")
+    change(folder / "app.py", ', on_failure="dead-letter"', "")
+    assert main(["validate", "app.py"]) == 0
+    change(folder / "helpers.py", "test/out", "test/other")
+    sys.modules.pop("helpers")
+    assert main(["validate", "app.py"]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "valid (1 ingress, 1 egress, 2 functions): all is well",
+        "warning: module.yaml:9:1: egress test/out is mentioned nowhere in the program",
+        "valid (1 ingress, 1 egress, 2 functions): 1 warning",
+    ]
+
+
 def test_a_function_that_is_also_behind_an_endpoint_is_the_only_finding(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,9 @@ def module_files(definition: Definition) -> list[dict[str, Any]]:
     The text of a module file has the lines of the file, without possible secrets. A program has warnings, but no text.
     """
     functions = definition.functions
-    program = UserProgram([functions], (), Path(getattr(sys.modules["__main__"], "__file__", "")))
+    # A notebook has no file; its modules are in the working directory.
+    file = getattr(sys.modules["__main__"], "__file__", "notebook")
+    program = UserProgram([functions], (), Path(file))
     found: dict[str, list[dict[str, Any]]] = {}
     for each in (
         *warnings_of(definition.module),
