@@ -22,14 +22,18 @@ from statefun.module.model import (
     Unsupported,
 )
 from statefun.module.yaml.components import ID, Component
-from statefun.module.yaml.nodes import MapNode, ScalarNode, compose
+from statefun.module.yaml.config_maps import MODULE_KEYS
+from statefun.module.yaml.nodes import MapNode, ScalarNode, compose, keys_of_config_maps
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution
 from statefun.sdk.errors import DefinitionError, ModuleError
+from statefun.sdk.shortening import shortened
 
 T = TypeVar("T")
 
 _EXPECTED = "expected a module file, YAML with the ingresses and egresses of the application"
+_MOST_SHOWN = 200
+"""The largest number of characters of a ConfigMap's keys that an error shows."""
 
 
 def load_module_files(
@@ -116,7 +120,7 @@ class _Loading:
         substitution = Substitution(self._environment, Path(file).parent)
         documents = compose(text, file, substitution, self._problems)
         if not documents:
-            self._report_file(file, f"declares no component; {_EXPECTED}")
+            self._report_file(file, f"declares no component{_other_keys(text, file)}; {_EXPECTED}")
         for document in documents:
             for component in components(document, self._problems):
                 self._read_component(component)
@@ -178,3 +182,12 @@ class _Loading:
 
     def _of(self, kind: type[T]) -> tuple[T, ...]:
         return tuple(part for part in self._parts if isinstance(part, kind))
+
+
+def _other_keys(text: str, file: str) -> str:
+    """Return why the ConfigMaps in a text have no module file; empty if they have one, or there are none."""
+    keys = keys_of_config_maps(text, file)
+    if not keys or any(each.startswith("data.") and each.endswith(MODULE_KEYS) for each in keys):
+        return ""
+    ends, shown = " or ".join(MODULE_KEYS), shortened(", ".join(map(repr, keys)), _MOST_SHOWN)
+    return f": of a ConfigMap, the keys of data that end with {ends} are module files, and the keys are {shown}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds module files in a ConfigMap of Kubernetes: values that are texts with YAML documents."""
+"""Finds module files in ConfigMaps of Kubernetes: values that are texts with YAML documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import yaml
 
 from statefun.module.location import Location
 
-_MODULE_FILES = ("module.yaml", "module.yml")
+MODULE_KEYS = ("module.yaml", "module.yml")
+"""The ends of the keys of a ConfigMap whose values are module files."""
 
 
 @attrs.frozen
@@ -43,19 +44,44 @@ def is_resource(document: yaml.Node) -> bool:
 
 
 def module_texts(resource: yaml.Node, within: YamlText) -> Iterator[YamlText]:
-    """Yield the texts of the module files in a resource; only a ConfigMap contains module files.
+    """Yield the texts of the module files in a resource; only ConfigMaps contain module files.
 
     Args:
-        resource: the document of the resource.
+        resource: the document of the resource, or of a list of resources.
         within: the text that the document is a part of.
     """
-    kind, data = _value(resource, "kind"), _value(resource, "data")
-    if not (isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"):
-        return
-    for key, value in data.value if isinstance(data, yaml.MappingNode) else ():
-        is_text = isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
-        if is_text and key.value.endswith(_MODULE_FILES):
-            yield _inner(value, within)
+    for config_map in _config_maps(resource):
+        for key, value in _entries(config_map, "data"):
+            if key.endswith(MODULE_KEYS):
+                yield _inner(value, within)
+
+
+def config_map_keys(resource: yaml.Node) -> Iterator[str]:
+    """Yield the keys of the ConfigMaps in a resource, such as ``data.module.yaml``."""
+    for config_map in _config_maps(resource):
+        for name in ("data", "binaryData"):
+            yield from (f"{name}.{key}" for key, _ in _entries(config_map, name))
+
+
+def _config_maps(resource: yaml.Node) -> list[yaml.Node]:
+    """Return the ConfigMaps among a resource, or in it, if it is a list as ``kubectl get`` prints it."""
+    resources = [resource]
+    items = _value(resource, "items")
+    if _has_kind(resource, "List") and isinstance(items, yaml.SequenceNode):
+        resources = items.value
+    return [each for each in resources if _has_kind(each, "ConfigMap")]
+
+
+def _entries(resource: yaml.Node, name: str) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    entries = _value(resource, name)
+    for key, value in entries.value if isinstance(entries, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
+            yield key.value, value
+
+
+def _has_kind(resource: yaml.Node, kind: str) -> bool:
+    found = _value(resource, "kind")
+    return isinstance(found, yaml.ScalarNode) and found.value == kind
 
 
 def _inner(value: yaml.ScalarNode, within: YamlText) -> YamlText:

@@ -9,7 +9,7 @@ import attrs
 import yaml
 
 from statefun.module.location import Location
-from statefun.module.yaml.config_maps import YamlText, is_resource, module_texts
+from statefun.module.yaml.config_maps import YamlText, config_map_keys, is_resource, module_texts
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened
@@ -90,13 +90,19 @@ class BrokenNode(Node):
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
     """Return the documents of a YAML text, except for empty ones, up to a syntax error, which is reported.
 
-    A ConfigMap of Kubernetes is replaced by the documents of the module files in it.
+    A ConfigMap of Kubernetes, or a list of them, is replaced by the documents of the module files in it.
 
     >>> [node] = compose("kind: a/b", "module.yaml", Substitution({}), Problems())
     >>> node.get("kind")
     ScalarNode(location=Location(file='module.yaml', line=1, column=7), path='kind', source='a/b', is_null=False)
     """
     return list(_documents(YamlText(text, file), substitution, problems))
+
+
+def keys_of_config_maps(text: str, file: str) -> list[str]:
+    """Return the keys of the ConfigMaps in a YAML text, which :func:`compose` has read without problems."""
+    documents = _raw_documents(YamlText(text, file), Problems())
+    return [key for each in documents if is_resource(each) for key in config_map_keys(each)]
 
 
 def _documents(
