@@ -125,7 +125,9 @@ def test_module_files(content: bytes) -> None:
 
 
 STATE = AddressState(
-    values=[AddressState.Value(name="a", typename="t/a", value=b"1", expires=7)], wake=[7], crowded=3
+    values=[AddressState.Value(name="a", typename="t/a", value=b"1", expires=7)],
+    wake=[7],
+    crowded=3,
 ).SerializeToString()
 
 

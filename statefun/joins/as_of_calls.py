@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from statefun.joins.buffered import Buffer, Buffered
 from statefun.joins.interval_calls import IntervalCalls
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context
-from statefun.sdk.handlers import refuse_coroutine
 
 
 class AsOfCalls(IntervalCalls):

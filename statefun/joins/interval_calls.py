@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from statefun.joins.buffered import Buffer, Buffered
 from statefun.sdk.call_context import context_values
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context
 from statefun.sdk.errors import (
     FunctionError,
@@ -21,7 +22,7 @@ from statefun.sdk.errors import (
     ValueDecodeError,
     caused,
 )
-from statefun.sdk.handlers import Handler, Handlers, refuse_coroutine
+from statefun.sdk.handlers import Handler, Handlers
 from statefun.sdk.message import ReceivedMessage
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import from_epoch_millis

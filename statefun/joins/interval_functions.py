@@ -13,11 +13,11 @@ from statefun.joins.as_of_calls import AsOfCalls
 from statefun.joins.buffered import BUFFERED
 from statefun.joins.interval_calls import WAKE_UP_TYPE, Interval, IntervalCalls, Unmatched
 from statefun.joins.parameters import named_after, report, taken_by
+from statefun.sdk.callables import is_coroutine_function
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy, OnFailure, late_policy
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
-from statefun.sdk.handlers import is_coroutine_function
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT
 from statefun.sdk.times import check_duration, in_milliseconds
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from statefun.sdk.annotations import alternatives, parameter_annotation
+from statefun.sdk.callables import yields
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.flaws import collect
 from statefun.sdk.functions import place_of_definition
-from statefun.sdk.handlers import checked_annotations, yields
+from statefun.sdk.handlers import checked_annotations
 
 
 def taken_by(fun: Any, *names: str) -> list[tuple[Any, ...]]:

@@ -11,13 +11,13 @@ import attrs
 
 from statefun.joins.parameters import named_after, report, taken_by
 from statefun.sdk.address import Address, TypeName, checked_typename
+from statefun.sdk.callables import is_coroutine_function, refuse_coroutine
 from statefun.sdk.context import Context
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions, default_functions, definition_of
-from statefun.sdk.handlers import is_coroutine_function, refuse_coroutine
 from statefun.sdk.kafka_parts import topic_problem
 from statefun.sdk.state_fields import StateField
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeGuard, Union, cast
+from typing import Any, NamedTuple, Union, cast
 
 import attrs
 
@@ -18,6 +18,7 @@ from statefun.sdk.annotations import (
     types_of,
 )
 from statefun.sdk.call_context import context_values
+from statefun.sdk.callables import is_coroutine_function, refuse_coroutine, yields
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
 from statefun.sdk.fields import has_fields, is_class
@@ -93,22 +94,6 @@ def _can_bind(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def is_coroutine_function(fun: Any) -> TypeGuard[Callable[..., Awaitable[Any]]]:
-    """Return whether a function, or the method ``__call__`` of another object, is a coroutine function."""
-    return inspect.iscoroutinefunction(fun) or inspect.iscoroutinefunction(
-        getattr(fun, "__call__", None)  # noqa: B004 - an instance with an async __call__
-    )
-
-
-def yields(fun: Any) -> bool:
-    """Return whether a function, or the method ``__call__`` of another object, is a generator.
-
-    Whether a decorator runs the generator that it wraps is known only when it returns: see :func:`refuse_coroutine`.
-    """
-    called = (fun, getattr(fun, "__call__", None))  # noqa: B004 - as above
-    return any(inspect.isgeneratorfunction(e) or inspect.isasyncgenfunction(e) for e in called)
 
 
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
@@ -336,30 +321,6 @@ class Handlers:
     def cure(self, typename: str) -> str:
         """Return what to do so that the handlers take values of a type or, if ``typename`` is empty, no value."""
         return cure(typename, [each for handler in self.handlers for each in handler.takes])
-
-
-def refuse_coroutine(result: object) -> None:
-    """Raise an error if a plain function has returned what nobody runs: a coroutine, another awaitable, or a generator.
-
-    Raises:
-        DefinitionError: if ``result`` is one.
-    """
-    if result is None:
-        return
-    name = getattr(result, "__qualname__", type(result).__name__)
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-            name = f"coroutine {name}"
-        raise DefinitionError(
-            f"a plain function has returned the {name}, which nobody awaits; a function that wraps a coroutine "
-            "function must be a coroutine function as well (async def)"
-        )
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise DefinitionError(
-            f"a function has returned the generator {name}, which nobody runs; a stateful function must not yield: "
-            "it sends messages with ctx.send"
-        )
 
 
 class AsyncHandlers(Handlers):

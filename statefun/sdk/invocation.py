@@ -14,11 +14,11 @@ from typing import Final
 
 from statefun.sdk.call_context import begin_message, end_context
 from statefun.sdk.call_failures import failed_invocation, timeout_error
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context, PrepareMessage
 from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.failure import OnFailure
-from statefun.sdk.handlers import refuse_coroutine
 from statefun.sdk.invocation_batch import (
     NO_TROUBLE,
     FailedInvocation,

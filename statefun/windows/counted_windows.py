@@ -8,8 +8,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context
-from statefun.sdk.handlers import Handler, refuse_coroutine
+from statefun.sdk.handlers import Handler
 from statefun.sdk.state import State
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import SimpleType

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from statefun.sdk.handlers import Handler, refuse_coroutine
+from statefun.sdk.callables import refuse_coroutine
+from statefun.sdk.handlers import Handler
 from statefun.sdk.values import Values
 from statefun.windows.open_windows import opened
 from statefun.windows.separate_windows import SeparateWindows, WindowPlace

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context
-from statefun.sdk.handlers import Handler, refuse_coroutine
+from statefun.sdk.handlers import Handler
 from statefun.sdk.state import State
 from statefun.sdk.values import Values
 from statefun.windows.counted_windows import COUNTED_WINDOW

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from statefun.sdk.call_context import context_values
+from statefun.sdk.callables import refuse_coroutine
 from statefun.sdk.context import Context
 from statefun.sdk.errors import FunctionError, LateMessageError
-from statefun.sdk.handlers import Handler, Handlers, refuse_coroutine
+from statefun.sdk.handlers import Handler, Handlers
 from statefun.sdk.message import Message
 from statefun.sdk.sent import WakeUp
 from statefun.sdk.times import in_milliseconds, to_epoch_millis

@@ -23,7 +23,7 @@ from statefun import (
     make_json_type,
 )
 from statefun.joins import Table, joined
-from statefun.sdk.handlers import refuse_coroutine
+from statefun.sdk.callables import refuse_coroutine
 from statefun.testing import InProcessApplication
 from statefun.windows import Tumbling, Window, WindowContext, windowed
 
