@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from statefun.module.user_program import LOADED
 from statefun.sdk.address import TypeName
-from statefun.sdk.alike import DEFINED_AGAIN, are_alike
+from statefun.sdk.alike import are_alike
 from statefun.sdk.annotations import automatic_type, is_unnamed
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions
@@ -17,7 +18,8 @@ from statefun.sdk.functions import StatefulFunctions
 def classes_of_one_name(functions: StatefulFunctions) -> Iterator[str]:
     """Yield a text about each class that shares its name with a former one: their types would have the same typename.
 
-    A class of the same place is the same one if it is alike: a module or notebook cell may have run again.
+    A class of the same place counts as the same one if it has the same fields, or has replaced the former one there: a
+    module or notebook cell may have run again.
     """
     firsts: dict[str, tuple[Any, TypeName]] = {}
     for function in functions:
@@ -26,16 +28,31 @@ def classes_of_one_name(functions: StatefulFunctions) -> Iterator[str]:
                 continue
             first, first_function = firsts.setdefault(class_.__name__, (class_, function.typename))
             place, first_place = _place_of(class_), _place_of(first)
-            is_again = place == first_place
-            if is_again and are_alike(first, class_):
+            is_of_one_place = place == first_place
+            if is_of_one_place and (are_alike(first, class_) or _has_replaced(first, class_)):
                 continue
             text = f"{first_place}, which {first_function} takes, and"
-            text += f" {'another ' if is_again else ''}{place}, which"
+            text += f" {'another ' if is_of_one_place else ''}{place}, which"
             text += f" {function.typename} takes, both have the typename"
             text += f" {automatic_type(class_).typename}, so one would be decoded as the other;"
             line = f'make_json_type("{function.typename.namespace}/{class_.__name__}", {place})'
-            again = f"; {DEFINED_AGAIN}" if is_again else ""
-            yield f"{text} give one of them another typename: {line}{again}"
+            yield f"{text} give one of them another typename: {line}"
+
+
+def _has_replaced(one: Any, other: Any) -> bool:
+    """Return whether one of two classes of one place may have replaced the other there.
+
+    Then one is there, and the other is no longer in the module; or the module itself was replaced. A class that a
+    function has made is not at its place, or is also there under another name.
+    """
+    module = sys.modules.get(one.__module__)
+    if module is None:
+        return True
+    present: Any = module
+    for name in one.__qualname__.split("."):
+        present = getattr(present, name, None)
+    former = other if present is one else one
+    return present in (one, other) and all(each is not former for each in vars(module).values())
 
 
 def _place_of(class_: Any) -> str:

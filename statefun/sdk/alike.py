@@ -15,9 +15,6 @@ from statefun.sdk.annotations import alternatives
 from statefun.sdk.fields import class_hints, has_fields, is_class, is_pydantic
 from statefun.sdk.types import Type
 
-DEFINED_AGAIN = "if a class was defined again, define the functions that take it again, too"
-"""The advice about two classes of one place that are not alike."""
-
 
 def are_alike(one: Any, other: Any) -> bool:
     """Return whether two annotations describe the same values: classes do if they have the same name and the same fields.
