@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -24,8 +25,9 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import Expiration
 
 _NEVER: Final = -2
-_DELIVERY: Final = 60_000
-"""After how many milliseconds messages in the outbox are delivered in almost all cases; see ``is_only_crowded``."""
+_DELIVERY: Final = in_milliseconds(timedelta(hours=1))
+"""After this time messages in the outbox are delivered in almost all cases, also those that wait at their targets; see
+``is_only_crowded``."""
 _NO_EXPIRIES: Final[dict[str, int]] = {}
 """For addresses whose values do not expire; it stays empty."""
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -159,14 +161,19 @@ class AddressValues:
         if expires:
             self._expires_at(name, expires)
 
-    def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
+    def begin(self, batch: int, delivered_up_to: int | None, clock: Clock) -> None:
         """Delete expired values, and allow immediate messages again if no earlier message is in the outbox.
 
         Args:
+            batch: the number of this micro-batch.
             delivered_up_to: as for :meth:`has_room`.
             clock: the present time.
         """
-        if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
+        # A larger number than that of this micro-batch is of the checkpoint from which the state was imported.
+        if self._overflowed_in != _NEVER and (
+            self._overflowed_in > batch
+            or (delivered_up_to is not None and self._overflowed_in <= delivered_up_to)
+        ):
             self._overflowed_in = _NEVER
             self.changed = True
         self.expire(clock)

@@ -59,10 +59,13 @@ def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
 
     The new chunks come before the address's other chunks. While the function cannot be called, the state keeps little
     besides chunks, as each wake-up and each further message writes it again. Otherwise it keeps the messages of the
-    next calls: chunks that are asked come two micro-batches later, and those that a call leaves are written again.
+    next calls: chunks that are asked come two micro-batches later, and those that a call leaves are written again. A
+    state that has just got messages of chunks keeps as many until the next wake-up finds that the function still
+    cannot be called: an endpoint may take one request in a second, and answer all others that it has to rest.
     """
     chunks = values.chunks
-    kept = _KEPT_BYTES if values.waiting_until else _FULL_BYTES
+    has_just_got_more = values.waiting_size > _FULL_BYTES + _FULL_BYTES // 4
+    kept = _KEPT_BYTES if values.waiting_until and not has_just_got_more else _FULL_BYTES
     if values.waiting_size <= (kept if chunks else _FULL_BYTES) or chunks.asked > chunks.first:
         return  # in the second case, chunks that were asked for are on their way
     parts: list[list[bytes]] = [[]]

@@ -93,6 +93,7 @@ class Dispatcher:
         self._sees_all = not (renames or self._has_times)
         """Whether functions see batches as they are, with the names that rows have and without a watermark."""
         self._clock = clock
+        self._batch = batch
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence, watermark)
         self._counts = counts or FailureCounts()
@@ -249,7 +250,7 @@ class Dispatcher:
         if function is not None and function.stored_as:
             address = function.address(address.id)
         if values.under_way is not None or special:
-            values.begin(self._delivered_up_to, self._clock)
+            values.begin(self._batch, self._delivered_up_to, self._clock)
             rows = self._left.settle(group, address, function, rows, self._reactions(effects))
             # While a call is under way, no wake-up is sent for the values that expire.
             delays.schedule_wake_up(group, self._clock.now(), effects)
@@ -281,7 +282,7 @@ class Dispatcher:
             self._no_function(address, group, rows, effects)
             return None
         values = group.values
-        values.begin(self._delivered_up_to, self._clock)
+        values.begin(self._batch, self._delivered_up_to, self._clock)
         if function.is_async:
             rows = self._left.limited(group, function, rows)
         if function.transport is not None:

@@ -209,7 +209,7 @@ class FileSource:
             self._warnings.pop(path, None)
             self._taking_away.discard(path)
             loss = plan.mark_missing(path, is_unread=is_unread)
-            if self._watch.means(path):
+            if loss is not Loss.NOTHING and self._watch.means(path):
                 self._report_loss(path, loss)
         self._watch.requeue_still_files(self._is_still)
         for file in self._watch.readable():

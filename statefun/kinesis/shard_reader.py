@@ -36,6 +36,8 @@ _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _LARGEST_ANSWER = 16 * 1024 * 1024
 """How many bytes of memory a large answer takes; Kinesis answers with up to 10 MiB of data."""
+_MOST_RESERVED = 2 * _LARGEST_ANSWER
+"""The largest number of bytes that are reserved for an answer."""
 _PATIENCE = timedelta(seconds=10)
 """How long requests may fail before a warning is logged."""
 
@@ -309,8 +311,9 @@ class ShardReader:
                 self._position = ShardPosition(fetched_records[-1].sequence)
                 self._room.add(size)
             # Not less after a small answer: any number of shards may get records at the same time. More after a
-            # larger answer: aggregated records take many times the memory of their data.
-            self._expected = max(_LARGEST_ANSWER, size)
+            # larger answer, as aggregated records take many times the memory of their data; but not so much that the
+            # requests of other shards leave no room for this one's.
+            self._expected = min(max(_LARGEST_ANSWER, size), _MOST_RESERVED)
             if not is_complete:
                 self._complete = int(records[len(wanted_records)]["SequenceNumber"]) - 1
             else:

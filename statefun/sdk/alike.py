@@ -7,7 +7,8 @@ import dataclasses
 import typing
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import attrs
 
@@ -28,6 +29,13 @@ def are_alike(one: Any, other: Any) -> bool:
     >>> are_alike(first, second), are_alike(first, third)
     (True, False)
     """
+    if is_class(one) and is_class(other):  # else an annotation may have no hash
+        return _are_classes_alike(one, other)
+    return _are_alike(one, other, frozenset())
+
+
+@lru_cache(maxsize=1000)
+def _are_classes_alike(one: type, other: type) -> bool:
     return _are_alike(one, other, frozenset())
 
 
@@ -36,8 +44,9 @@ def _are_alike(one: Any, other: Any, within: frozenset[tuple[type, type]]) -> bo
     if len(members) > 1 or len(others) > 1:
         return _are_all_alike(members, others, within)
     one, other = members[0], others[0]
-    if isinstance(one, Type) and isinstance(other, Type):
-        return one.typename == other.typename
+    for kind, name in ((Type, "typename"), (TypeVar, "__name__")):
+        if isinstance(one, kind) and isinstance(other, kind):
+            return bool(getattr(one, name) == getattr(other, name))
     if is_class(one) and is_class(other):
         # A class may have parts of its own class.
         if one is other or (one, other) in within:

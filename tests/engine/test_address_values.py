@@ -48,14 +48,26 @@ def test_a_limit_of_messages_within_a_micro_batch_ends_when_all_are_delivered() 
     assert not values.has_room(5, 4, 1)
 
     stored = again(values)
-    stored.begin(4, clock := Clock())
+    stored.begin(6, 4, clock := Clock())
     assert not stored.has_room(6, 4, 1)
     values = again(values)
-    values.begin(5, clock)
+    values.begin(6, 5, clock)
 
     assert values.changed
     assert values.has_room(6, 5, 1)
     assert values.encoded() is None
+
+
+def test_a_limit_of_another_checkpoint_ends_at_once() -> None:
+    """Its messages were delivered before its states were exported, and its micro-batches had larger numbers."""
+    values = AddressValues(None)
+    values.immediate_count = 1
+    assert not values.has_room(1_000_000, 4, 1)
+
+    imported = again(values)
+    imported.begin(1, None, Clock())
+
+    assert imported.encoded() is None
 
 
 def test_assignments_that_change_nothing_are_not_stored() -> None:

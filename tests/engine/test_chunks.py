@@ -115,6 +115,37 @@ class Clock:
 
 
 @attrs.define
+class Limited(Elsewhere):
+    """An endpoint that takes a request only in a while, and answers others that it has to rest."""
+
+    clock: Clock = attrs.field(factory=Clock)
+    requests: int = 0
+    """How many requests it has taken."""
+    free_at: int = 0
+    known_free_at: int = 0
+    """When it takes the next request, as its last answer says."""
+
+    async def admit(
+        self, _target: Address, _trouble: Trouble, _turn: Turn | None
+    ) -> Postponed | None:
+        """Refuse the call while the endpoint is down, or is known to rest."""
+        if self.clock.time < self.known_free_at:
+            return Postponed(0, timedelta(milliseconds=self.known_free_at - self.clock.time))
+        return await super().admit(_target, _trouble, _turn)
+
+    async def invoke(
+        self, batch: InvocationBatch, prepare: PrepareMessage | None
+    ) -> InvocationResult:
+        """Handle the messages if it has rested."""
+        if self.clock.time < self.free_at:
+            self.known_free_at = self.free_at
+            rest = timedelta(milliseconds=self.free_at - self.clock.time)
+            return InvocationResult({}, [], [], [], [], (), Postponed(0, rest))
+        self.requests, self.free_at = self.requests + 1, self.clock.time + 5000
+        return await super().invoke(batch, prepare)
+
+
+@attrs.define
 class Runtime:
     """Micro-batches of one task, and its state."""
 
@@ -390,6 +421,22 @@ def test_few_calls_wait_for_chunks_if_a_function_is_slow() -> None:
         batches += 1
     assert len(runtime.endpoint.handled) == 6_000
     assert batches < 2 * 60
+
+
+def test_few_requests_are_made_of_an_endpoint_that_has_to_rest() -> None:
+    """Each request that it takes has many of the messages that wait."""
+    runtime = Runtime()
+    endpoint = runtime.endpoint = Limited(clock=runtime.clock)
+    endpoint.is_up = False
+    runtime.send(*(bytes(400) for _ in range(3_000)))
+    for _ in range(8):
+        runtime.run()
+    endpoint.is_up = True
+    while not runtime.is_idle():
+        runtime.run()
+
+    assert len(endpoint.handled) == 3_000
+    assert endpoint.requests < 40
 
 
 def test_a_message_to_the_sender_itself_waits_after_earlier_ones() -> None:

@@ -63,7 +63,7 @@ class WokenAddress:
         values = AddressValues(self.stored)
         while self.under_way and self.under_way[0] <= self.now:
             values.wake_up(heapq.heappop(self.under_way))
-        values.begin(None, SetClock(self.now))
+        values.begin(1, None, SetClock(self.now))
         if not values.waiting_until:
             values.take_waiting()
             if rest:

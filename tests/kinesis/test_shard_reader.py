@@ -153,6 +153,23 @@ def test_answers_under_way_have_room_after_empty_ones() -> None:
             may_answer.set()
 
 
+def test_a_shard_with_large_answers_is_read_besides_others() -> None:
+    """If each of its requests waited for room for its largest answer, smaller ones of others would take that first."""
+    asked = 0
+
+    def records_of(_: str) -> list[dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        return [record(40 * MEBIBYTE)] if asked == 1 else []
+
+    room = Room(48 * MEBIBYTE)
+    with readers(records_of, ["shardId-0"], room) as (reader,):
+        wait(lambda: reader.reachable(ShardPosition(), 1).count > 0)
+        room.add(16 * MEBIBYTE)  # for the request of another reader
+        reader.reachable(ShardPosition("1", 1), 1)  # the large answer is no longer needed
+        wait(lambda: asked > 1)
+
+
 def test_a_shard_that_is_throttled_leaves_its_room_to_others() -> None:
     """While a reader waits to repeat a request, no answer is under way."""
     throttled = threading.Event()

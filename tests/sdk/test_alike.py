@@ -5,7 +5,7 @@ import dataclasses
 import enum
 from collections import namedtuple
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, NewType, Optional, TypedDict, cast
+from typing import Annotated, Any, Generic, NamedTuple, NewType, Optional, TypedDict, TypeVar, cast
 
 import attrs
 import msgspec
@@ -143,3 +143,19 @@ def test_what_differs_is_not_alike(one: Any, other: Any) -> None:
     assert not are_alike(one, other)
     assert not are_alike(other, one)
     assert are_alike(one, one)
+
+
+def test_classes_with_type_variables_are_compared_by_the_names_of_these() -> None:
+    """A module or a cell that runs again makes them anew, too."""
+    first, again = (_boxed("T") for _ in range(2))
+
+    assert are_alike(first, again)
+    assert not are_alike(first, _boxed("U"))
+
+
+def _boxed(name: str) -> Any:
+    """Return a class with a field of a generic class."""
+    variable: Any = TypeVar(name)  # type: ignore[misc] # its name is that of the argument
+    generic: Any = Generic
+    box: Any = dataclasses.make_dataclass("Box", [("value", variable)], bases=(generic[variable],))
+    return dataclasses.make_dataclass("Order", [("box", box[int])])

@@ -24,7 +24,6 @@ def id_of_topic(description: TopicDescription) -> str:
     """
     # Counted in the same way, so that the difference is 0 once confluent-kafka leaks nothing.
     sound = SimpleNamespace(topic_id=Uuid(0, 0))
-    leaked = sys.getrefcount(description.topic_id) - sys.getrefcount(sound.topic_id)
-    for _ in range(leaked):
+    if sys.getrefcount(description.topic_id) - sys.getrefcount(sound.topic_id) == 1:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(description.topic_id))
     return str(description.topic_id)
