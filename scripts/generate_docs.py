@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 
 This page lists the keys of all kinds of components. A module file has one YAML document for each
 component, with `kind` and `spec`. Files with `version: "1.0"` to `"3.0"` and `module` are read as well,
-and so are ConfigMaps of Kubernetes whose data has a `module.yaml`. In values, `${NAME}` is replaced by
+and so are ConfigMaps of Kubernetes whose data has a `module.yaml`, also in a `List`. In values, `${NAME}` is replaced by
 an environment variable, and `${file:/path}` by the content of a file. `statefun validate` checks files,
 and prints all findings at once. The tables list the keys below `spec`; `[]` stands for each entry of a
 list.

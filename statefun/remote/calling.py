@@ -62,7 +62,7 @@ class Caller:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client = HttpClient(endpoint)
-        self._circuits: BoundedMap[str, Circuit] = BoundedMap(Circuit.is_needed)
+        self._circuits: BoundedMap[str, Circuit] = BoundedMap(lambda circuit: circuit.is_needed())
         """The circuits by URL, as the functions of an endpoint may be on several servers."""
         self._reports: dict[str, CircuitReport] = {}
         """The newest report of each circuit that has a new one, by the shown URL."""

@@ -30,6 +30,20 @@ _CONTAINERS = {Union, types.UnionType, tuple, frozenset}
 """Generic classes whose values are immutable if the annotations of their members are immutable."""
 
 
+def are_equal(one: Any, other: Any) -> bool:
+    """Return whether two annotations are equal; a union with a note that has no hash equals itself alone.
+
+    >>> from typing import Annotated
+    >>> noted = list[Annotated[str, ["a note"]]] | None
+    >>> are_equal(noted, noted), are_equal(noted, int | None), are_equal(int | None, int | None)
+    (True, False, True)
+    """
+    try:
+        return bool(one == other)
+    except TypeError:
+        return one is other
+
+
 def text_of_annotation(annotation: Any) -> str:
     """Return an annotation as error texts show it.
 

@@ -14,6 +14,7 @@ import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.fields import are_equal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -304,7 +305,7 @@ class TypeRegistry:
         return types
 
     def _found(self, python_type: type) -> tuple[Type[Any], ...]:
-        return tuple(each for each in self._types.values() if each.python_type == python_type)
+        return tuple(e for e in self._types.values() if are_equal(e.python_type, python_type))
 
     def forget(self, module: str) -> None:
         """Remove the types that a module has defined, and those whose values contain instances of its classes."""

@@ -197,10 +197,14 @@ class HdfsFiles(StoreFiles):
         written = f"{_folder(path)}/{temporary_name(_name(path))}"
         try:
             file = self.client.create(written, WriteOptions(create_parent=True))
-            if content:
-                file.write(content)
-                file.hsync()
-            file.close()
+            try:
+                if content:
+                    file.write(content)
+                    file.hsync()
+                file.close()
+            finally:
+                # Otherwise the garbage collector would send a further request, and wait for its answer in any thread.
+                io.IOBase.close(file)
         except (OSError, RuntimeError):
             with suppress(OSError, RuntimeError):
                 self.client.delete(written)

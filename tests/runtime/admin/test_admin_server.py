@@ -358,13 +358,14 @@ last: 1
 def test_warnings_are_at_the_lines_of_module_files(tmp_path: Path) -> None:
     """They are those of ``statefun validate`` for an application that runs."""
     file = tmp_path / "module.yaml"
-    file.write_text("# a comment" + MODULE.replace("id: test/out", "id: test/unused"))
+    unused = f"test/{tmp_path.name}"  # no module, such as this one, mentions it
+    file.write_text("# a comment" + MODULE.replace("id: test/out", f"id: {unused}"))
     with served(tmp_path, declared=load_module_files([file]), module=file) as api:
         ((shown),) = api.ask("GET", "/module")[1]
     (found,) = shown["findings"]
     assert (found["severity"], found["text"]) == (
         "warning",
-        "egress test/unused is mentioned nowhere in the program",
+        f"egress {unused} is mentioned nowhere in the program",
     )
     assert "kind: io.statefun.kafka.v1/egress" in shown["text"].split("\n")[found["line"] - 1]
 

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hdfs_native import FileWriter
 
 from statefun.runtime.checkpoint.hdfs import HdfsFiles
+from statefun.runtime.checkpoint.store_errors import StoreError
 
 FILE = "/folder/file"
 
@@ -53,22 +56,26 @@ class NameNode:
         self.seen.append(self.files.get(FILE))
 
 
-class Writer(io.BytesIO):
+class Writer(io.RawIOBase):
     """A file that is being written; each of its requests is one of the client."""
 
     def __init__(self, client: NameNode, path: str) -> None:
-        super().__init__()
         self._client = client
         self._path = path
+        self._content = b""
+
+    def write(self, content: Any) -> int:
+        """Keep the content until it is to be stored."""
+        self._content += content
+        return len(content)
 
     def hsync(self) -> None:
         """Store what is written so far."""
-        self._client.change({self._path: self.getvalue()})
+        self._client.change({self._path: self._content})
 
     def close(self) -> None:
         """Store all that is written."""
         self.hsync()
-        super().close()
 
 
 @pytest.mark.parametrize(
@@ -90,3 +97,42 @@ def test_a_file_is_there_after_each_request_that_replaces_it(
     *before, last = client.seen
     assert (set(before) <= {b"old"}, last) == (True, b"new")
     assert client.files.keys() <= {FILE, "/folder/other"}
+
+
+class _Inner:
+    """The part of a file of hdfs_native that makes requests."""
+
+    def __init__(self, *, is_broken: bool) -> None:
+        self._is_broken = is_broken
+        self.closed = 0
+
+    def write(self, content: bytes) -> int:
+        """Fail, if the NameNode does."""
+        if self._is_broken:
+            raise RuntimeError("no DataNode")
+        return len(content)
+
+    def hsync(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Count the requests."""
+        self.closed += 1
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_the_garbage_collector_makes_no_request(*, is_broken: bool) -> None:
+    """Its thread would wait for a NameNode that does not answer, for ever."""
+    inner: Any = _Inner(is_broken=is_broken)
+    client: Any = NameNode()
+    client.create = lambda path, _: client.files.update({path: b""}) or FileWriter(inner)
+    files = HdfsFiles(client, "hdfs://host:8020")
+
+    if is_broken:
+        with pytest.raises(StoreError):
+            files.write(FILE, b"new")
+    else:
+        files.write(FILE, b"new")
+    gc.collect()
+
+    assert inner.closed == (0 if is_broken else 1)
