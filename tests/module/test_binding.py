@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Any
 
 import attrs
 import pytest
+from taking_functions import taking
 
 from statefun import (
     BindingError,
@@ -223,18 +223,6 @@ class Elsewhere:
 
         sku: str = ""
         count: int = 0
-
-
-def taking(*classes: type) -> StatefulFunctions:
-    """Register a function for values of each class."""
-    registry = StatefulFunctions()
-    for number, class_ in enumerate(classes):
-
-        def fun(ctx: Context, value: Any) -> None: ...
-
-        fun.__annotations__["value"] = class_
-        registry.register(f"test.fns/{number}", fun)
-    return registry
 
 
 def test_classes_of_one_name_are_refused() -> None:

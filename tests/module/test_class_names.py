@@ -9,23 +9,11 @@ from typing import Any
 
 import attrs
 import pytest
+from taking_functions import taking
 
-from statefun import Context, StatefulFunctions
 from statefun.module.class_names import classes_of_one_name
 from statefun.module.user_program import LOADED
 from statefun.sdk.fields import text_of_annotation
-
-
-def taking_each(*classes: Any) -> StatefulFunctions:
-    """Register a function for values of each class."""
-    registry = StatefulFunctions()
-    for number, class_ in enumerate(classes):
-
-        def fun(ctx: Context, value: Any) -> None: ...
-
-        fun.__annotations__["value"] = class_
-        registry.register(f"test.fns/{number}", fun)
-    return registry
 
 
 def local(**fields: Any) -> Any:
@@ -54,8 +42,8 @@ def test_classes_of_one_place_are_compared(make: Callable[..., Any]) -> None:
     former, again, other = make(sku=str), make(sku=str), make(sku=str, price=int)
     place = text_of_annotation(former)
 
-    assert [*classes_of_one_name(taking_each(former, again, former))] == []
-    (problem,) = classes_of_one_name(taking_each(former, again, other))
+    assert [*classes_of_one_name(taking(former, again, former))] == []
+    (problem,) = classes_of_one_name(taking(former, again, other))
     assert problem.startswith(
         f"{place}, which test.fns/0 takes, and another {place}, which test.fns/2 takes, both"
     )
@@ -73,12 +61,12 @@ def test_a_class_may_be_replaced_by_one_of_its_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "Outer", SimpleNamespace(Entry=inner), raising=False)
 
     for pair in ([former, newer], [newer, former], [inner, innermost]):
-        assert [*classes_of_one_name(taking_each(*pair))] == []
+        assert [*classes_of_one_name(taking(*pair))] == []
 
     monkeypatch.setattr(module, "Other", former, raising=False)
-    assert len([*classes_of_one_name(taking_each(former, newer))]) == 1
+    assert len([*classes_of_one_name(taking(former, newer))]) == 1
     monkeypatch.delitem(sys.modules, __name__)  # as when a program is loaded again
-    assert [*classes_of_one_name(taking_each(former, newer))] == []
+    assert [*classes_of_one_name(taking(former, newer))] == []
 
 
 def test_a_program_that_was_loaded_again_has_the_same_classes() -> None:
@@ -87,7 +75,7 @@ def test_a_program_that_was_loaded_again_has_the_same_classes() -> None:
     for class_, module in zip(places, ["__main__", LOADED, "stock"], strict=True):
         class_.__module__, class_.__qualname__ = module, "Item"
 
-    (problem,) = classes_of_one_name(taking_each(*places))
+    (problem,) = classes_of_one_name(taking(*places))
 
     assert problem.startswith(
         "Item, which test.fns/0 takes, and stock.Item, which test.fns/2 takes, both have"
