@@ -11,8 +11,9 @@ import time
 from collections.abc import Hashable
 from datetime import timedelta
 
-_MOST = 10_000
-"""The largest number of failures to remember, as malformed values may contain any number of unknown ids."""
+from statefun.sdk.bounded_map import BoundedMap
+
+_Failure = tuple[float, type[Exception], tuple[object, ...]]
 
 
 class RecentFailures:
@@ -27,10 +28,11 @@ class RecentFailures:
     """
 
     def __init__(self) -> None:
-        self._errors: dict[Hashable, tuple[float, type[Exception], tuple[object, ...]]] = {}
+        self._errors: BoundedMap[Hashable, _Failure] = BoundedMap()
         """For each request, the time until which it counts as failed, and the class and arguments of its error.
 
-        The error itself would keep the values of all variables alive that its traceback refers to.
+        The error itself would keep the values of all variables alive that its traceback refers to. Malformed values may
+        contain any number of unknown ids.
         """
 
     def check(self, request: Hashable) -> None:
@@ -41,8 +43,6 @@ class RecentFailures:
 
     def add(self, request: Hashable, error: Exception, period: timedelta) -> None:
         """Remember for a period that a request has failed with an error."""
-        if len(self._errors) >= _MOST:
-            self._errors.clear()
         self._errors[request] = (
             time.monotonic() + period.total_seconds(),
             type(error),

@@ -37,6 +37,9 @@ class BoundedMap(Generic[K, V]):
         """The values by their keys; the one that was used last is the last."""
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def get(self, key: K) -> V | None:
         """Return the value of a key, which counts as used now; None if there is none."""
         with self._lock:
