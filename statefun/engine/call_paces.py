@@ -73,8 +73,8 @@ class Pace:
 class Paces:
     """For each function that a worker process calls: how long its calls take, and how often they leave.
 
-    The measurements of functions that were not called for long are dropped if there are too many: any name may be one
-    of a function behind an endpoint.
+    The measurements of functions that were not called for long are dropped if there are too many: an endpoint
+    ``namespace/*`` has a function of any name.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds classes of values that functions take and cannot tell apart, since the classes share a name."""
+"""Finds different classes of one name whose values functions take: these values cannot be told apart."""
 
 from __future__ import annotations
 

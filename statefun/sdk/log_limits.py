@@ -69,9 +69,7 @@ class LogLimit:
 
     def _forget(self, now: float) -> None:
         """Forget the intervals that are over."""
-        intervals = list(
-            self._intervals.items()
-        )  # a signal handler may add one meanwhile, which is lost
+        intervals = list(self._intervals.items())  # one that a signal handler adds now is lost
         self._intervals = {kind: each for kind, each in intervals if now < each.end}
         self._most = max(_MOST_KINDS, 2 * len(self._intervals))
 

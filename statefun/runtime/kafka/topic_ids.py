@@ -3,7 +3,7 @@
 
 ``Admin_c_TopicDescription_to_py`` (``Admin.c``, as of confluent-kafka 2.16.1) never gives back its own reference to the
 ``Uuid`` of a description. An application looks at the ids of its topics every few seconds, so that a thousand topics
-would keep half a gigabyte a day.
+would keep hundreds of megabytes a day.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _MOST_FLOWS = 10_000
 class CountedNames:
     """Decides under which name a function is counted, so that the number of series of metrics is limited.
 
-    Any name may be that of a function behind an endpoint. The first names are counted as they are, and all later ones
+    An endpoint ``namespace/*`` has a function of any name. The first names are counted as they are, and all later ones
     together, as all functions of their namespace. A function that is declared by name is always counted as it is.
 
     Args:
