@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -133,18 +134,33 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _types_of_modules[name] = TypeRegistry([each for each in known if each not in left])
 
 
+@contextmanager
+def _types_as_before(module: str) -> Iterator[None]:
+    """Forget the types that a module defines meanwhile, and restore those that are replaced."""
+    before = TypeRegistry()
+    before.update(default_types)
+    yield
+    default_types.forget(module)
+    default_types.update(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_types_of_fixtures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget types that fixtures of a test's module define for all of its tests, after the last one."""
+    with _types_as_before(request.module.__name__):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_types(request: pytest.FixtureRequest) -> Iterator[None]:
     """Forget types that a test or its module defines, and restore types that it replaces by loading a program as workers do.
 
     Applications send all types to workers, which cannot import a test's module.
     """
-    before = TypeRegistry()
-    before.update(default_types)
-    default_types.update(_types_of_modules.get(request.module.__name__, TypeRegistry()))
-    yield
-    default_types.forget(request.module.__name__)
-    default_types.update(before)
+    module = request.module.__name__
+    with _types_as_before(module):
+        default_types.update(_types_of_modules.get(module, TypeRegistry()))
+        yield
 
 
 @pytest.fixture
