@@ -141,6 +141,7 @@ def _types_as_before(module: str) -> Iterator[None]:
     before.update(default_types)
     yield
     default_types.forget(module)
+    default_types.forget("types")  # the module of classes that ``make_dataclass`` has made
     default_types.update(before)
 
 

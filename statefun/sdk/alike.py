@@ -5,16 +5,26 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from statefun.sdk.annotations import alternatives
-from statefun.sdk.fields import class_hints, has_fields, is_class, is_pydantic
+from statefun.sdk.fields import (
+    are_equal,
+    class_hints,
+    has_fields,
+    is_class,
+    is_pydantic,
+    is_typed_dict,
+)
 from statefun.sdk.types import Type
+
+_Pairs: TypeAlias = frozenset[tuple[int, int]]
+"""The ids of the annotations that are being compared, in pairs."""
 
 
 def are_alike(one: Any, other: Any) -> bool:
@@ -39,50 +49,68 @@ def _are_classes_alike(one: type, other: type) -> bool:
     return _are_alike(one, other, frozenset())
 
 
-def _are_alike(one: Any, other: Any, within: frozenset[tuple[type, type]]) -> bool:
-    members, others = _members(one), _members(other)
+def _are_alike(one: Any, other: Any, within: _Pairs) -> bool:
+    """Compare two annotations; within the comparison of a pair, its classes and named annotations are alike."""
+    if one is other or (id(one), id(other)) in within:
+        return True
+    if _is_named(one) or _is_named(other):
+        within |= {(id(one), id(other))}
+        return _are_alike(_value_of(one), _value_of(other), within)
+    members, others = alternatives(one), alternatives(other)
     if len(members) > 1 or len(others) > 1:
         return _are_all_alike(members, others, within)
     one, other = members[0], others[0]
+    if is_class(one) and is_class(other):
+        within |= {(id(one), id(other))}  # a class may have parts of its own class
+        return one.__name__ == other.__name__ and _have_same_parts(one, other, within)
+    if isinstance(one, Enum) and isinstance(other, Enum):  # of Literal
+        return one.name == other.name and _are_alike(type(one), type(other), within)
+    return _are_alike_without_classes(one, other, within)
+
+
+def _are_alike_without_classes(one: Any, other: Any, within: _Pairs) -> bool:
     for kind, name in ((Type, "typename"), (TypeVar, "__name__")):
         if isinstance(one, kind) and isinstance(other, kind):
             return bool(getattr(one, name) == getattr(other, name))
-    if is_class(one) and is_class(other):
-        # A class may have parts of its own class.
-        if one is other or (one, other) in within:
-            return True
-        within |= {(one, other)}
-        return one.__name__ == other.__name__ and _have_same_parts(one, other, within)
     arguments, other_arguments = typing.get_args(one), typing.get_args(other)
     if arguments and other_arguments:
         origins = typing.get_origin(one), typing.get_origin(other)
         return _are_alike(*origins, within) and _are_all_alike(arguments, other_arguments, within)
-    return bool(one == other)
+    return are_equal(one, other)
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, also of one that the statement ``type`` has named."""
-    return alternatives(getattr(annotation, "__value__", annotation))
+def _is_named(annotation: Any) -> bool:
+    """Return whether the statement ``type`` has given the annotation its name, which the annotation may contain."""
+    # An annotation with arguments has the attribute of the annotation without them.
+    return hasattr(annotation, "__value__") and not typing.get_args(annotation)
 
 
-def _are_all_alike(
-    some: tuple[Any, ...], others: tuple[Any, ...], within: frozenset[tuple[type, type]]
-) -> bool:
+def _value_of(annotation: Any) -> Any:
+    return annotation.__value__ if _is_named(annotation) else annotation
+
+
+def _are_all_alike(some: tuple[Any, ...], others: tuple[Any, ...], within: _Pairs) -> bool:
     return len(some) == len(others) and all(
         _are_alike(one, other, within) for one, other in zip(some, others, strict=True)
     )
 
 
-def _have_same_parts(one: type, other: type, within: frozenset[tuple[type, type]]) -> bool:
+def _have_same_parts(one: type, other: type, within: _Pairs) -> bool:
     if issubclass(one, Enum) and issubclass(other, Enum):
         return [(each.name, each.value) for each in one] == [
             (each.name, each.value) for each in other
         ]
+    if not (_has_parts(one) or _has_parts(other)):  # only their places are known
+        return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
     fields, others = _fields(one), _fields(other)
     if fields is None or others is None or _are_in_order(one) != _are_in_order(other):
         return False
     is_same = [*fields] == [*others] if _are_in_order(one) else fields.keys() == others.keys()
-    return is_same and all(_are_alike(fields[name], others[name], within) for name in fields)
+    return (
+        is_same
+        and _left_out(one) == _left_out(other)
+        and all(_are_alike(fields[name], others[name], within) for name in fields)
+    )
 
 
 def _are_in_order(class_: Any) -> bool:
@@ -91,24 +119,54 @@ def _are_in_order(class_: Any) -> bool:
     return issubclass(class_, tuple) or getattr(config, "array_like", False)
 
 
+def _left_out(class_: Any) -> dict[str, str] | None:
+    """Return the values that msgspec leaves out when it encodes an object, as text, by the encoded names; None if it leaves out none."""
+    config = getattr(class_, "__struct_config__", None)
+    if not getattr(config, "omit_defaults", False):
+        return None
+    import msgspec  # noqa: PLC0415 - only programs with its classes get here
+
+    fields = msgspec.structs.fields(class_)
+    return {each.encode_name: f"{each.default!r} {each.default_factory!r}" for each in fields}
+
+
+def _has_parts(class_: Any) -> bool:
+    return has_fields(class_) or is_typed_dict(class_)
+
+
 def _fields(class_: Any) -> dict[str, Any] | None:
-    """Return the annotations of a class's fields by name; None for a class without fields."""
+    """Return the annotations of a class's fields, by the names that encoded objects have; None for a class whose fields are not known."""
     if is_pydantic(class_):
-        return {name: field.annotation for name, field in class_.model_fields.items()}
-    if not (has_fields(class_) or typing.is_typeddict(class_)):
+        return {_name_in_model(*each): each[1].annotation for each in class_.model_fields.items()}
+    if not _has_parts(class_):
         return None
     try:
         hints = class_hints(class_)
     except Exception:  # noqa: BLE001 - whatever evaluating them may raise
         return None
     names = _names(class_)
-    return hints if names is None else {name: hints.get(name) for name in names}
+    return hints if names is None else {key: hints.get(name) for name, key in names.items()}
 
 
-def _names(class_: Any) -> Iterable[str] | None:
-    """Return the names of the fields of a class whose annotations are not only those of fields, or may be missing."""
+def _name_in_model(name: str, field: Any) -> str:
+    """Return the name of a Pydantic model's field, with all that is said about its name in encoded objects, if something is."""
+    said = (field.serialization_alias, field.validation_alias, field.exclude)
+    return f"{name} {said}" if any(said) else name
+
+
+def _names(class_: Any) -> Mapping[str, str] | None:
+    """Return the encoded names of the fields of a class, by the names of the attributes.
+
+    None stands for a class whose annotations are those of its fields.
+    """
     if attrs.has(class_):
-        return [each.name for each in attrs.fields(class_)]
-    if dataclasses.is_dataclass(class_):
-        return [each.name for each in dataclasses.fields(class_)]
-    return getattr(class_, "_fields", None)  # of a named tuple
+        names: Iterable[str] = [each.name for each in attrs.fields(class_)]
+    elif dataclasses.is_dataclass(class_):
+        names = [each.name for each in dataclasses.fields(class_)]
+    elif hasattr(class_, "__struct_fields__"):
+        return dict(zip(class_.__struct_fields__, class_.__struct_encode_fields__, strict=True))
+    elif hasattr(class_, "_fields"):
+        names = class_._fields  # of a named tuple, also without annotations
+    else:
+        return None
+    return {name: name for name in names}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NewType
 
-from statefun.sdk.fields import class_hints, has_fields, is_class, is_pydantic
+from statefun.sdk.fields import class_hints, has_fields, is_class, is_pydantic, is_typed_dict
 from statefun.sdk.types import Type
 
 
@@ -38,7 +38,7 @@ def _within(annotation: Any) -> list[Any]:
     if isinstance(annotation, NewType):
         return [annotation.__supertype__]
     if hasattr(annotation, "__value__"):  # an alias of the statement ``type``
-        return [annotation.__value__]
+        return [annotation.__value__, *typing.get_args(annotation)]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:  # the arguments are values
         return []
@@ -50,7 +50,7 @@ def _within(annotation: Any) -> list[Any]:
         within += [annotation.__bound__, *annotation.__constraints__]
     elif is_pydantic(annotation):
         within += [field.annotation for field in annotation.model_fields.values()]
-    elif has_fields(annotation) or (is_class(annotation) and typing.is_typeddict(annotation)):
+    elif has_fields(annotation) or is_typed_dict(annotation):
         # Evaluating them may raise any exception: msgspec has refused such classes.
         with suppress(Exception):
             within += class_hints(annotation).values()

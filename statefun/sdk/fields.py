@@ -145,11 +145,7 @@ def settle(annotation: Any) -> None:
             continue
         visited.add(id(each))
         pending += (typing.get_origin(each), *typing.get_args(each))
-        if (
-            is_class(each)
-            and not is_pydantic(each)
-            and (has_fields(each) or typing.is_typeddict(each))
-        ):
+        if is_class(each) and not is_pydantic(each) and (has_fields(each) or is_typed_dict(each)):
             for base in each.__mro__:
                 hints = _own_hints(base)
                 if hints:
@@ -177,6 +173,18 @@ def has_fields(annotation: Any) -> bool:
         or is_pydantic(annotation)
         or hasattr(annotation, "__struct_fields__")  # of msgspec
         or (issubclass(annotation, tuple) and hasattr(annotation, "_fields"))
+    )
+
+
+def is_typed_dict(annotation: Any) -> bool:
+    """Return whether an annotation is a class ``TypedDict``, also one of the package ``typing_extensions``.
+
+    >>> from typing import TypedDict
+    >>> is_typed_dict(TypedDict("Item", {"sku": str})), is_typed_dict(dict)
+    (True, False)
+    """
+    return (
+        is_class(annotation) and issubclass(annotation, dict) and hasattr(annotation, "__total__")
     )
 
 

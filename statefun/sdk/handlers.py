@@ -21,14 +21,16 @@ from statefun.sdk.call_context import context_values
 from statefun.sdk.callables import is_coroutine_function, refuse_coroutine, yields
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
-from statefun.sdk.fields import has_fields, is_class
+from statefun.sdk.fields import has_fields, is_class, is_typed_dict
 from statefun.sdk.message import Message, does_not_decode
 from statefun.sdk.state import State, attached, write_changes
 from statefun.sdk.types import Type, default_types
 from statefun.sdk.unexpected_types import cure, text_of_taken
 
-_ANYTHING = {Any, object, Message}
+_ANYTHING = (Any, object, Message)
 """The annotations of a parameter that takes each message as a :class:`Message`, not decoded."""
+_FREE = (dict, object, type(None))
+"""Classes of values with names of any fields, and of no value."""
 _WITHOUT_STATE = 2
 _WITH_STATE = 3
 
@@ -46,7 +48,7 @@ class Handler:
     @property
     def is_plain(self) -> bool:
         """Whether the handler takes undecoded messages and no state, so that it can be called directly."""
-        return self.state is None and not _ANYTHING.isdisjoint(self.takes)
+        return self.state is None and _take_anything(self.takes)
 
 
 def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
@@ -161,7 +163,7 @@ def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
                 f"a handler cannot take {text_of_taken(each)}; use the class of its values instead, "
                 "such as str"
             )
-    if _ANYTHING.isdisjoint(annotations):
+    if not _take_anything(annotations):
         for _ in _readers(annotations):
             pass
     return annotations
@@ -188,20 +190,22 @@ def _readers(
     """
     others = []
     for each in takes:
-        if each is type(None) or each in _ANYTHING:
+        if each is type(None) or _take_anything([each]):
             continue
-        is_one = isinstance(each, Type) or (is_class(each) and not typing.is_typeddict(each))
+        is_one = isinstance(each, Type) or (is_class(each) and not is_typed_dict(each))
         if not is_one:
             others.append(each)
         for type_ in types_of(each) if is_one else default_types.of_class(each):
             for typename, decode in type_.readers().items():
                 yield typename, decode, type_
-        is_named = has_fields(each) or typing.is_typeddict(each)
+        is_named = has_fields(each) or is_typed_dict(each)
         if is_named and not default_types.of_class(each):
             own = automatic_type(each)
             yield f"*/{each.__name__}", own.serializer().deserialize, own
     if others:
-        type_ = automatic_type(Union[tuple(others)])  # noqa: UP007 - made of a tuple
+        # A union does not take an annotation with a note that has no hash.
+        union = others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007 - made of a tuple
+        type_ = automatic_type(union)
         for typename, decode in type_.readers().items():
             yield typename, decode, type_
 
@@ -293,7 +297,7 @@ class Handlers:
             if type(None) in handler.takes:
                 table.setdefault("", _Reader(_unchanged, handler))
         for handler in self.handlers:  # they take all other values
-            if not _ANYTHING.isdisjoint(handler.takes):
+            if _take_anything(handler.takes):
                 table.setdefault("*", _Reader(None, handler))
                 table.setdefault("", _Reader(None, handler))
         self._table = table
@@ -345,12 +349,22 @@ async def _await_handler(handler: Handler, *arguments: Any) -> None:
         refuse_coroutine(result)
 
 
+def _take_anything(annotations: Iterable[Any]) -> bool:
+    """Return whether one of the annotations stands for all messages."""
+    return any(each is anything for each in annotations for anything in _ANYTHING)
+
+
 def _is_of_another_class(typename: str, own: Type[Any] | None) -> bool:
-    """Return whether a typename is registered for another class than that of a type, although the names end alike."""
+    """Return whether a typename is registered for other classes than that of a type, although the names end alike."""
     registered = default_types.find(typename)
-    if registered is None or registered.python_type is None or own is None:
+    if registered is None or own is None or not has_fields(own.python_type):
         return False
-    return has_fields(own.python_type) and not are_alike(registered.python_type, own.python_type)
+    classes = [
+        each
+        for each in alternatives(registered.python_type)
+        if is_class(each) and each not in _FREE
+    ]
+    return bool(classes) and not any(are_alike(each, own.python_type) for each in classes)
 
 
 def _name(handler: Handler) -> str:

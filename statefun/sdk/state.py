@@ -65,7 +65,7 @@ class _StateClass(type):
         fields = {}
         for name in inspect.get_annotations(cls):
             annotation = hints[name]
-            if ClassVar in {annotation, typing.get_origin(annotation)}:
+            if annotation is ClassVar or typing.get_origin(annotation) is ClassVar:
                 continue
             try:
                 field = StateField(name, annotation, cls.__dict__.get(name, MISSING))

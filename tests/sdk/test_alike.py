@@ -5,14 +5,27 @@ import dataclasses
 import enum
 from collections import namedtuple
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, NamedTuple, NewType, Optional, TypedDict, TypeVar, cast
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
 import attrs
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import core_schema
 
 from statefun import IntType, LongType
 from statefun.sdk.alike import are_alike
@@ -81,13 +94,28 @@ def again() -> list[Any]:
         left: Tree | None = None
         right: Optional[Tree] = None  # noqa: UP045 - the older form
 
+    class Line(typing_extensions.TypedDict):
+        sku: str
+
+    class Given:
+        """A class that only Pydantic can encode."""
+
+        @classmethod
+        def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
+            return core_schema.any_schema()
+
+    class Basket(pydantic.BaseModel):
+        line: Line
+        given: Given
+        colour: Literal[Colour.RED]
+
     Tree.__annotations__ |= {
         "nodes": tuple[Node, ...],
         "left": Tree | None,
         "right": Optional[Tree],  # noqa: UP045 - as above
     }
     Node.__annotations__ |= {"colour": Colour, "next": Node | None}
-    return [Tree, list[Node], NewType("Root", Tree), Annotated[Tree, "a note"], Colour]
+    return [Tree, list[Node], NewType("Root", Tree), Annotated[Tree, "a note"], Colour, Basket]
 
 
 def test_what_a_cell_defines_again_is_alike() -> None:
@@ -117,6 +145,22 @@ class Elsewhere:
         y: int
 
 
+def _item(default: int = 5, **options: Any) -> Any:
+    """Make a class of msgspec's with an option that says how its objects are encoded."""
+    return msgspec.defstruct("Item", [("unit_price", int, default)], **options)
+
+
+def _model(**options: Any) -> Any:
+    """Make a Pydantic model with an option that says how a field is encoded."""
+    return pydantic.create_model("Item", unit_price=(int, pydantic.Field(0, **options)))
+
+
+MEMBER = TypeVar("MEMBER")
+LIST: Any = list
+LITERAL: Any = Literal
+PAIR: Any = typing_extensions.TypeAliasType("PAIR", tuple[MEMBER, MEMBER], type_params=(MEMBER,))
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -136,6 +180,18 @@ class Elsewhere:
             msgspec.defstruct("Point", [("y", int), ("x", int)], array_like=True),
         ),
         (Annotated[int, IntType], Annotated[int, LongType]),
+        (
+            LITERAL[Elsewhere.Colour.RED],
+            LITERAL[cast("Any", enum.Enum("Colour", {"RED": "red"})).RED],
+        ),
+        (_item(rename="camel"), _item()),
+        (_item(omit_defaults=True), _item()),
+        (_item(omit_defaults=True), _item(default=7, omit_defaults=True)),
+        (_model(), _model(alias="p")),
+        (_model(alias="p"), dataclasses.make_dataclass("Item", [("unit_price", int)])),
+        (_model(), _model(exclude=True)),
+        (PAIR[int], PAIR[str]),
+        (PAIR[int], tuple[int, int]),
     ],
 )
 def test_what_differs_is_not_alike(one: Any, other: Any) -> None:
@@ -143,6 +199,39 @@ def test_what_differs_is_not_alike(one: Any, other: Any) -> None:
     assert not are_alike(one, other)
     assert not are_alike(other, one)
     assert are_alike(one, one)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _item(rename="camel"),
+        lambda: _item(omit_defaults=True),
+        lambda: _model(alias="p"),
+        lambda: _model(validation_alias=pydantic.AliasChoices("p", "price")),
+        lambda: _model(exclude=True),
+        lambda: PAIR[_item()],
+    ],
+)
+def test_classes_that_are_encoded_alike_are_alike(make: Callable[[], Any]) -> None:
+    """Whatever their options say about names and values."""
+    assert are_alike(make(), make())
+
+
+class Named:
+    """Is an annotation that contains itself, as ``type Json = list[Json] | str`` is one."""
+
+    def __init__(self, leaf: Any) -> None:
+        self._leaf = leaf
+
+    @property
+    def __value__(self) -> Any:
+        return LIST[self] | self._leaf
+
+
+def test_annotations_that_contain_themselves_are_compared() -> None:
+    """The comparison ends."""
+    assert are_alike(Named(str), Named(str))
+    assert not are_alike(Named(str), Named(int))
 
 
 def test_classes_with_type_variables_are_compared_by_the_names_of_these() -> None:

@@ -344,6 +344,53 @@ def test_a_type_of_another_class_is_not_taken(functions: StatefulFunctions, give
     assert got == [Login("Ada")] * 2
 
 
+@pytest.mark.parametrize(
+    ("namespace", "annotation"),
+    [
+        ("test.dicts", dict[str, Any]),
+        ("test.any", Any),
+        ("test.optional", Login | None),
+    ],
+)
+def test_a_type_of_no_other_class_is_taken_as_the_class_of_its_name(
+    functions: StatefulFunctions, give: Give, namespace: str, annotation: Any
+) -> None:
+    """Such as the type that another function takes as a dict."""
+    make_json_type(f"{namespace}/Login", annotation)
+    got: list[Login] = []
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Login) -> None:
+        got.append(value)
+
+    result = give(TypedValue(f"{namespace}/Login", b'{"user":"Ada"}'))
+
+    assert (result.failures, got) == ([], [Login("Ada")])
+
+
+def test_annotations_may_have_notes_without_a_hash(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """Of what a function takes, and of the values of its state."""
+    got: list[list[str]] = []
+
+    class Seen(State):
+        texts: list[Annotated[str, ["a note"]]] = state_value(default_factory=list)
+
+    @functions.bind(FUNCTION)
+    def handle(
+        ctx: Context, value: list[Annotated[str, ["a note"]]] | int | None, seen: Seen
+    ) -> None:
+        assert isinstance(value, list)
+        seen.texts += value
+        got.append(seen.texts)
+
+    content = TypedValue("io.statefun.python/json", b'["Ada"]')
+    result = give(content, content)
+
+    assert (result.failures, got) == ([], [["Ada"], ["Ada", "Ada"]])
+
+
 def test_a_type_of_a_class_is_taken_as_a_dict_or_undecoded(
     functions: StatefulFunctions, give: Give
 ) -> None:

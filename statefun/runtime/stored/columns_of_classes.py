@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
 import attrs
 import pyarrow as pa
 
-from statefun.sdk.fields import class_hints, has_fields, is_class
+from statefun.sdk.fields import class_hints, has_fields, is_class, is_typed_dict
 
 _LONGS = range(-(1 << 63), 1 << 63)
 _LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Set, abc.Collection)
@@ -233,7 +233,7 @@ _GENERIC: Sequence[tuple[Collection[Any], Callable[..., Column]]] = (
 
 
 def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
-    if not (has_fields(class_) or is_typeddict(class_)):
+    if not (has_fields(class_) or is_typed_dict(class_)):
         return JSON
     try:
         hints = class_hints(class_)
@@ -252,7 +252,7 @@ def _maker(
     class_: Any, hints: Mapping[str, Any], columns: Mapping[str, Column]
 ) -> Callable[[dict[str, Any]], Any]:
     """Return a function that gives the fields of a value the form in which msgspec and Pydantic read the class."""
-    if is_typeddict(class_):
+    if is_typed_dict(class_):
         missing = {
             name
             for name, hint in hints.items()
