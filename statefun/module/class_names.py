@@ -9,9 +9,9 @@ from typing import Any
 
 from statefun.module.user_program import LOADED
 from statefun.sdk.address import TypeName
-from statefun.sdk.alike import are_alike
+from statefun.sdk.alike import DEFINED_AGAIN, are_alike
 from statefun.sdk.annotations import automatic_type, is_unnamed
-from statefun.sdk.fields import text_of_annotation
+from statefun.sdk.fields import is_class, text_of_annotation
 from statefun.sdk.functions import StatefulFunctions
 
 
@@ -36,13 +36,14 @@ def classes_of_one_name(functions: StatefulFunctions) -> Iterator[str]:
             text += f" {function.typename} takes, both have the typename"
             text += f" {automatic_type(class_).typename}, so one would be decoded as the other;"
             line = f'make_json_type("{function.typename.namespace}/{class_.__name__}", {place})'
-            yield f"{text} give one of them another typename: {line}"
+            again = f"; {DEFINED_AGAIN}" if is_of_one_place else ""
+            yield f"{text} give one of them another typename: {line}{again}"
 
 
 def _has_replaced(one: Any, other: Any) -> bool:
-    """Return whether one of two classes of one place may have replaced the other there.
+    """Return whether a class may have replaced others of its place, of which these are two.
 
-    Then one is there, and the other is no longer in the module; or the module itself was replaced. A class that a
+    Then it is there, and the others are no longer in the module; or the module itself was replaced. A class that a
     function has made is not at its place, or is also there under another name.
     """
     module = sys.modules.get(one.__module__)
@@ -51,8 +52,17 @@ def _has_replaced(one: Any, other: Any) -> bool:
     present: Any = module
     for name in one.__qualname__.split("."):
         present = getattr(present, name, None)
-    former = other if present is one else one
-    return present in (one, other) and all(each is not former for each in vars(module).values())
+    former = [each for each in (one, other) if each is not present]
+    return (
+        is_class(present)
+        and present.__qualname__ == one.__qualname__
+        and not any(
+            value is each
+            for name, value in vars(module).items()
+            if not name.startswith("_")  # IPython keeps what a cell has returned
+            for each in former
+        )
+    )
 
 
 def _place_of(class_: Any) -> str:

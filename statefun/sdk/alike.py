@@ -23,6 +23,8 @@ from statefun.sdk.fields import (
 )
 from statefun.sdk.types import Type
 
+DEFINED_AGAIN = "if a class was defined again, define the functions that take it again, too"
+"""The advice about two classes of one place."""
 _Pairs: TypeAlias = frozenset[tuple[int, int]]
 """The ids of the annotations that are being compared, in pairs."""
 

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from statefun.sdk.alike import are_alike
+from statefun.sdk.alike import DEFINED_AGAIN, are_alike
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import has_fields, short_text, text_of_annotation
 from statefun.sdk.message import Message, type_of
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.structured import StructuredType
-
-_DEFINED_AGAIN = "if a class was defined again, define the functions that take it again, too"
-"""The advice about two classes of one place."""
 
 
 def check_class(message: Message, function: StatefulFunction) -> None:
@@ -39,7 +36,7 @@ def check_class(message: Message, function: StatefulFunction) -> None:
     own, other = map(text_of_annotation, (sent.annotation, taken.annotation))
     line = f'make_json_type("{function.typename.namespace}/{sent.annotation.__name__}", {short_text(sent.annotation)})'
     cure = f"send the class that it takes, or give one of the two another typename: {line}"
-    again = f"; {_DEFINED_AGAIN}" if own == other else ""
+    again = f"; {DEFINED_AGAIN}" if own == other else ""
     raise DefinitionError(
         f"a value of class {own} was sent to {message.target_typename}, which takes {'another ' if again else ''}{other}: both have "
         f"the typename {sent.typename}, so the value would be decoded as the other class; {cure}{again}"

@@ -47,24 +47,31 @@ def test_classes_of_one_place_are_compared(make: Callable[..., Any]) -> None:
     assert problem.startswith(
         f"{place}, which test.fns/0 takes, and another {place}, which test.fns/2 takes, both"
     )
-    assert problem.endswith(f'another typename: make_json_type("test.fns/Item", {place})')
+    assert problem.endswith(
+        f'another typename: make_json_type("test.fns/Item", {place}); if a class was defined again, define the '
+        "functions that take it again, too"
+    )
 
 
 def test_a_class_may_be_replaced_by_one_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a notebook, whose functions each keep their class; but two classes that a module has at once stay two."""
-    former, newer, inner, innermost = (
-        attrs.make_class("Entry", {name: attrs.field(type=str)}) for name in "abcd"
+    first, former, newer, inner, innermost = (
+        attrs.make_class("Entry", {name: attrs.field(type=str)}) for name in "abcde"
     )
     inner.__qualname__ = innermost.__qualname__ = "Outer.Entry"
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "Entry", newer, raising=False)
     monkeypatch.setattr(module, "Outer", SimpleNamespace(Entry=inner), raising=False)
 
-    for pair in ([former, newer], [newer, former], [inner, innermost]):
-        assert [*classes_of_one_name(taking(*pair))] == []
+    for some in ([former, newer], [newer, former], [inner, innermost], [first, former]):
+        assert [*classes_of_one_name(taking(*some))] == []
+    assert [*classes_of_one_name(taking(first, former, newer))] == []
 
+    monkeypatch.setattr(module, "_12", former, raising=False)  # of IPython
+    assert [*classes_of_one_name(taking(former, newer))] == []
     monkeypatch.setattr(module, "Other", former, raising=False)
     assert len([*classes_of_one_name(taking(former, newer))]) == 1
+    assert len([*classes_of_one_name(taking(first, former))]) == 1
     monkeypatch.delitem(sys.modules, __name__)  # as when a program is loaded again
     assert [*classes_of_one_name(taking(former, newer))] == []
 

@@ -156,9 +156,10 @@ def _model(**options: Any) -> Any:
 
 
 MEMBER = TypeVar("MEMBER")
+ALIAS: Any = typing_extensions.TypeAliasType
 LIST: Any = list
 LITERAL: Any = Literal
-PAIR: Any = typing_extensions.TypeAliasType("PAIR", tuple[MEMBER, MEMBER], type_params=(MEMBER,))
+PAIR = ALIAS("PAIR", tuple[MEMBER, MEMBER], type_params=(MEMBER,))
 
 
 @pytest.mark.parametrize(
