@@ -158,8 +158,9 @@ def _model(**options: Any) -> Any:
 MEMBER = TypeVar("MEMBER")
 ALIAS: Any = typing_extensions.TypeAliasType
 LIST: Any = list
+TUPLE: Any = tuple
 LITERAL: Any = Literal
-PAIR = ALIAS("PAIR", tuple[MEMBER, MEMBER], type_params=(MEMBER,))
+PAIR = ALIAS("PAIR", TUPLE[MEMBER, MEMBER], type_params=(MEMBER,))
 
 
 @pytest.mark.parametrize(
