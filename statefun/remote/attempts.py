@@ -79,6 +79,8 @@ class Budget:
     """The text about an outage since the endpoint's last reply; empty if there was no outage since then."""
     was_away: bool = False
     """Whether the endpoint could not be reached during a part of the present call."""
+    has_to_rest: bool = False
+    """Whether the call has ended early because a gateway, whose endpoint may have broken down, has asked for a pause."""
 
     @classmethod
     def of(cls, duration: timedelta, most_attempts: int | None = None) -> Budget:

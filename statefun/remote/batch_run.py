@@ -17,7 +17,7 @@ from typing import Any
 
 from statefun.protocol.request_reply_pb2 import FromFunction
 from statefun.remote.attempts import Budget, CallFailedError, LaterError, OutageError
-from statefun.remote.circuit import EndpointDownError
+from statefun.remote.circuit import FEW_FAILURES, EndpointDownError
 from statefun.remote.endpoint_client import EndpointClient
 from statefun.remote.exchange import (
     RemoteValue,
@@ -121,9 +121,12 @@ class BatchRun:
     def _trouble(self) -> Trouble:
         budget = self._budget
         outages = self._outages + bool(budget.outage)
+        spent = self._limit - timedelta(seconds=budget.seconds)
+        if budget.has_to_rest and budget.attempts < FEW_FAILURES:
+            # Some answers of a gateway are no outage yet: another server after it may answer the next request.
+            return Trouble(self._outages, self._alone, budget.attempts, spent, self._most)
         if budget.was_away or budget.seconds <= 0:  # then the call gets its whole time again
             return Trouble(outages, self._alone, most=self._most)
-        spent = self._limit - timedelta(seconds=budget.seconds)
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
     def _after_outage(self, outage: OutageError) -> Postponed | None:

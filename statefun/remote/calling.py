@@ -325,5 +325,6 @@ class _Call:
 
     def _rest(self, vain: VainAttempt) -> NoReturn:
         """Let all calls wait for as long as the answer asks for."""
+        self._budget.has_to_rest = vain.is_broken
         self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
         raise self._circuit.down_error()

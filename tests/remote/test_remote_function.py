@@ -295,6 +295,35 @@ def test_an_endpoint_that_is_away_is_asked_after_30_seconds_at_the_latest() -> N
     asyncio.run(scenario())
 
 
+def test_a_gateway_that_asks_for_a_pause_has_no_outage_at_once() -> None:
+    """Only several such answers without a reply in between are one, as they are for an address that may cause them."""
+    is_broken = True
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if not is_broken or not ToFunction.FromString(await request.read()).invocation.invocations:
+            return await answer(request)
+        return web.Response(status=502, headers={"Retry-After": "1"})
+
+    async def scenario() -> None:
+        nonlocal is_broken
+        async with serving(handler) as served:
+            served.trouble = Trouble(outages=3, attempts=1)
+            first = await served.invoke("a")
+            assert first.postponed is not None
+            assert first.trouble[:3] == (3, 0, 2)
+            await asyncio.sleep(first.postponed.wait.total_seconds())
+
+            is_broken = False
+            second = await served.invoke("a")
+            assert (second.failures, second.postponed, second.trouble) == ([], None, NO_TROUBLE)
+
+            is_broken = True
+            served.trouble = Trouble(outages=3, attempts=4)
+            assert (await served.invoke("a")).trouble[:3] == (4, 0, 0)
+
+    asyncio.run(scenario())
+
+
 def _reply(**fields: Any) -> bytes:
     effects = FromFunction()
     for name, values in fields.items():
