@@ -64,12 +64,12 @@ class _Load:
 
 @attrs.frozen
 class _Removed:
-    """The removed parts of a program: its own modules, and the functions and types that these had registered."""
+    """The removed parts of a program: its own modules, and the functions and types that their execution had registered."""
 
     modules: Mapping[str, ModuleType]
     versions: Mapping[str, tuple[int, int]]
     functions: Sequence[StatefulFunction]
-    types: Sequence[Type[Any]]
+    types: TypeRegistry
 
     def put_back(self) -> None:
         """Put all back, unless a file has changed, or a module was imported meanwhile."""
@@ -82,18 +82,13 @@ class _Removed:
                 setattr(parent, last, module)
         for function in self.functions:
             default_functions.replace(function)
-        default_types.update(TypeRegistry(self.types))
+        default_types.update(self.types)
 
 
 class ProgramTraces:
-    """What the programs that were loaded have added to this process since it was last removed.
+    """What the programs that were loaded have added to this process since it was last removed."""
 
-    Args:
-        name: the name of the module of each loaded program.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._loads: list[_Load] = []
         self._removed: dict[Path, _Removed] = {}
         """By the file of the program."""
@@ -119,15 +114,13 @@ class ProgramTraces:
             load = self._loads.pop()
             for name, module in load.own.items():
                 _forget_module(name, module)
-            functions, types = _forget_functions(load), _forget_types(load)
+            # What the program itself has registered is registered again whenever it is loaded.
+            functions = [each for each in default_functions if each.module in load.own]
+            types = default_types.added_by(load.own)
+            _forget_functions(load)
+            _forget_types(load)
             if load.own:
-                # The program itself is executed again whenever it is loaded.
-                self._removed[load.app] = _Removed(
-                    load.own,
-                    load.versions,
-                    [each for each in functions if _module_of(each) != self._name],
-                    [each for each in types if not _is_in(self._name, each)],
-                )
+                self._removed[load.app] = _Removed(load.own, load.versions, functions, types)
 
 
 def own_files(folder: Path) -> Iterator[Path]:
@@ -194,12 +187,8 @@ def _forget_module(name: str, module: ModuleType) -> None:
         delattr(parent, last)  # else ``from package import name`` finds it
 
 
-def _forget_functions(load: _Load) -> list[StatefulFunction]:
-    """Remove the functions that were added, and restore those that were replaced, except those of other modules.
-
-    Return the removed ones.
-    """
-    removed = []
+def _forget_functions(load: _Load) -> None:
+    """Remove the functions that were added, and restore those that were replaced, except those of other modules."""
     for name, function in load.after.functions.items():
         former, current = load.before.functions.get(name), default_functions.find(name)
         if former is function or current is None or current.handlers[:1] != function.handlers[:1]:
@@ -209,10 +198,8 @@ def _forget_functions(load: _Load) -> list[StatefulFunction]:
         ):
             continue
         default_functions.remove(name)
-        removed.append(function)
         if former is not None:
             default_functions.replace(former)
-    return removed
 
 
 def _module_of(function: StatefulFunction) -> str | None:
@@ -222,12 +209,8 @@ def _module_of(function: StatefulFunction) -> str | None:
     return definition_of(fun)[0]
 
 
-def _forget_types(load: _Load) -> list[Type[Any]]:
-    """Remove the types that were added, and restore those that were replaced, except those of other modules.
-
-    Return the removed ones.
-    """
-    removed = []
+def _forget_types(load: _Load) -> None:
+    """Remove the types that were added, and restore those that were replaced, except those of other modules."""
     for name, type_ in load.after.types.items():
         former, current = load.before.types.get(name), default_types.find(name)
         # A module file may have registered the same definition again.
@@ -236,10 +219,8 @@ def _forget_types(load: _Load) -> list[Type[Any]]:
         if any(_is_in(each, type_) or _has(module, type_) for each, module in load.others.items()):
             continue
         default_types.remove(name)
-        removed.append(type_)
         if former is not None:
             default_types.update(TypeRegistry([former]))
-    return removed
 
 
 def _is_in(module: str, type_: Type[Any]) -> bool:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
-from statefun.sdk.encoding import typed
+from statefun.sdk.encoding import as_typed_value, typed
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.kafka_parts import (
     Headers,
@@ -22,7 +22,7 @@ from statefun.sdk.kafka_parts import (
     record_value,
 )
 from statefun.sdk.times import from_epoch_millis, to_epoch_millis
-from statefun.sdk.types import Type, TypedValue, as_typed_value
+from statefun.sdk.types import Type, TypedValue
 
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
 

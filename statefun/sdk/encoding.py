@@ -82,3 +82,20 @@ def _typename_problem(typename: str) -> str:
     if not is_unicode(typename):
         return f"typename {typename!r} contains a lone surrogate, which UTF-8 cannot encode"
     return f"typename {typename!r} {RESERVED}" if is_reserved(typename) else ""
+
+
+def as_typed_value(value: Any) -> TypedValue:
+    """Convert a typed value of the request-reply protocol to a :class:`TypedValue`, unless it is one already.
+
+    Raises:
+        DefinitionError: if the value is of neither class.
+    """
+    if isinstance(value, TypedValue):
+        return value
+    try:
+        content: Any = value.value if value.has_value else None
+        return TypedValue(value.typename, content)
+    except AttributeError:
+        raise DefinitionError(
+            f"a typed value must be a typename and bytes, not {value!r}"
+        ) from None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.annotations import type_of_value
-from statefun.sdk.encoding import typed
+from statefun.sdk.encoding import as_typed_value, typed
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError, caused
 from statefun.sdk.primitives import (
     WRAPPED,
@@ -22,7 +22,7 @@ from statefun.sdk.primitives import (
 )
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.secrecy import reason
-from statefun.sdk.types import Type, TypedValue, as_typed_value, default_types
+from statefun.sdk.types import Type, TypedValue, default_types
 
 T = TypeVar("T")
 

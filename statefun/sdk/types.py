@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -14,6 +14,7 @@ import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.executed_module import executed_module
 from statefun.sdk.fields import are_equal
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ class TypeRegistry:
     def __init__(self, types: Iterable[Type[Any]] = ()) -> None:
         self._types = {type_.typename: type_ for type_ in types}
         self._by_class: dict[type, tuple[Type[Any], ...]] = {}
+        self._modules: dict[str, str] = {}
 
     def add(self, type_: Type_) -> Type_:
         """Register ``type_`` and return it; the same definition may be registered again.
@@ -286,9 +288,18 @@ class TypeRegistry:
             )
         if present is not None and present.is_secret and not type_.is_secret:
             type_ = type_.as_secret()
+        if present is None:
+            self._modules[type_.typename] = executed_module()
         self._types[type_.typename] = type_
         self._by_class.clear()
         return type_
+
+    def added_by(self, modules: Container[str]) -> TypeRegistry:
+        """Return the types that were added while one of the modules, given by their names, was being executed."""
+        names = [name for name in self._types if self._modules.get(name) in modules]
+        added = TypeRegistry(self._types[name] for name in names)
+        added._modules = {name: self._modules[name] for name in names}
+        return added
 
     def find(self, typename: str) -> Type[Any] | None:
         """Return the type with a typename, or None."""
@@ -323,6 +334,7 @@ class TypeRegistry:
     def update(self, other: TypeRegistry) -> None:
         """Add all types of ``other``; they replace types with equal typenames."""
         self._types.update(other._types)
+        self._modules.update(other._modules)
         self._by_class.clear()
 
     def list(self) -> Sequence[Type[Any]]:
@@ -378,20 +390,3 @@ def secret_type(type_: Type[T]) -> Type[T]:
             "with secret=True, and make a type of your own for messages"
         )
     return default_types.add(type_.as_secret())
-
-
-def as_typed_value(value: Any) -> TypedValue:
-    """Convert a typed value of the request-reply protocol to a :class:`TypedValue`, unless it is one already.
-
-    Raises:
-        DefinitionError: if the value is of neither class.
-    """
-    if isinstance(value, TypedValue):
-        return value
-    try:
-        content: Any = value.value if value.has_value else None
-        return TypedValue(value.typename, content)
-    except AttributeError:
-        raise DefinitionError(
-            f"a typed value must be a typename and bytes, not {value!r}"
-        ) from None

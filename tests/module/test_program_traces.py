@@ -168,6 +168,75 @@ def test_modules_of_a_program_are_executed_once_as_long_as_they_are_unchanged(
     assert not registered("test.traces/logic")
 
 
+LOGIC = """
+from statefun import *
+import dataclasses
+class Greeter:
+    def __call__(self, ctx: Context, message: Message) -> None: ...
+def shout(ctx: Context, message: Message) -> None: ...
+def greet(ctx: Context, message: Message) -> None: ...
+def register(typename: str) -> None:
+    function(typename)(greet)
+@dataclasses.dataclass
+class Order:
+    sku: str
+@dataclasses.dataclass
+class Item:
+    sku: str
+function("test.traces/own")(greet)
+"""
+
+
+@pytest.mark.usefixtures("executed")
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("function('test.traces/a')(Greeter())", None, {"a"}),
+        ("function('test.traces/a')(greet)", "function('test.traces/a')(shout)", {"a"}),
+        ("function('test.traces/a')(greet)", "function('test.traces/b')(greet)", {"b"}),
+        ("register('test.traces/a')", "register('test.traces/b')", {"b"}),
+        (
+            f"make_json_type({NUMBER!r}, Order)",
+            f"make_json_type({NUMBER!r}, Item)",
+            set(),
+        ),
+    ],
+    ids=["object", "replaced", "renamed", "by a function", "type"],
+)
+def test_what_a_program_has_registered_of_its_modules_does_not_stay(
+    tmp_path: Path, load: Callable[[str], None], first: str, second: str | None, names: set[str]
+) -> None:
+    """It registers the same again, or something else, such as by a variable of the environment."""
+    (tmp_path / "app" / "traced_logic.py").write_text(LOGIC)
+    for statement in (first, second or first, second or first):
+        load(f"from traced_logic import *\n{statement}\n")
+
+    own = [str(each.typename) for each in default_functions]
+    assert {each for each in own if each.startswith("test.traces/")} == {
+        f"test.traces/{each}" for each in ("own", *names)
+    }
+    type_ = default_types.find(NUMBER)
+    assert type_ is None or type_.python_type is sys.modules["traced_logic"].Item
+
+
+@pytest.mark.usefixtures("executed")
+def test_a_type_of_a_module_stays_its_own_if_others_register_it_again(
+    tmp_path: Path, load: Callable[[str], None]
+) -> None:
+    """As the program or a module file does."""
+    (tmp_path / "app" / "traced_logic.py").write_text(
+        f"from statefun import *\nmake_json_type({NUMBER!r}, int)\n"
+    )
+    load(f"import traced_logic\nfrom statefun import *\nmake_json_type({NUMBER!r}, int)\n")
+    make_json_type(NUMBER, int)
+    for _ in range(2):
+        load("import traced_logic\n")
+
+        assert default_types.find(NUMBER) is not None
+    forget_loaded()
+    assert default_types.find(NUMBER) is None
+
+
 @pytest.mark.usefixtures("executed")
 def test_a_module_that_a_test_has_imported_meanwhile_is_used(
     tmp_path: Path, load: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
