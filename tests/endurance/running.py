@@ -29,8 +29,11 @@ _BACK = "can be reached again"
 """What the application logs when its endpoint is back."""
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 300
-_JAVA = "-XX:+UseSerialGC -Xms1g -XX:+AlwaysPreTouch -XX:SoftRefLRUPolicyMSPerMB=10"
-"""Memory that the heap may take is taken at once: what is more is none of the heap's. Soft references that nobody uses last ten seconds."""
+_JAVA = "-XX:+UseSerialGC -Xms1g -XX:+AlwaysPreTouch -XX:SoftRefLRUPolicyMSPerMB=10 -XX:TieredStopAtLevel=1"
+"""Memory that the heap may take is taken at once: what is more is none of the heap's.
+
+Soft references that nobody uses last ten seconds. The first compiler alone compiles the code: the second one goes on for hours.
+"""
 _SPARK = "--conf spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB=1"
 """The cache of state that was read is full from the start on, instead of hours later."""
 _MALLOC = {"MALLOC_ARENA_MAX": "1"}

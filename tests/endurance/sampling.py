@@ -161,13 +161,16 @@ def _jvm_figures(jvm: Any) -> dict[str, float]:
         jvm.java.lang.Runtime.getRuntime(),
         jvm.java.lang.management.ManagementFactory,
     )
-    for _ in range(2):  # what the first one has found dead may hold more
-        jvm.java.lang.System.gc()
-        jvm.java.lang.System.runFinalization()
     process = management.getRuntimeMXBean().getPid()
+    for _ in range(2):  # what the first one has found dead may hold more
+        jvm.java.lang.System.runFinalization()
+        jvm.java.lang.System.gc()
+    heap = (
+        runtime.totalMemory() - runtime.freeMemory()
+    )  # at once: the query goes on, and makes new garbage
     _trim(process)
     return {
-        "heap": runtime.totalMemory() - runtime.freeMemory(),
+        "heap": heap,
         "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
         **process_figures(process),
     }
