@@ -157,20 +157,16 @@ class Sampler:
 
 def _jvm_figures(jvm: Any) -> dict[str, float]:
     """Return what the JVM takes, once its garbage and its free memory are given back."""
-    runtime, management = (
-        jvm.java.lang.Runtime.getRuntime(),
-        jvm.java.lang.management.ManagementFactory,
-    )
+    management = jvm.java.lang.management.ManagementFactory
     process = management.getRuntimeMXBean().getPid()
     for _ in range(2):  # what the first one has found dead may hold more
         jvm.java.lang.System.runFinalization()
         jvm.java.lang.System.gc()
-    heap = (
-        runtime.totalMemory() - runtime.freeMemory()
-    )  # at once: the query goes on, and makes new garbage
+    # The query goes on, and makes new garbage: what was left after the collection counts.
+    left = [pool.getCollectionUsage() for pool in management.getMemoryPoolMXBeans()]
     _trim(process)
     return {
-        "heap": heap,
+        "heap": sum(usage.getUsed() for usage in left if usage is not None),
         "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
         **process_figures(process),
     }
