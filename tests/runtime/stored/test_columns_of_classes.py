@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 import pyarrow as pa
 import pytest
+import typing_extensions
 
 from statefun.runtime.stored.columns_of_classes import MOMENT, column_of_annotation
 from statefun.runtime.stored.plain_json import plain_json
@@ -37,6 +38,12 @@ class Point(NamedTuple):
 
 class Options(TypedDict):
     """Options."""
+
+    depth: int
+
+
+class MoreOptions(typing_extensions.TypedDict):
+    """Options, of the class that Pydantic wants before Python 3.12."""
 
     depth: int
 
@@ -95,6 +102,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
             {"x": 1, "y": 2.0},
         ),
         (Options, {"depth": 3}, pa.struct([("depth", pa.int64())]), {"depth": 3}),
+        (MoreOptions, {"depth": 3}, pa.struct([("depth", pa.int64())]), {"depth": 3}),
         (
             Tree,
             Tree("a", [Tree("b")]),
