@@ -64,7 +64,7 @@ class _Load:
 
 @attrs.frozen
 class _Removed:
-    """The removed parts of a program: its own modules, and the functions and types that their execution had registered."""
+    """The removed parts of a program: its own modules, and the functions and types that their code had registered."""
 
     modules: Mapping[str, ModuleType]
     versions: Mapping[str, tuple[int, int]]
@@ -86,9 +86,14 @@ class _Removed:
 
 
 class ProgramTraces:
-    """What the programs that were loaded have added to this process since it was last removed."""
+    """What the programs that were loaded have added to this process since it was last removed.
 
-    def __init__(self) -> None:
+    Args:
+        name: the name of the module of each loaded program.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._loads: list[_Load] = []
         self._removed: dict[Path, _Removed] = {}
         """By the file of the program."""
@@ -115,8 +120,13 @@ class ProgramTraces:
             for name, module in load.own.items():
                 _forget_module(name, module)
             # What the program itself has registered is registered again whenever it is loaded.
-            functions = [each for each in default_functions if each.module in load.own]
+            functions = [
+                each
+                for each in default_functions
+                if not load.own.keys().isdisjoint(each.modules) and _module_of(each) != self._name
+            ]
             types = default_types.added_by(load.own)
+            types.forget(self._name)
             _forget_functions(load)
             _forget_types(load)
             if load.own:

@@ -33,7 +33,7 @@ OUTSIDE = "put all code that does not register functions under if __name__ == '_
 _OUTPUT, _ERRORS = 1, 2
 """The file descriptors of standard output and standard error."""
 
-_traces = ProgramTraces()
+_traces = ProgramTraces(LOADED)
 _loading = threading.RLock()
 """A lock that is held while a program is loaded, which changes what belongs to the whole process."""
 

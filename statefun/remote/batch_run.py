@@ -86,6 +86,8 @@ class BatchRun:
         self._outages, self._alone, attempts, spent, self._most = batch.trouble
         self._limit = self._endpoint.timeouts.call
         self._begun = time.monotonic()
+        self._attempts = 0
+        """The number of attempts of the present call in earlier micro-batches."""
         self._budget = self._new_budget(attempts, spent)
 
     async def run(self) -> InvocationResult:
@@ -120,13 +122,14 @@ class BatchRun:
 
     def _trouble(self) -> Trouble:
         budget = self._budget
-        outages = self._outages + bool(budget.outage)
-        spent = self._limit - timedelta(seconds=budget.seconds)
         if budget.has_to_rest and budget.attempts < FEW_FAILURES:
             # Some answers of a gateway are no outage yet: another server after it may answer the next request.
-            return Trouble(self._outages, self._alone, budget.attempts, spent, self._most)
+            return Trouble(self._outages, self._alone, budget.attempts, most=self._most)
+        outages = self._outages + bool(budget.outage)
         if budget.was_away or budget.seconds <= 0:  # then the call gets its whole time again
-            return Trouble(outages, self._alone, most=self._most)
+            attempts = self._attempts if budget.was_away and not budget.outage else 0
+            return Trouble(outages, self._alone, attempts, most=self._most)
+        spent = self._limit - timedelta(seconds=budget.seconds)
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
     def _after_outage(self, outage: OutageError) -> Postponed | None:
@@ -181,6 +184,7 @@ class BatchRun:
         A call that began in an earlier micro-batch gets time for an attempt in any case: answers of earlier
         micro-batches are not stored, so without a new answer, the error could not say why the call failed.
         """
+        self._attempts = attempts
         hold = min(_HOLD, self._limit).total_seconds()
         return Budget(
             max((self._limit - spent).total_seconds(), hold),

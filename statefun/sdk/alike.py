@@ -25,6 +25,8 @@ from statefun.sdk.types import Type
 
 DEFINED_AGAIN = "if a class was defined again, define the functions that take it again, too"
 """The advice about two classes of one place."""
+_EMPTY = (list, dict, set)
+"""The classes whose empty objects msgspec leaves out if they are the factories of defaults."""
 _Pairs: TypeAlias = frozenset[tuple[int, int]]
 """The ids of the annotations that are being compared, in pairs."""
 
@@ -110,7 +112,7 @@ def _have_same_parts(one: type, other: type, within: _Pairs) -> bool:
     is_same = [*fields] == [*others] if _are_in_order(one) else fields.keys() == others.keys()
     return (
         is_same
-        and _left_out(one) == _left_out(other)
+        and _options(one) == _options(other)
         and all(_are_alike(fields[name], others[name], within) for name in fields)
     )
 
@@ -121,15 +123,26 @@ def _are_in_order(class_: Any) -> bool:
     return issubclass(class_, tuple) or getattr(config, "array_like", False)
 
 
-def _left_out(class_: Any) -> dict[str, str] | None:
-    """Return the values that msgspec leaves out when it encodes an object, as text, by the encoded names; None if it leaves out none."""
+def _options(class_: Any) -> tuple[Any, ...]:
+    """Return what msgspec adds to encoded objects of a class, and what it leaves out of them."""
     config = getattr(class_, "__struct_config__", None)
-    if not getattr(config, "omit_defaults", False):
-        return None
+    if config is None:
+        return (None, None, None)
+    left_out = _left_out(class_) if config.omit_defaults else None
+    return (config.tag_field, config.tag, left_out)
+
+
+def _left_out(class_: Any) -> dict[str, str]:
+    """Return the values that are not encoded, as text, by the encoded names of their fields."""
     import msgspec  # noqa: PLC0415 - only programs with its classes get here
 
-    fields = msgspec.structs.fields(class_)
-    return {each.encode_name: f"{each.default!r} {each.default_factory!r}" for each in fields}
+    left_out = {}
+    for field in msgspec.structs.fields(class_):
+        if field.default is not msgspec.NODEFAULT:
+            left_out[field.encode_name] = repr(field.default)
+        elif field.default_factory in _EMPTY:
+            left_out[field.encode_name] = repr(field.default_factory)
+    return left_out
 
 
 def _has_parts(class_: Any) -> bool:

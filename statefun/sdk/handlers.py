@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple, Union, cast
 
 import attrs
@@ -29,7 +29,7 @@ from statefun.sdk.unexpected_types import cure, text_of_taken
 
 _ANYTHING = (Any, object, Message)
 """The annotations of a parameter that takes each message as a :class:`Message`, not decoded."""
-_FREE = (dict, object, type(None))
+_FREE = (dict, Mapping, MutableMapping, object, type(None))
 """Classes of values with names of any fields, and of no value."""
 _WITHOUT_STATE = 2
 _WITH_STATE = 3
@@ -359,11 +359,8 @@ def _is_of_another_class(typename: str, own: Type[Any] | None) -> bool:
     registered = default_types.find(typename)
     if registered is None or own is None or not has_fields(own.python_type):
         return False
-    classes = [
-        each
-        for each in alternatives(registered.python_type)
-        if is_class(each) and each not in _FREE
-    ]
+    members = [typing.get_origin(each) or each for each in alternatives(registered.python_type)]
+    classes = [each for each in members if is_class(each) and each not in _FREE]
     return bool(classes) and not any(are_alike(each, own.python_type) for each in classes)
 
 

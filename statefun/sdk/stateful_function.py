@@ -11,7 +11,7 @@ import attrs
 
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Context
-from statefun.sdk.executed_module import executed_module
+from statefun.sdk.executing_modules import executing_modules
 from statefun.sdk.failure import FailurePolicy, OnFailure
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
@@ -78,8 +78,8 @@ class StatefulFunction:
     """The policy for messages that are late."""
     decoder: Handlers | None = None
     """Has the user's handlers if ``handlers`` is an object that calls them, such as that of windows; otherwise None."""
-    module: str = attrs.field(factory=executed_module, eq=False)
-    """The name of the module during whose execution the function was registered; empty if there was none."""
+    modules: tuple[str, ...] = attrs.field(factory=executing_modules, eq=False)
+    """The names of the modules whose code has registered the function."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """The callable that handles a message; its arguments are the context and the message."""
     is_async: bool = attrs.field(init=False)

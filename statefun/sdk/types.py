@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -14,7 +14,7 @@ import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.executed_module import executed_module
+from statefun.sdk.executing_modules import executing_modules
 from statefun.sdk.fields import are_equal
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class TypeRegistry:
     def __init__(self, types: Iterable[Type[Any]] = ()) -> None:
         self._types = {type_.typename: type_ for type_ in types}
         self._by_class: dict[type, tuple[Type[Any], ...]] = {}
-        self._modules: dict[str, str] = {}
+        self._modules: dict[str, tuple[str, ...]] = {}
 
     def add(self, type_: Type_) -> Type_:
         """Register ``type_`` and return it; the same definition may be registered again.
@@ -289,14 +289,15 @@ class TypeRegistry:
         if present is not None and present.is_secret and not type_.is_secret:
             type_ = type_.as_secret()
         if present is None:
-            self._modules[type_.typename] = executed_module()
+            self._modules[type_.typename] = executing_modules()
         self._types[type_.typename] = type_
         self._by_class.clear()
         return type_
 
-    def added_by(self, modules: Container[str]) -> TypeRegistry:
-        """Return the types that were added while one of the modules, given by their names, was being executed."""
-        names = [name for name in self._types if self._modules.get(name) in modules]
+    def added_by(self, modules: Iterable[str]) -> TypeRegistry:
+        """Return the types that code of some modules, which are given by their names, has added."""
+        own = set(modules)
+        names = [name for name in self._types if not own.isdisjoint(self._modules.get(name, ()))]
         added = TypeRegistry(self._types[name] for name in names)
         added._modules = {name: self._modules[name] for name in names}
         return added

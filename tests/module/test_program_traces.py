@@ -175,8 +175,6 @@ class Greeter:
     def __call__(self, ctx: Context, message: Message) -> None: ...
 def shout(ctx: Context, message: Message) -> None: ...
 def greet(ctx: Context, message: Message) -> None: ...
-def register(typename: str) -> None:
-    function(typename)(greet)
 @dataclasses.dataclass
 class Order:
     sku: str
@@ -194,14 +192,13 @@ function("test.traces/own")(greet)
         ("function('test.traces/a')(Greeter())", None, {"a"}),
         ("function('test.traces/a')(greet)", "function('test.traces/a')(shout)", {"a"}),
         ("function('test.traces/a')(greet)", "function('test.traces/b')(greet)", {"b"}),
-        ("register('test.traces/a')", "register('test.traces/b')", {"b"}),
         (
             f"make_json_type({NUMBER!r}, Order)",
             f"make_json_type({NUMBER!r}, Item)",
             set(),
         ),
     ],
-    ids=["object", "replaced", "renamed", "by a function", "type"],
+    ids=["object", "replaced", "renamed", "type"],
 )
 def test_what_a_program_has_registered_of_its_modules_does_not_stay(
     tmp_path: Path, load: Callable[[str], None], first: str, second: str | None, names: set[str]
@@ -217,6 +214,46 @@ def test_what_a_program_has_registered_of_its_modules_does_not_stay(
     }
     type_ = default_types.find(NUMBER)
     assert type_ is None or type_.python_type is sys.modules["traced_logic"].Item
+
+
+PLUGINS = f"""
+import functools, importlib.util, pathlib, runpy, threading
+from statefun import *
+PLUGIN = pathlib.Path(__file__).with_name("plugin.py")
+def greet(ctx: Context, message: Message) -> None: ...
+spec = importlib.util.spec_from_file_location("traced_plugin", PLUGIN)
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+runpy.run_path(str(PLUGIN), {{"NAME": "run"}})
+exec("function('test.traces/executed')(greet)", {{"function": function, "greet": greet}})
+thread = threading.Thread(target=lambda: function("test.traces/thread")(greet))
+thread.start()
+thread.join()
+@functools.cache
+def once() -> None:
+    function("test.traces/once")(greet)
+    make_json_type({NUMBER!r}, int)
+"""
+
+
+@pytest.mark.usefixtures("executed")
+def test_what_code_of_a_module_has_registered_is_there_again(
+    tmp_path: Path, load: Callable[[str], None]
+) -> None:
+    """Also by executing other files, in a thread, and in a function that does it once."""
+    (tmp_path / "app" / "traced_plugins.py").write_text(PLUGINS)
+    (tmp_path / "app" / "plugin.py").write_text(
+        "from statefun import *\nNAME = globals().get('NAME', 'plugin')\n"
+        "@function(f'test.traces/{NAME}')\n"
+        "def f(ctx: Context, message: Message) -> None: ...\n"
+    )
+    for _ in range(3):
+        load("import traced_plugins\ntraced_plugins.once()\n")
+
+        own = {str(each.typename) for each in default_functions}
+        assert {each for each in own if each.startswith("test.traces/")} == {
+            f"test.traces/{each}" for each in ("plugin", "run", "executed", "thread", "once")
+        }
+        assert default_types.find(NUMBER) is not None
 
 
 @pytest.mark.usefixtures("executed")

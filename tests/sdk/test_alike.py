@@ -188,6 +188,7 @@ PAIR = ALIAS("PAIR", TUPLE[MEMBER, MEMBER], type_params=(MEMBER,))
         ),
         (_item(rename="camel"), _item()),
         (_item(omit_defaults=True), _item()),
+        (_item(tag="a"), _item(tag="b")),
         (_item(omit_defaults=True), _item(default=7, omit_defaults=True)),
         (_model(), _model(alias="p")),
         (_model(alias="p"), dataclasses.make_dataclass("Item", [("unit_price", int)])),
@@ -208,6 +209,14 @@ def test_what_differs_is_not_alike(one: Any, other: Any) -> None:
     [
         lambda: _item(rename="camel"),
         lambda: _item(omit_defaults=True),
+        lambda: msgspec.defstruct(
+            "Item",
+            [
+                ("one", list[int], msgspec.field(default_factory=lambda: [1])),
+                ("all", list[int], msgspec.field(default_factory=list)),
+            ],
+            omit_defaults=True,
+        ),
         lambda: _model(alias="p"),
         lambda: _model(validation_alias=pydantic.AliasChoices("p", "price")),
         lambda: _model(exclude=True),

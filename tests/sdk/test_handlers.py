@@ -8,12 +8,22 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple, NewType, ParamSpec, TypedDict
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+)
 
 import attrs
 import pytest
@@ -50,6 +60,7 @@ from statefun.sdk.primitives import KafkaLongType
 from statefun.sdk.sent import Sent
 from statefun.sdk.values import Values
 
+T = TypeVar("T")
 FUNCTION = "test.handlers/function"
 ADDRESS = Address(FUNCTION, "Ada")
 
@@ -67,6 +78,17 @@ class Logout:
     """Somebody has left."""
 
     user: str
+
+
+class Pairs:
+    """Stands for another module."""
+
+    @dataclasses.dataclass
+    class Pair(Generic[T]):
+        """Another pair."""
+
+        x: T
+        z: T
 
 
 class Pair(NamedTuple):
@@ -348,6 +370,7 @@ def test_a_type_of_another_class_is_not_taken(functions: StatefulFunctions, give
     ("namespace", "annotation"),
     [
         ("test.dicts", dict[str, Any]),
+        ("test.mappings", Mapping[str, Any]),
         ("test.any", Any),
         ("test.optional", Login | None),
     ],
@@ -416,10 +439,14 @@ def test_a_type_of_a_class_is_taken_as_a_dict_or_undecoded(
     @handle.on(bytes)
     def rest(ctx: Context, value: bytes) -> None: ...
 
-    make_json_type("test.handlers/Pair", dataclasses.make_dataclass("Pair", [("z", int)]))
-    assert functions.for_typename("test.handlers/rest").type_of("any/Pair") is not None
-    assert functions.for_typename("test.handlers/rest").type_of("test.handlers/Pair") is None
-    assert functions.for_typename("test.handlers/rest").takes("test.handlers/Pair")
+    rest_function = functions.for_typename("test.handlers/rest")
+    assert rest_function.type_of("any/Pair") is not None
+    others = [dataclasses.make_dataclass("Pair", [("z", int)]), list[int], Pairs.Pair[int]]
+    for number, other in enumerate(others):
+        typename = f"test.other{number}/Pair"
+        make_json_type(typename, other)
+        assert rest_function.type_of(typename) is None
+        assert rest_function.takes(typename)
     assert got == [{"user": "Ada"}]
 
 
