@@ -28,6 +28,8 @@ from endurance.census import write_census
 
 SAMPLES = "samples.jsonl"
 WORKERS = "workers.jsonl"
+_COLLECTIONS = 5
+"""How often the JVM's garbage is collected for a sample: one collection may come while a micro-batch has most in the heap."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -159,17 +161,22 @@ def _jvm_figures(jvm: Any) -> dict[str, float]:
     """Return what the JVM takes, once its garbage and its free memory are given back."""
     management = jvm.java.lang.management.ManagementFactory
     process = management.getRuntimeMXBean().getPid()
-    for _ in range(2):  # what the first one has found dead may hold more
-        jvm.java.lang.System.runFinalization()
-        jvm.java.lang.System.gc()
-    # The query goes on, and makes new garbage: what was left after the collection counts.
-    left = [pool.getCollectionUsage() for pool in management.getMemoryPoolMXBeans()]
+    heap = min(_left_in_heap(jvm) for _ in range(_COLLECTIONS))
     _trim(process)
     return {
-        "heap": sum(usage.getUsed() for usage in left if usage is not None),
+        "heap": heap,
         "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
         **process_figures(process),
     }
+
+
+def _left_in_heap(jvm: Any) -> int:
+    """Collect a JVM's garbage; return what is left in its heap, without the garbage that the query makes at once."""
+    jvm.java.lang.System.runFinalization()
+    jvm.java.lang.System.gc()
+    pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    left = [pool.getCollectionUsage() for pool in pools]
+    return sum(usage.getUsed() for usage in left if usage is not None)
 
 
 def _trim(jvm: int) -> None:

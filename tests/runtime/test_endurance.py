@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from endurance.census import changed, write_census
+from endurance.census import census, changed, write_census
 from endurance.parts import drive
 from endurance.running import endure
 from endurance.verdict import Series, series_of, verdict
@@ -92,16 +96,40 @@ def test_a_cache_that_fills_is_flat_once_it_is_full(full: float, word: str) -> N
 
 
 def test_the_types_of_which_there_are_more_are_listed(tmp_path: Path) -> None:
-    """With their growth between the warm-up and the end, and the items of collections."""
-    kept: list[complex] = []
+    """With their growth between the warm-up and the end."""
+    kept: list[deque[int]] = []
     for batch in range(32):
-        kept += [complex(batch, each) for each in range(1000)]
+        kept += [deque([each]) for each in range(1000)]
         write_census(tmp_path, batch)
 
     (growth, name), *_ = changed(tmp_path, 0.25)
 
-    assert name == "items of list"
+    assert name == "collections.deque"
     assert growth == pytest.approx(21_000, rel=0.1)
+
+
+def test_a_census_disturbs_no_other_thread() -> None:
+    """Python cannot complete a tuple to which a list of all objects refers."""
+    made, is_over = 0, threading.Event()
+
+    def make_tuples() -> int:
+        count = 0
+        while not is_over.is_set():
+            count += len(tuple(each for each in range(100)))
+        return count
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            future = threads.submit(make_tuples)
+            for _ in range(20):
+                census()
+            is_over.set()
+            made = future.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert made
 
 
 def test_a_short_run_decides_nothing() -> None:
