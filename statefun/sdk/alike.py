@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
-from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
-
-import attrs
 
 from statefun.sdk.annotations import alternatives
 from statefun.sdk.fields import (
     are_equal,
     class_hints,
+    field_names,
     has_fields,
     is_class,
     is_pydantic,
@@ -159,29 +156,14 @@ def _fields(class_: Any) -> dict[str, Any] | None:
         hints = class_hints(class_)
     except Exception:  # noqa: BLE001 - whatever evaluating them may raise
         return None
-    names = _names(class_)
-    return hints if names is None else {key: hints.get(name) for name, key in names.items()}
+    names = field_names(class_)
+    if names is None:  # a TypedDict
+        return hints
+    keys = getattr(class_, "__struct_encode_fields__", names)  # of msgspec's classes
+    return {key: hints.get(name) for key, name in zip(keys, names, strict=True)}
 
 
 def _name_in_model(name: str, field: Any) -> str:
     """Return the name of a Pydantic model's field, with all that is said about its name in encoded objects, if something is."""
     said = (field.serialization_alias, field.validation_alias, field.exclude)
     return f"{name} {said}" if any(said) else name
-
-
-def _names(class_: Any) -> Mapping[str, str] | None:
-    """Return the encoded names of the fields of a class, by the names of the attributes.
-
-    None stands for a class whose annotations are those of its fields.
-    """
-    if attrs.has(class_):
-        names: Iterable[str] = [each.name for each in attrs.fields(class_)]
-    elif dataclasses.is_dataclass(class_):
-        names = [each.name for each in dataclasses.fields(class_)]
-    elif hasattr(class_, "__struct_fields__"):
-        return dict(zip(class_.__struct_fields__, class_.__struct_encode_fields__, strict=True))
-    elif hasattr(class_, "_fields"):
-        names = class_._fields  # of a named tuple, also without annotations
-    else:
-        return None
-    return {name: name for name in names}

@@ -293,10 +293,7 @@ def are_same(one: Any, other: Any) -> bool:
     if isinstance(one, datetime) and one.tzinfo and other.tzinfo:
         is_moment: bool = one.astimezone(timezone.utc) == other.astimezone(timezone.utc)
         return is_moment
-    names = _field_names(class_)
-    if names is None:
-        fields = getattr(class_, "__struct_fields__", None)  # of msgspec's classes
-        names = [*fields] if isinstance(fields, tuple) else None
+    names = _names_in_model(class_) if is_pydantic(class_) else field_names(class_)
     if names is not None:
         return all(are_same(getattr(one, name), getattr(other, name)) for name in names)
     return _are_equal(one, other)
@@ -306,16 +303,27 @@ def _are_equal(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN alone
 
 
-def _field_names(class_: Any) -> list[str] | None:
-    """Return the names of the attributes with the encoded fields of a Pydantic, attrs or data class; None for any other class."""
-    if is_pydantic(class_):
-        fields = class_.model_fields.items()
-        return [*(name for name, field in fields if not field.exclude), "model_extra"]
+def _names_in_model(model: Any) -> list[str]:
+    """Return the names of the attributes with the encoded fields of a Pydantic model."""
+    fields = model.model_fields.items()
+    return [*(name for name, field in fields if not field.exclude), "model_extra"]
+
+
+def field_names(class_: Any) -> list[str] | None:
+    """Return the names of the attributes with the fields of a class; None for a class without fields, a model or a TypedDict.
+
+    >>> from typing import NamedTuple
+    >>> field_names(NamedTuple("Point", [("x", int), ("y", int)])), field_names(int)
+    (['x', 'y'], None)
+    """
     if attrs.has(class_):
         return [field.name for field in attrs.fields(class_)]
     if dataclasses.is_dataclass(class_):
         return [field.name for field in dataclasses.fields(class_)]
-    return None
+    fields = getattr(class_, "__struct_fields__", None)  # of msgspec's classes
+    if issubclass(class_, tuple):
+        fields = getattr(class_, "_fields", None)
+    return [*fields] if isinstance(fields, tuple) else None
 
 
 def allows_anything(annotation: Any) -> bool:
