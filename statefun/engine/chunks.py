@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reserved function of chunks: it keeps messages that wait until a function can be called.
 
-With each message that is added to the state of an address, Spark writes the whole state again. So the state
-holds only the first waiting messages, and few while the function cannot be called; further messages are in
-chunks, and each chunk is the state of a reserved address. When the function can be called, its address asks
-some chunks for their messages, and gets them two micro-batches later. Messages that arrive meanwhile are added after the last chunk, so that no
-message overtakes another.
+With each message that is added to the state of an address, Spark writes the whole state again. So the state holds
+only the first waiting messages, and few while the function cannot be called; further messages are in chunks, and
+each chunk is the state of a reserved address. When the function can be called, its address asks some chunks for
+their messages, and gets them two micro-batches later. Messages that arrive meanwhile are added after the last
+chunk, so that no message overtakes another.
 """
 
 from __future__ import annotations

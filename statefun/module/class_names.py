@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds different classes of one name whose values functions take: these values cannot be told apart."""
+"""Finds different classes of one name whose values functions take: a typename cannot distinguish these values."""
 
 from __future__ import annotations
 
