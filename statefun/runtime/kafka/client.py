@@ -44,6 +44,7 @@ _LOOKING = {
     ClientError.NOT_COORDINATOR,
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.UNKNOWN_LEADER_EPOCH,
+    ClientError._NOENT,  # noqa: SLF001 - "No leaders found"; how the client names it
 }
 """Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has changed it."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
@@ -166,23 +167,31 @@ def committed_offsets(
     return _answer(lambda patience: consumer.committed(partitions, timeout=patience), timeout)
 
 
-def _answer(request: Callable[[float], T], timeout: timedelta) -> T:
+def _answer(
+    request: Callable[[float], T],
+    timeout: timedelta,
+    look_again: Callable[[float], bool] = lambda _: True,
+) -> T:
     """Send a request to a cluster, and repeat it while the cluster has no coordinator or leader yet.
 
     Args:
         request: sends the request, and waits for the answer for up to a number of seconds.
         timeout: how long the cluster may take to answer.
+        look_again: prepares the next request within a number of seconds, and returns whether the request may succeed.
 
     Raises:
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
-    deadline = time.monotonic() + timeout.total_seconds()
+    deadline, pause = time.monotonic() + timeout.total_seconds(), _PAUSE.total_seconds()
     while True:
         try:
             return request(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
-            pause = _PAUSE.total_seconds()
-            if reason_of(error).code() not in _LOOKING or time.monotonic() + pause > deadline:
+            if (
+                reason_of(error).code() not in _LOOKING
+                or not look_again(max(0.0, deadline - time.monotonic()))
+                or time.monotonic() + pause > deadline
+            ):
                 raise
             time.sleep(pause)
 
@@ -222,10 +231,22 @@ def watermarks(
             raise KafkaException(ClientError(ClientError._TIMED_OUT))  # noqa: SLF001 - how the client names it
         return answers
 
+    def look_again(patience: float) -> bool:
+        # After a change of leaders, librdkafka (2.16) sends its former leaders and epochs until it forgets them after
+        # minutes, unless it is asked for the metadata.
+        try:
+            topics = admin.list_topics(timeout=patience).topics
+        except KafkaException:
+            return True  # the next request reports the reason
+        return all(
+            topic in topics and number in topics[topic].partitions
+            for topic, number in partitions_by_key.values()
+        )
+
     # One question after the other: while librdkafka still asks for the leaders of the partitions, the answer for one
     # question may free the memory of the next one, which another thread begins (2.16, query_leaders_async).
     ends = [
-        _answer(partial(offsets, spec), timeout)
+        _answer(partial(offsets, spec), timeout, look_again)
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
     ]
     return dict(zip(partitions_by_key.values(), zip(*ends, strict=True), strict=True))

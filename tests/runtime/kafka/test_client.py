@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
-from harness import KafkaHarness
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from harness import KafkaHarness, wait
 from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka
@@ -21,6 +22,7 @@ from statefun.runtime.kafka.client import (
     committed_offsets,
     connect,
     partitions_of,
+    reason_of,
     watermarks,
 )
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
@@ -227,3 +229,28 @@ def test_offsets_of_a_cluster_that_does_not_answer_are_an_error() -> None:
         after = watermarks(admin, partitions, LONG, committed=True)
 
     assert before == after == {("users", 0): (0, 0)}
+
+
+@pytest.mark.broker
+def test_offsets_are_found_again_after_a_change_of_leaders() -> None:
+    """A client that has known the former leaders asks for the present ones; a partition that is gone stays an error."""
+    with EmbeddedKafka() as broker:
+        broker.create_topic("users")
+        partitions = [("users", 0)]
+        early, late = (AdminClient({"bootstrap.servers": broker.bootstrap_servers}) for _ in "12")
+        before = [watermarks(each, partitions, LONG, committed=True) for each in (early, late)]
+        broker.restart()
+        at_once = watermarks(early, partitions, LONG, committed=True)
+
+        def has_connected_again() -> bool:
+            question = {TopicPartition("users", 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call] # as the client has it
+            with pytest.raises(KafkaException) as raised:
+                late.list_offsets(question)[TopicPartition("users", 0)].result()
+            return reason_of(raised.value).code() == ClientError.FENCED_LEADER_EPOCH
+
+        wait(has_connected_again)
+        afterwards = watermarks(late, partitions, LONG, committed=True)
+        with pytest.raises(KafkaException, match="No leaders found"):
+            watermarks(late, [("users", 7)], LONG, committed=True)
+
+    assert before == [at_once, afterwards] == [{("users", 0): (0, 0)}] * 2
