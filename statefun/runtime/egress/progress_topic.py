@@ -14,16 +14,10 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
 from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from google.protobuf.message import DecodeError
@@ -33,7 +27,13 @@ from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import UncertainError
 from statefun.runtime.egress.marker import Marker
-from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed, reason_of
+from statefun.runtime.kafka.client import (
+    admin_for,
+    cluster_metadata,
+    read_committed,
+    reason_of,
+    watermarks,
+)
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"
@@ -140,16 +140,16 @@ class ProgressTopic:
             raise UncertainError(error.message) from error
 
     def _read(self, lane: int) -> Marker | None:
-        partition = TopicPartition(self.name, lane)
-        admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
-        written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
-        if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
+        place, admin = (self.name, lane), self._admin()
+        (first, written), (_, readable) = (
+            watermarks(admin, [place], _TIMEOUT, committed=committed)[place]
+            for committed in (False, True)
+        )
+        if readable < written:
             raise UncertainError(
                 f"partition {lane} of topic {self.name} still has an open transaction of an earlier "
                 "producer, so the lane's marker cannot be read yet"
             )
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
-        first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
         window = _WINDOW
         while True:
             start = max(first, written - window)
@@ -210,14 +210,3 @@ class ProgressTopic:
 
 def _readable(id_: str) -> str:
     return re.sub(r"[^a-zA-Z0-9._-]", "_", id_)
-
-
-def _offset(
-    admin: AdminClient, partition: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel
-) -> int:
-    future = admin.list_offsets(
-        {partition: spec},
-        isolation_level=isolation,
-        request_timeout=_TIMEOUT.total_seconds(),
-    )[partition]
-    return int(future.result().offset)

@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness import KafkaHarness, run, wait
@@ -297,6 +298,33 @@ def test_a_driver_that_died_in_a_transaction_leaves_no_trace(bench: Bench) -> No
     lane.close()
 
     assert bench.values() == ["a"]
+
+
+def test_a_marker_is_not_believed_without_the_offsets_of_its_partition(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client returns an invalid offset for a cluster that has not answered; a transaction may be open there."""
+
+    class Unanswered(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().list_offsets(*args, **kwargs)
+            for answer in found.values():
+                answer.result().offset = OFFSET_INVALID
+            return found
+
+    producer = bench.producer()
+    mark(bench.progress(), producer, Marker(0, 1, b"x", "r", "r"))
+    assert producer.flush(10) == 0
+    with pytest.raises(UncertainError, match="still has an open transaction"):
+        bench.progress().read(0)
+    progress = bench.progress()
+    unanswered = Unanswered({"bootstrap.servers": bench.kafka.address})
+    monkeypatch.setattr(progress_topic, "admin_for", lambda *_: unanswered)
+
+    with pytest.raises(UncertainError, match="Timed out"):
+        progress.read(0)
+
+    producer.abort_transaction(10)
 
 
 def test_a_zombie_is_fenced(bench: Bench) -> None:
