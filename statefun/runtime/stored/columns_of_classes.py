@@ -14,10 +14,9 @@ from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
-import attrs
 import pyarrow as pa
 
-from statefun.sdk.fields import class_hints, has_fields, is_class, is_typed_dict
+from statefun.sdk.fields import class_hints, field_names, has_fields, is_class, is_typed_dict
 
 _LONGS = range(-(1 << 63), 1 << 63)
 _LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Set, abc.Collection)
@@ -239,7 +238,9 @@ def _of_fields(class_: Any, within: tuple[Any, ...]) -> Column:
         hints = class_hints(class_)
     except Exception:  # noqa: BLE001 - evaluating annotations may run any code
         return JSON
-    names = _field_names(class_, hints)
+    names = field_names(class_)
+    if names is None:  # for a model of Pydantic's, or a TypedDict
+        names = list(getattr(class_, "model_fields", hints))
     if not names:
         return JSON
     columns = {
@@ -324,16 +325,6 @@ def _defaults(class_: Any) -> Mapping[str, Callable[[], Any]]:
         for field in msgspec.structs.fields(class_)
         if not field.required
     }
-
-
-def _field_names(class_: Any, hints: Mapping[str, Any]) -> list[str]:
-    """Return the names of a class's fields: an attrs class has a list of them, other classes name them."""
-    if attrs.has(class_):
-        return [field.name for field in attrs.fields(class_)]
-    for names in ("model_fields", "__dataclass_fields__", "__struct_fields__", "_fields"):
-        if hasattr(class_, names):
-            return list(getattr(class_, names))
-    return list(hints)  # of a TypedDict
 
 
 def _field(value: Any, name: str) -> Any:

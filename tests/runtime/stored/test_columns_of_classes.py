@@ -8,7 +8,7 @@ import enum
 import math
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NewType, TypedDict
 from uuid import UUID
 
 import attrs
@@ -62,6 +62,8 @@ class Stop:
 
     city: str
     at: datetime | None = None
+    delay: dataclasses.InitVar[int] = 0
+    kind: ClassVar[str] = "bus"
 
 
 STRUCT = pa.struct([("city", TEXT), ("at", MOMENT)])
