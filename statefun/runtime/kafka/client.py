@@ -36,6 +36,7 @@ _client_logger.propagate = False
 C = TypeVar("C")
 T = TypeVar("T")
 _PAUSE = timedelta(milliseconds=100)
+_LONGEST_PAUSE = timedelta(seconds=1)
 _LOOKING = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
@@ -194,6 +195,7 @@ def _answer(
             ):
                 raise
             time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE.total_seconds())
 
 
 def watermarks(
