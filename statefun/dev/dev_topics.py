@@ -22,8 +22,8 @@ from statefun.runtime.kafka.client import (
     partitions_of,
     raising_kafka_errors,
     reason_of,
-    watermarks,
 )
+from statefun.runtime.kafka.cluster_offsets import watermarks
 from statefun.sdk.errors import KafkaError
 
 OWNER = "statefun dev"

@@ -30,8 +30,8 @@ from statefun.runtime.kafka.client import (
     connect,
     raising_kafka_errors,
     read_committed,
-    watermarks,
 )
+from statefun.runtime.kafka.cluster_offsets import watermarks
 from statefun.sdk.errors import KafkaError
 from statefun.sdk.times import from_epoch_millis
 
@@ -122,8 +122,7 @@ def placed_records(address: str, topic: str) -> list[PlacedRecord]:
 
     The arguments, the order of the records and the errors are the same as for :func:`read_records`.
     """
-    starts = _starts_after_commits(address, topic)
-    messages = read_committed(OWNER, address, {}, starts, ADMIN_TIMEOUT)
+    messages = read_committed(OWNER, address, {}, _committed_ranges(address, topic), ADMIN_TIMEOUT)
     records = map(PlacedRecord.of, messages)
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
@@ -174,10 +173,10 @@ def _starts(address: str, topic: str) -> list[TopicPartition]:
     ]
 
 
-def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
-    """Wait up to two seconds until readers see all records of a topic; return where its partitions begin.
+def _committed_ranges(address: str, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """Wait up to two seconds until readers see all records of a topic; return where its partitions begin and end.
 
-    The result has the offsets, because librdkafka takes half a second to find the beginning of a partition itself.
+    The result has offsets, because librdkafka takes half a second to find the beginning of a partition itself.
     """
     partitions = [(topic, number) for number in topic_partitions(address, topic)]
     admin = admin_for(OWNER, address, {})
@@ -191,9 +190,7 @@ def _starts_after_commits(address: str, topic: str) -> list[TopicPartition]:
                 for committed in (True, False)
             )
             if visible == written or time.monotonic() > deadline:
-                return [
-                    TopicPartition(*partition, start) for partition, (start, _) in written.items()
-                ]
+                return visible
             time.sleep(_PAUSE.total_seconds())
 
 

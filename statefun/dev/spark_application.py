@@ -243,14 +243,13 @@ class SparkApplication(TestedApplication):
             partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions or {}
         finally:
             consumer.close()
-        starts = [
-            Place(topic, number, self._begin.get(TopicPartition(topic, number), OFFSET_BEGINNING))
+        begins = {
+            number: self._begin.get(TopicPartition(topic, number), OFFSET_BEGINNING)
             for number in partitions
-        ]
-        if not starts:
-            return []
+        }
+        ranges = {(topic, number): (begin, begin) for number, begin in begins.items()}
         address = self._kafka.bootstrap_servers
-        records = list(read_committed(_OWNER, address, {}, starts, _PATIENCE))
+        records = list(read_committed(_OWNER, address, {}, ranges, _PATIENCE))
         records.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
         return [PublishedRecord.of(_egress_record(topic, each)) for each in records]
 

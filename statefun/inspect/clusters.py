@@ -38,11 +38,11 @@ from statefun.runtime.ingress.starting_offsets import (
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.kafka.client import (
     admin_for,
-    committed_offsets,
     connect,
     raising_kafka_errors,
     reason_of,
 )
+from statefun.runtime.kafka.cluster_offsets import committed_offsets
 from statefun.runtime.kafka.topics import check_declared_topics, declared_topics
 from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -27,13 +27,8 @@ from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import UncertainError
 from statefun.runtime.egress.marker import Marker
-from statefun.runtime.kafka.client import (
-    admin_for,
-    cluster_metadata,
-    read_committed,
-    reason_of,
-    watermarks,
-)
+from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed, reason_of
+from statefun.runtime.kafka.cluster_offsets import watermarks
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"
@@ -153,20 +148,20 @@ class ProgressTopic:
         window = _WINDOW
         while True:
             start = max(first, written - window)
-            markers = self._markers(TopicPartition(self.name, lane, start)) if written else []
+            markers = self._markers(lane, start, written) if written else []
             if markers or start == first:
                 return markers[-1] if markers else None
             window *= 10
 
-    def _markers(self, start: TopicPartition) -> list[Marker]:
-        """Read the markers of a lane from an offset on."""
-        egress = self._egress
+    def _markers(self, lane: int, start: int, end: int) -> list[Marker]:
+        """Read the markers of a lane from one offset to the other one."""
+        egress, ranges = self._egress, {(self.name, lane): (start, end)}
         return [
             self._marker(message)
             for message in read_committed(
-                self._owner, egress.address, egress.properties, [start], _TIMEOUT
+                self._owner, egress.address, egress.properties, ranges, _TIMEOUT
             )
-            if message.key() == self._key(start.partition)
+            if message.key() == self._key(lane)
         ]
 
     def _marker(self, message: Message) -> Marker:

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from statefun.engine.clock import Clock
 from statefun.engine.watermark import Partition
 from statefun.module.model import KafkaIngress
-from statefun.runtime.ingress.starting_offsets import ISOLATION, admin_client
-from statefun.runtime.kafka.client import watermarks
+from statefun.runtime.ingress.starting_offsets import admin_client, reads_committed
+from statefun.runtime.kafka.cluster_offsets import watermarks
 from statefun.sdk.errors import StatefunError
 
 logger = logging.getLogger("statefun.ingress")
@@ -112,15 +112,15 @@ class PartitionEnds:
         name = str(ingress.id)
         with self._lock:
             asked = list(self._asked.get(name, ()))
-        isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
         found: dict[tuple[str, int], tuple[int, int]] = {}
         clients, asked_at = self._clients, self._clock.monotonic()
         try:
             if name not in clients:
                 clients[name] = admin_client(ingress)
-            committed = isolation == ISOLATION["isolation.level"]
+            committed = reads_committed(ingress)
             found = watermarks(clients[name], asked, _PATIENCE, committed=committed)
         except (KafkaException, StatefunError):
+            clients.pop(name, None)  # a new client remembers no brokers that are gone
             logger.debug("%s: its partitions' ends are not known", ingress.label, exc_info=True)
         with self._lock:
             self._ends = {each: end for each, end in self._ends.items() if each.ingress != name} | {

@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -30,13 +30,11 @@ from statefun.module.model import (
 from statefun.runtime.ingress.subscription import partitions_to_read
 from statefun.runtime.kafka.client import (
     cluster_metadata,
-    committed_offsets,
     connect,
     raising_kafka_errors,
-    watermarks,
 )
+from statefun.runtime.kafka.cluster_offsets import committed_offsets, dated_offsets, watermarks
 from statefun.sdk.errors import KafkaError
-from statefun.sdk.times import EPOCH, in_milliseconds
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -69,6 +67,12 @@ def admin_client(ingress: KafkaIngress) -> AdminClient:
     return connect(AdminClient, ingress.label, properties)
 
 
+def reads_committed(ingress: KafkaIngress) -> bool:
+    """Return whether an ingress reads committed records only, as it does by default."""
+    isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
+    return bool(isolation == ISOLATION["isolation.level"])
+
+
 def readable_watermarks(
     ingress: KafkaIngress, partitions: Iterable[tuple[str, int]], timeout: timedelta
 ) -> dict[tuple[str, int], tuple[int, int]]:
@@ -77,9 +81,8 @@ def readable_watermarks(
     Raises:
         KafkaException: if the cluster does not return all offsets.
     """
-    isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
-    committed = isolation == ISOLATION["isolation.level"]
-    return watermarks(admin_client(ingress), partitions, timeout, committed=committed)
+    admin = admin_client(ingress)
+    return watermarks(admin, partitions, timeout, committed=reads_committed(ingress))
 
 
 def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
@@ -203,20 +206,18 @@ def _resolved_offsets(
 
     Such a position is a date, the committed offsets of a consumer group, or a list of specific offsets.
     """
-    # Records after the beginning of an open transaction exist, although nobody can read them yet.
-    properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
-    consumer = connect(Consumer, ingress.label, properties)
     is_dated = isinstance(ingress.startup_position, FromDate)
     # The offset of a date is out of range only if the first records after the date were deleted meanwhile.
     is_latest = ingress.auto_offset_reset is AutoOffsetReset.LATEST and not is_dated
     reset = LATEST if is_latest else EARLIEST
     failure = f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
-    with raising_kafka_errors(failure), closing(consumer):
-        wanted_offsets = _wanted_offsets(ingress, consumer, all_partitions, timeout)
+    with raising_kafka_errors(failure):
+        wanted_offsets = _wanted_offsets(ingress, all_partitions, timeout)
         # A negative offset: the group has committed none.
         partitions = [
             (key.topic, key.partition) for key, offset in wanted_offsets.items() if offset >= 0
         ]
+        # Records after the beginning of an open transaction exist, although nobody can read them yet.
         existing = watermarks(admin_client(ingress), partitions, timeout, committed=False)
         readable = readable_watermarks(ingress, partitions, timeout)
     chosen_offsets = {}
@@ -229,10 +230,7 @@ def _resolved_offsets(
 
 
 def _wanted_offsets(
-    ingress: KafkaIngress,
-    consumer: Consumer,
-    all_partitions: list[KafkaPartition],
-    timeout: timedelta,
+    ingress: KafkaIngress, all_partitions: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
     """Return by partition the offset that the startup position asks for, even if the partition lacks it.
 
@@ -240,30 +238,30 @@ def _wanted_offsets(
     one, the offset is the present end: Spark would find the end later, and leave out records that come until then.
     """
     position = ingress.startup_position
-    ends: Mapping[tuple[str, int], tuple[int, int]] = {}
     if isinstance(position, FromDate):
+        places = [(p.topic, p.partition) for p in all_partitions]
         # First of all, so that a record which comes before the next question is not left out.
-        ends = readable_watermarks(
-            ingress, [(p.topic, p.partition) for p in all_partitions], timeout
-        )
-        millis = in_milliseconds(position.date - EPOCH)
-        dated_partitions = [KafkaPartition(p.topic, p.partition, millis) for p in all_partitions]
-        partitions = consumer.offsets_for_times(dated_partitions, timeout=timeout.total_seconds())
-    elif ingress.consumer_group_id is None:
-        partitions = all_partitions  # the ingress has no group, so no offsets are committed
-    else:
-        partitions = committed_offsets(consumer, all_partitions, timeout)
-    for partition in partitions:
-        if partition.error is not None:
-            raise KafkaException(partition.error)
-    offsets = {_partition(p): p.offset for p in partitions}
-    for (topic, number), (_, end) in ends.items():
-        if offsets[TopicPartition(topic, number)] < 0:
-            offsets[TopicPartition(topic, number)] = end
+        ends = readable_watermarks(ingress, places, timeout)
+        admin = admin_client(ingress)
+        dated = dated_offsets(admin, places, position.date, timeout, committed=False)
+        return {
+            TopicPartition(*place): offset if offset >= 0 else ends[place][1]
+            for place, offset in dated.items()
+        }
+    if ingress.consumer_group_id is not None:
+        all_partitions = _group_offsets(ingress, all_partitions, timeout)
+    offsets = {_partition(p): p.offset for p in all_partitions}
     if isinstance(position, FromSpecificOffsets):
         warn_of_other_partitions(ingress, "startupPosition", position.offsets, offsets)
         offsets.update({key: o for key, o in position.offsets.items() if key in offsets})
     return offsets
+
+
+def _group_offsets(
+    ingress: KafkaIngress, partitions: list[KafkaPartition], timeout: timedelta
+) -> list[KafkaPartition]:
+    with closing(connect(Consumer, ingress.label, client_properties(ingress))) as consumer:
+        return committed_offsets(consumer, partitions, timeout)
 
 
 def warn_of_other_partitions(

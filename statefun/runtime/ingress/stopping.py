@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
@@ -29,13 +27,14 @@ from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.starting_offsets import (
     EARLIEST,
+    admin_client,
     as_number,
-    client_properties,
     readable_watermarks,
+    reads_committed,
     warn_of_other_partitions,
 )
-from statefun.runtime.kafka.client import connect, raising_kafka_errors
-from statefun.sdk.times import EPOCH, in_milliseconds
+from statefun.runtime.kafka.client import raising_kafka_errors
+from statefun.runtime.kafka.cluster_offsets import dated_offsets
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition, as in Spark's logs."""
@@ -181,55 +180,36 @@ def _stops(
     """
     if ingress.stop_position is None:
         return starts, None
-    consumer = connect(Consumer, ingress.label, client_properties(ingress))
-    all_partitions = [
-        TopicPartition(topic, number) for topic in partitions for number in partitions[topic]
-    ]
+    places = [(topic, number) for topic in partitions for number in partitions[topic]]
     start_offsets: dict[str, dict[str, int]] = {}
     stops: dict[str, dict[str, int]] = {}
     failure = f"{ingress.label}: the stop offsets could not be read from {ingress.address}"
-    with raising_kafka_errors(failure), closing(consumer):
-        declared_stops = _declared_stops(ingress, consumer, all_partitions, timeout)
-        readable = readable_watermarks(
-            ingress, ((p.topic, p.partition) for p in all_partitions), timeout
-        )
-    for partition in all_partitions:
-        topic, number = partition.topic, str(partition.partition)
-        first, end = readable[topic, partition.partition]
-        start = as_number(starts.get(topic, {}).get(number, EARLIEST), first, end)
-        stop = declared_stops.get(Partition(topic, partition.partition), end)
-        start_offsets.setdefault(topic, {})[number] = start
+    with raising_kafka_errors(failure):
+        declared_stops = _declared_stops(ingress, places, timeout)
+        readable = readable_watermarks(ingress, places, timeout)
+    for topic, number in places:
+        first, end = readable[topic, number]
+        start = as_number(starts.get(topic, {}).get(str(number), EARLIEST), first, end)
+        stop = declared_stops.get(Partition(topic, number), end)
+        start_offsets.setdefault(topic, {})[str(number)] = start
         # Not before the start: records are not read twice.
-        stops.setdefault(topic, {})[number] = max(start, stop)
+        stops.setdefault(topic, {})[str(number)] = max(start, stop)
     return start_offsets, stops
 
 
 def _declared_stops(
-    ingress: KafkaIngress,
-    consumer: Consumer,
-    all_partitions: list[TopicPartition],
-    timeout: timedelta,
+    ingress: KafkaIngress, places: Sequence[tuple[str, int]], timeout: timedelta
 ) -> dict[Partition, int]:
     """Return the declared stop offsets by partition; a partition without one is read until its end."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
-            read_partitions = {Partition(p.topic, p.partition) for p in all_partitions}
+            read_partitions = {Partition(*place) for place in places}
             warn_of_other_partitions(ingress, "stopPosition", offsets, read_partitions)
             return dict(offsets)
         case FromDate(date):
-            millis = in_milliseconds(date - EPOCH)
-            dated_partitions = [
-                TopicPartition(p.topic, p.partition, millis) for p in all_partitions
-            ]
-            stop_partitions = consumer.offsets_for_times(
-                dated_partitions, timeout=timeout.total_seconds()
-            )
-            for partition in stop_partitions:
-                if partition.error is not None:
-                    raise KafkaException(partition.error)
-            return {
-                Partition(p.topic, p.partition): p.offset for p in stop_partitions if p.offset >= 0
-            }
+            admin, committed = admin_client(ingress), reads_committed(ingress)
+            dated = dated_offsets(admin, places, date, timeout, committed=committed)
+            return {Partition(*place): offset for place, offset in dated.items() if offset >= 0}
         case _:
             return {}
 

@@ -4,24 +4,19 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     Consumer,
-    IsolationLevel,
     KafkaException,
     Message,
     TopicPartition,
 )
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.runtime.kafka.security import redacted, translate
@@ -35,19 +30,6 @@ _client_logger.propagate = False
 
 C = TypeVar("C")
 T = TypeVar("T")
-_PAUSE = timedelta(milliseconds=100)
-_LONGEST_PAUSE = timedelta(seconds=1)
-_LOOKING = {
-    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
-    ClientError.COORDINATOR_NOT_AVAILABLE,
-    ClientError.FENCED_LEADER_EPOCH,
-    ClientError.LEADER_NOT_AVAILABLE,
-    ClientError.NOT_COORDINATOR,
-    ClientError.NOT_LEADER_FOR_PARTITION,
-    ClientError.UNKNOWN_LEADER_EPOCH,
-    ClientError._NOENT,  # noqa: SLF001 - "No leaders found"; how the client names it
-}
-"""Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has changed it."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
@@ -113,10 +95,18 @@ def read_committed(
     owner: str,
     address: str,
     properties: Mapping[str, Any],
-    starts: Sequence[TopicPartition],
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
     timeout: timedelta,
 ) -> Iterator[Message]:
-    """Yield the committed records of partitions, from the offsets ``starts`` to the present ends.
+    """Yield the committed records of partitions up to their present ends.
+
+    Args:
+        owner: the component that reads, for error texts.
+        address: host and port of a broker.
+        properties: further properties of the consumer.
+        ranges: by topic and number of a partition, the first offset to read, and the offset to which the partition
+            has to be read at least: a leader that was just elected may not show the last committed records yet.
+        timeout: how long to wait for the next record.
 
     Raises:
         KafkaError: if the partitions cannot be read, or no record arrives within ``timeout``.
@@ -135,123 +125,27 @@ def read_committed(
     }
     consumer: Consumer = connect(Consumer, owner, settings)
     try:
-        consumer.assign(list(starts))
-        ended_partitions = 0
-        while ended_partitions < len(starts):
+        consumer.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
+        ends = {place: end for place, (_, end) in ranges.items()}
+        while ends:
             message = consumer.poll(timeout.total_seconds())
             if message is None:
                 raise KafkaError(
-                    f"{owner}: the broker at {address} has sent nothing of topic {starts[0].topic} for "
+                    f"{owner}: the broker at {address} has sent nothing of topic {min(ends)[0]} for "
                     f"{timeout.total_seconds():g} s, although more is to come; is it overloaded, or its network slow?"
                 )
             error = message.error()
             if error is None:
                 yield message
             elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
-                ended_partitions += 1
+                # Partitions end again with each record that comes meanwhile.
+                place = (message.topic() or "", message.partition() or 0)
+                if (message.offset() or 0) >= ends.get(place, 0):
+                    ends.pop(place, None)
             else:
-                raise KafkaError(f"{owner}: topic {starts[0].topic} at {address}: {error.str()}")
+                raise KafkaError(f"{owner}: topic {min(ends)[0]} at {address}: {error.str()}")
     finally:
         consumer.close()
-
-
-def committed_offsets(
-    consumer: Consumer, partitions: list[TopicPartition], timeout: timedelta
-) -> list[TopicPartition]:
-    """Return the offsets that the consumer's group has committed.
-
-    A cluster that has just started, or lost a broker, must find the group's coordinator first.
-
-    Raises:
-        KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
-    """
-    return _answer(lambda patience: consumer.committed(partitions, timeout=patience), timeout)
-
-
-def _answer(
-    request: Callable[[float], T],
-    timeout: timedelta,
-    look_again: Callable[[float], bool] = lambda _: True,
-) -> T:
-    """Send a request to a cluster, and repeat it while the cluster has no coordinator or leader yet.
-
-    Args:
-        request: sends the request, and waits for the answer for up to a number of seconds.
-        timeout: how long the cluster may take to answer.
-        look_again: prepares the next request within a number of seconds, and returns whether the request may succeed.
-
-    Raises:
-        KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
-    """
-    deadline, pause = time.monotonic() + timeout.total_seconds(), _PAUSE.total_seconds()
-    while True:
-        try:
-            return request(max(0.0, deadline - time.monotonic()))
-        except KafkaException as error:
-            if (
-                reason_of(error).code() not in _LOOKING
-                or not look_again(max(0.0, deadline - time.monotonic()))
-                or time.monotonic() + pause > deadline
-            ):
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE.total_seconds())
-
-
-def watermarks(
-    admin: AdminClient,
-    partitions: Iterable[tuple[str, int]],
-    timeout: timedelta,
-    *,
-    committed: bool,
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return, for each partition, the offset of its first record, and the offset at which it ends now.
-
-    Args:
-        admin: a client that is connected to the cluster.
-        partitions: the topics and numbers of the partitions.
-        timeout: how long the cluster may take to answer.
-        committed: whether a partition ends where readers with ``read_committed`` have to stop; if not, it
-            ends after its last record.
-
-    Raises:
-        KafkaException: if the cluster does not return all offsets.
-    """
-    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    partitions_by_key = {TopicPartition(*partition): partition for partition in partitions}
-    if not partitions_by_key:
-        return {}
-
-    def offsets(spec: OffsetSpec, patience: float) -> list[int]:
-        found = admin.list_offsets(
-            dict.fromkeys(partitions_by_key, spec),
-            isolation_level=isolation,
-            request_timeout=patience,
-        )
-        answers = [found[key].result().offset for key in partitions_by_key]
-        if OFFSET_INVALID in answers:  # how the client says that the cluster has not answered
-            raise KafkaException(ClientError(ClientError._TIMED_OUT))  # noqa: SLF001 - how the client names it
-        return answers
-
-    def look_again(patience: float) -> bool:
-        # After a change of leaders, librdkafka (2.16) sends its former leaders and epochs until it forgets them after
-        # minutes, unless it is asked for the metadata.
-        try:
-            topics = admin.list_topics(timeout=patience).topics
-        except KafkaException:
-            return True  # the next request reports the reason
-        return all(
-            topic in topics and number in topics[topic].partitions
-            for topic, number in partitions_by_key.values()
-        )
-
-    # One question after the other: while librdkafka still asks for the leaders of the partitions, the answer for one
-    # question may free the memory of the next one, which another thread begins (2.16, query_leaders_async).
-    ends = [
-        _answer(partial(offsets, spec), timeout, look_again)
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
-    ]
-    return dict(zip(partitions_by_key.values(), zip(*ends, strict=True), strict=True))
 
 
 def cluster_metadata(

@@ -7,11 +7,11 @@ the letter's id. A letter with a note is settled: the commands no longer list it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.engine.letters import HEADER_PREFIX
@@ -22,8 +22,8 @@ from statefun.runtime.kafka.client import (
     partitions_of,
     raising_kafka_errors,
     read_committed,
-    watermarks,
 )
+from statefun.runtime.kafka.cluster_offsets import watermarks
 from statefun.runtime.letters.dead_letter import DeadLetter, LetterHeaders, header_text
 from statefun.runtime.letters.letter_filter import LetterFilter
 from statefun.sdk.errors import ConfigurationError
@@ -87,14 +87,14 @@ class DeadLetters:
         Raises:
             KafkaError: if the topic cannot be read.
         """
-        starts = self._starts(filter_, newest)
+        ranges = self._ranges(filter_, newest)
         settled_ids = {
             header_text(value)
-            for message in self._records(starts)
+            for message in self._records(ranges)
             for name, value in message.headers() or ()
             if name in _NOTES
         }
-        for message in self._records(starts):
+        for message in self._records(ranges):
             headers: LetterHeaders = list(message.headers() or [])
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
@@ -113,29 +113,30 @@ class DeadLetters:
         admin = admin_for(self.owner, address, self.egress.properties)
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
-    def _starts(self, filter_: LetterFilter, newest: int | None) -> list[TopicPartition]:
-        """Return the partitions that may have letters that pass a filter, each with the first offset to read."""
-        partitions = partitions_of(self.owner, self.topic, self.metadata(), self.egress.address)
-        if filter_.ids is None and newest is None:
-            # The first offset may be larger than 0: a topic may delete old records.
-            return [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
-        firsts = dict.fromkeys(partitions, 0) if filter_.ids is None else filter_.first_offsets()
+    def _ranges(
+        self, filter_: LetterFilter, newest: int | None
+    ) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return the partitions that may have letters that pass a filter, each with its first offset to read and its end."""
+        is_whole = filter_.ids is None and newest is None
+        numbers = partitions_of(self.owner, self.topic, self.metadata(), self.egress.address)
+        firsts = dict.fromkeys(numbers, 0) if filter_.ids is None else filter_.first_offsets()
         admin = admin_for(self.owner, self.egress.address, self.egress.properties)
-        places = [(self.topic, number) for number in partitions if number in firsts]
+        places = [(self.topic, number) for number in numbers if number in firsts]
         with raising_kafka_errors(f"{self.owner}: topic {self.topic} at {self.egress.address}"):
             ranges = watermarks(admin, places, TIMEOUT, committed=True)
-        return [
-            TopicPartition(
-                self.topic, number, max(firsts[number], low, 0 if newest is None else end - newest)
-            )
-            for (_, number), (low, end) in ranges.items()
-            if firsts[number] < end
-        ]
+        starts = {
+            (topic, number): max(firsts[number], low, 0 if newest is None else end - newest)
+            for (topic, number), (low, end) in ranges.items()
+        }
+        return {
+            # The first records may be deleted before they are read.
+            place: (OFFSET_BEGINNING if is_whole else start, ranges[place][1])
+            for place, start in starts.items()
+            if firsts[place[1]] < ranges[place][1]
+        }
 
-    def _records(self, starts: Sequence[TopicPartition]) -> Iterator[Any]:
+    def _records(self, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[Any]:
         """Yield the records of partitions up to their present ends; those of open transactions are left out."""
-        if not starts:
-            return iter(())
         return read_committed(
-            self.owner, self.egress.address, self.egress.properties, starts, TIMEOUT
+            self.owner, self.egress.address, self.egress.properties, ranges, TIMEOUT
         )

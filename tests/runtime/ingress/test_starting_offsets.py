@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import attrs
 import pytest
@@ -20,6 +21,7 @@ from statefun.runtime.ingress.starting_offsets import (
     later_starts,
     starting_offsets,
 )
+from statefun.runtime.kafka.cluster_offsets import dated_offsets
 from statefun.sdk.errors import KafkaError, TopicError
 
 pytestmark = pytest.mark.broker
@@ -247,15 +249,12 @@ def test_a_date_whose_first_records_are_deleted_during_the_look(
     topic = kafka.topic("users")
     send_dated(kafka, topic, [1, 2, 3], 0)
 
-    class Late(Consumer):
-        def offsets_for_times(
-            self, partitions: list[TopicPartition], timeout: float = -1
-        ) -> list[TopicPartition]:
-            found = super().offsets_for_times(partitions, timeout=timeout)
-            delete_before(kafka, topic, 1)
-            return found
+    def late(*args: Any, **kwargs: Any) -> dict[tuple[str, int], int]:
+        found = dated_offsets(*args, **kwargs)
+        delete_before(kafka, topic, 1)
+        return found
 
-    monkeypatch.setattr(startup, "Consumer", Late)
+    monkeypatch.setattr(startup, "dated_offsets", late)
 
     assert offsets(ingress(kafka, [topic], DATED, group=topic)) == {topic: {"0": EARLIEST}}
 

@@ -3,27 +3,21 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-from concurrent.futures import Future
+import threading
+from collections import Counter
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from harness import KafkaHarness, wait
+from harness import KafkaHarness
 from patience import SECONDS
 
-from statefun.dev import EmbeddedKafka
-from statefun.dev.dev_topics import wait_for_leaders
 from statefun.runtime.kafka.client import (
     cluster_metadata,
-    committed_offsets,
     connect,
     partitions_of,
-    reason_of,
-    watermarks,
+    read_committed,
 )
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
@@ -138,119 +132,39 @@ def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
 
 
 @pytest.mark.broker
-def test_a_cluster_that_has_just_started_is_asked_again() -> None:
-    """At first it may not know yet which broker coordinates a group."""
-    for number in range(2):
-        with EmbeddedKafka() as broker:
-            broker.create_topic("users")
-            settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"new-{number}"}
-            consumer = Consumer(settings)
-            (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
-            assert found.offset < 0
-            consumer.close()
-
-
-@pytest.mark.broker
-def test_offsets_of_many_partitions_take_one_request(kafka: KafkaHarness) -> None:
-    """There is one request for each kind of offset; read-committed readers stop before an open transaction."""
-    topic = kafka.topic("users", 50)
-    kafka.send(topic, [("k", "v")] * 3, partition=7)
-    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, "v", partition=7)
+def test_a_partition_that_grows_meanwhile_hides_no_other_one(kafka: KafkaHarness) -> None:
+    """A partition ends as often as a record comes; the others are read to their ends all the same."""
+    topic = kafka.topic("users", 2)
+    # One batch for each record, and one batch in each fetch.
+    producer = Producer({"bootstrap.servers": kafka.address, "batch.num.messages": 1})
+    for _ in range(300):
+        producer.produce(topic, "v", partition=1)
     producer.flush(30)
-    questions = []
-    answers: list[Future[Any]] = []
+    kafka.send(topic, [("k", "first")], partition=0)
+    properties = {"fetch.message.max.bytes": 50}
+    ranges = {(topic, 0): (0, 0), (topic, 1): (0, 0)}
+    found: Counter[int | None] = Counter()
 
-    class Counting(AdminClient):
-        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
-            assert all(answer.done() for answer in answers)  # or librdkafka might crash
-            questions.append(len(args[0]))
-            found = super().list_offsets(*args, **kwargs)
-            answers.extend(found.values())
-            return found
+    for message in read_committed("test", kafka.address, properties, ranges, LONG):
+        found[message.partition()] += 1
+        if message.partition() == 1 and found[1] % 20 == 0:
+            kafka.send(topic, [("k", "more")], partition=0)
 
-    every = [(topic, number) for number in range(50)]
-    # Until the broker knows that it leads the partitions, it may be asked again.
-    watermarks(AdminClient({"bootstrap.servers": kafka.address}), every, LONG, committed=True)
-    admin = Counting({"bootstrap.servers": kafka.address})
-    readable, there = (
-        watermarks(admin, every, LONG, committed=committed) for committed in (True, False)
-    )
-    producer.abort_transaction(30)
-
-    assert questions == [50] * 4
-    assert watermarks(admin, [], LONG, committed=True) == {}
-    empty = dict.fromkeys(every, (0, 0))
-    assert readable == {**empty, (topic, 7): (0, 3)}
-    assert there == {**empty, (topic, 7): (0, 4)}
-    with pytest.raises(KafkaException):
-        watermarks(admin, [(topic, 50)], LONG, committed=True)
+    assert found[1] == 300
+    assert found[0] > 1
 
 
 @pytest.mark.broker
-def test_a_partition_that_moves_is_asked_for_again(kafka: KafkaHarness) -> None:
-    """A broker may still have to learn that it leads the partition; all other errors are final."""
+def test_partitions_are_read_to_the_given_end_at_least(kafka: KafkaHarness) -> None:
+    """A new leader may show less at first than the former one had confirmed; that is no end."""
     topic = kafka.topic("users")
-    kafka.send(topic, [("k", "v")])
-    first, forbidden = ClientError.NOT_LEADER_FOR_PARTITION, ClientError.TOPIC_AUTHORIZATION_FAILED
-    codes = iter([first, None, None, forbidden])
+    kafka.send(topic, [("k", "1"), ("k", "2")])
+    later = threading.Timer(0.5, kafka.send, (topic, [("k", "3")]))
+    later.start()
 
-    class Refusing(AdminClient):
-        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
-            found, code = super().list_offsets(*args, **kwargs), next(codes)
-            if code is None:
-                return found
-            refused: Future[Any] = Future()
-            refused.set_exception(KafkaException(ClientError(code)))
-            return dict.fromkeys(found, refused)
+    records = [*read_committed("test", kafka.address, {}, {(topic, 0): (0, 3)}, LONG)]
+    later.join()
 
-    admin = Refusing({"bootstrap.servers": kafka.address})
-
-    assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 1)}
-    with pytest.raises(KafkaException):
-        watermarks(admin, [(topic, 0)], LONG, committed=True)
-
-
-@pytest.mark.broker
-def test_offsets_of_a_cluster_that_does_not_answer_are_an_error() -> None:
-    """The client returns the offset -1001 then, which is no end of a partition; once the cluster answers, all is well."""
-    with EmbeddedKafka() as broker:
-        broker.create_topic("users")
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        partitions = [("users", 0)]
-        before = watermarks(admin, partitions, LONG, committed=True)
-        broker.pause()
-        with pytest.raises(KafkaException, match="Timed out"):
-            watermarks(admin, partitions, timedelta(seconds=1), committed=True)
-        broker.resume()
-        wait_for_leaders(admin, "users", 1, LONG)
-        after = watermarks(admin, partitions, LONG, committed=True)
-
-    assert before == after == {("users", 0): (0, 0)}
-
-
-@pytest.mark.broker
-def test_offsets_are_found_again_after_a_change_of_leaders() -> None:
-    """A client that has known the former leaders asks for the present ones; a partition that is gone stays an error."""
-    with EmbeddedKafka() as broker:
-        broker.create_topic("users")
-        partitions = [("users", 0)]
-        early, late = (AdminClient({"bootstrap.servers": broker.bootstrap_servers}) for _ in "12")
-        before = [watermarks(each, partitions, LONG, committed=True) for each in (early, late)]
-        broker.restart()
-        at_once = watermarks(early, partitions, LONG, committed=True)
-
-        def has_connected_again() -> bool:
-            question = {TopicPartition("users", 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call] # as the client has it
-            with pytest.raises(KafkaException) as raised:
-                late.list_offsets(question)[TopicPartition("users", 0)].result()
-            return reason_of(raised.value).code() == ClientError.FENCED_LEADER_EPOCH
-
-        wait(has_connected_again)
-        afterwards = watermarks(late, partitions, LONG, committed=True)
-        with pytest.raises(KafkaException, match="No leaders found"):
-            watermarks(late, [("users", 7)], LONG, committed=True)
-
-    assert before == [at_once, afterwards] == [{("users", 0): (0, 0)}] * 2
+    assert [record.value() for record in records] == [b"1", b"2", b"3"]
+    with pytest.raises(KafkaError, match=f"has sent nothing of topic {topic} for 0.2 s"):
+        [*read_committed("test", kafka.address, {}, {(topic, 0): (0, 4)}, SHORT)]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about offsets to a real broker, whose leaders change."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewPartitions
+from harness import KafkaHarness, wait
+from patience import SECONDS
+
+from statefun.dev import EmbeddedKafka
+from statefun.dev.dev_topics import wait_for_leaders
+from statefun.runtime.kafka.client import reason_of
+from statefun.runtime.kafka.cluster_offsets import committed_offsets, dated_offsets, watermarks
+
+pytestmark = pytest.mark.broker
+LONG = timedelta(seconds=30)
+
+
+def test_a_cluster_that_has_just_started_is_asked_again() -> None:
+    """At first it may not know yet which broker coordinates a group."""
+    for number in range(2):
+        with EmbeddedKafka() as broker:
+            broker.create_topic("users")
+            settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"new-{number}"}
+            consumer = Consumer(settings)
+            (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
+            assert found.offset < 0
+            consumer.close()
+
+
+def test_offsets_of_many_partitions_take_one_request(kafka: KafkaHarness) -> None:
+    """There is one request for each kind of offset; read-committed readers stop before an open transaction."""
+    topic = kafka.topic("users", 50)
+    kafka.send(topic, [("k", "v")] * 3, partition=7)
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "v", partition=7)
+    producer.flush(30)
+    questions = []
+    answers: list[Future[Any]] = []
+
+    class Counting(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            assert all(answer.done() for answer in answers)  # or librdkafka might crash
+            questions.append(len(args[0]))
+            found = super().list_offsets(*args, **kwargs)
+            answers.extend(found.values())
+            return found
+
+    every = [(topic, number) for number in range(50)]
+    # Until the broker knows that it leads the partitions, it may be asked again.
+    watermarks(AdminClient({"bootstrap.servers": kafka.address}), every, LONG, committed=True)
+    admin = Counting({"bootstrap.servers": kafka.address})
+    readable, there = (
+        watermarks(admin, every, LONG, committed=committed) for committed in (True, False)
+    )
+    producer.abort_transaction(30)
+
+    assert questions == [50] * 4
+    assert watermarks(admin, [], LONG, committed=True) == {}
+    empty = dict.fromkeys(every, (0, 0))
+    assert readable == {**empty, (topic, 7): (0, 3)}
+    assert there == {**empty, (topic, 7): (0, 4)}
+    with pytest.raises(KafkaException):
+        watermarks(admin, [(topic, 50)], LONG, committed=True)
+
+
+def test_a_partition_that_moves_is_asked_for_again(kafka: KafkaHarness) -> None:
+    """A broker may still have to learn that it leads the partition; all other errors are final."""
+    topic = kafka.topic("users")
+    kafka.send(topic, [("k", "v")])
+    passing, forbidden = (
+        [
+            ClientError.NOT_LEADER_FOR_PARTITION,
+            ClientError.OFFSET_NOT_AVAILABLE,
+            ClientError.UNKNOWN_TOPIC_OR_PART,
+        ],
+        ClientError.TOPIC_AUTHORIZATION_FAILED,
+    )
+    codes = iter([*passing, None, None, forbidden])
+
+    class Refusing(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            found, code = super().list_offsets(*args, **kwargs), next(codes)
+            if code is None:
+                return found
+            refused: Future[Any] = Future()
+            refused.set_exception(KafkaException(ClientError(code)))
+            return dict.fromkeys(found, refused)
+
+    admin = Refusing({"bootstrap.servers": kafka.address})
+
+    assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 1)}
+    with pytest.raises(KafkaException):
+        watermarks(admin, [(topic, 0)], LONG, committed=True)
+
+
+def test_offsets_of_a_cluster_that_does_not_answer_are_an_error() -> None:
+    """The client returns the offset -1001 then, which is no end of a partition; once the cluster answers, all is well."""
+    with EmbeddedKafka() as broker:
+        broker.create_topic("users")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        partitions = [("users", 0)]
+        before = watermarks(admin, partitions, LONG, committed=True)
+        broker.pause()
+        with pytest.raises(KafkaException, match="Timed out"):
+            watermarks(admin, partitions, timedelta(seconds=1), committed=True)
+        broker.resume()
+        wait_for_leaders(admin, "users", 1, LONG)
+        after = watermarks(admin, partitions, LONG, committed=True)
+
+    assert before == after == {("users", 0): (0, 0)}
+
+
+def test_offsets_are_found_again_after_a_change_of_leaders() -> None:
+    """A client that has known the former leaders asks for the present ones; a partition that is gone stays an error."""
+    with EmbeddedKafka() as broker:
+        broker.create_topic("users")
+        partitions = [("users", 0)]
+        early, late = (AdminClient({"bootstrap.servers": broker.bootstrap_servers}) for _ in "12")
+        before = [watermarks(each, partitions, LONG, committed=True) for each in (early, late)]
+        broker.restart()
+        at_once = watermarks(early, partitions, LONG, committed=True)
+
+        def has_connected_again() -> bool:
+            question = {TopicPartition("users", 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call] # as the client has it
+            with pytest.raises(KafkaException) as raised:
+                late.list_offsets(question)[TopicPartition("users", 0)].result()
+            return reason_of(raised.value).code() == ClientError.FENCED_LEADER_EPOCH
+
+        wait(has_connected_again)
+        afterwards = watermarks(late, partitions, LONG, committed=True)
+        with pytest.raises(KafkaException, match="No leaders found"):
+            watermarks(late, [("users", 7)], LONG, committed=True)
+
+    assert before == [at_once, afterwards] == [{("users", 0): (0, 0)}] * 2
+
+
+def test_a_broker_that_has_not_answered_is_asked_again(kafka: KafkaHarness) -> None:
+    """The client returns an invalid offset for it, at once if the connection was lost; there is time left."""
+    topic = kafka.topic("users")
+    lost = iter([True, False, False])
+
+    class Losing(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().list_offsets(*args, **kwargs)
+            if next(lost):
+                for answer in found.values():
+                    answer.result().offset = OFFSET_INVALID
+            return found
+
+    admin = Losing({"bootstrap.servers": kafka.address})
+
+    assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 0)}
+
+
+def test_offsets_of_new_partitions_are_found(kafka: KafkaHarness) -> None:
+    """A client that has known the topic before looks again."""
+    topic = kafka.topic("users")
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    before = watermarks(admin, [(topic, 0)], LONG, committed=True)
+    other = AdminClient({"bootstrap.servers": kafka.address})
+    other.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
+
+    partitions = [(topic, number) for number in range(3)]
+    after = watermarks(admin, partitions, LONG, committed=True)
+
+    assert before == {(topic, 0): (0, 0)}
+    assert after == dict.fromkeys(partitions, (0, 0))
+
+
+def test_offsets_of_dates(kafka: KafkaHarness) -> None:
+    """The first record of the date or a later one; a negative number after the last record, and in empty partitions."""
+    topic = kafka.topic("users", 2)
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for second in range(3):
+        moment = start + timedelta(seconds=second)
+        producer.produce(topic, "v", partition=0, timestamp=int(moment.timestamp() * 1000))
+    producer.flush(30)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+
+    found = [
+        dated_offsets(admin, [(topic, 0), (topic, 1)], date, LONG, committed=False)
+        for date in (
+            start,
+            start + timedelta(seconds=0.5),
+            start + timedelta(seconds=2),
+            start + timedelta(seconds=3),
+        )
+    ]
+
+    assert [each[topic, 0] for each in found] == [0, 1, 2, -1]
+    assert {each[topic, 1] for each in found} == {-1}
