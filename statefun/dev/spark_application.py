@@ -247,7 +247,7 @@ class SparkApplication(TestedApplication):
             number: self._begin.get(TopicPartition(topic, number), OFFSET_BEGINNING)
             for number in partitions
         }
-        ranges = {(topic, number): (begin, begin) for number, begin in begins.items()}
+        ranges = {(topic, number): (begin, None) for number, begin in begins.items()}
         address = self._kafka.bootstrap_servers
         records = list(read_committed(_OWNER, address, {}, ranges, _PATIENCE))
         records.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))

@@ -120,7 +120,6 @@ class PartitionEnds:
             committed = reads_committed(ingress)
             found = watermarks(clients[name], asked, _PATIENCE, committed=committed)
         except (KafkaException, StatefunError):
-            clients.pop(name, None)  # a new client remembers no brokers that are gone
             logger.debug("%s: its partitions' ends are not known", ingress.label, exc_info=True)
         with self._lock:
             self._ends = {each: end for each, end in self._ends.items() if each.ingress != name} | {

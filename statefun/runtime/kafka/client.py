@@ -95,22 +95,28 @@ def read_committed(
     owner: str,
     address: str,
     properties: Mapping[str, Any],
-    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    ranges: Mapping[tuple[str, int], tuple[int, int | None]],
     timeout: timedelta,
 ) -> Iterator[Message]:
-    """Yield the committed records of partitions up to their present ends.
+    """Yield the committed records of ranges of partitions.
 
     Args:
         owner: the component that reads, for error texts.
         address: host and port of a broker.
         properties: further properties of the consumer.
-        ranges: by topic and number of a partition, the first offset to read, and the offset to which the partition
-            has to be read at least: a leader that was just elected may not show the last committed records yet.
+        ranges: by topic and number of a partition, the first offset to read, and the offset before which to stop; None
+            to stop at the present end. A leader that was just elected may show an earlier end than the former one.
         timeout: how long to wait for the next record.
 
     Raises:
-        KafkaError: if the partitions cannot be read, or no record arrives within ``timeout``.
+        KafkaError: if the partitions cannot be read, or no record arrives within ``timeout``, such as while a
+            transaction is open before the end of a range.
     """
+    left = {
+        place: (start, end) for place, (start, end) in ranges.items() if end is None or start < end
+    }
+    if not left:
+        return
     settings = {
         **properties,
         "bootstrap.servers": address,
@@ -125,25 +131,32 @@ def read_committed(
     }
     consumer: Consumer = connect(Consumer, owner, settings)
     try:
-        consumer.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
-        ends = {place: end for place, (_, end) in ranges.items()}
-        while ends:
+        consumer.assign([TopicPartition(*place, start) for place, (start, _) in left.items()])
+        while left:
             message = consumer.poll(timeout.total_seconds())
             if message is None:
                 raise KafkaError(
-                    f"{owner}: the broker at {address} has sent nothing of topic {min(ends)[0]} for "
-                    f"{timeout.total_seconds():g} s, although more is to come; is it overloaded, or its network slow?"
+                    f"{owner}: the broker at {address} has sent nothing of topic {min(left)[0]} for "
+                    f"{timeout.total_seconds():g} s, although more is to come; is it overloaded, its network slow, or "
+                    "a transaction open?"
                 )
             error = message.error()
-            if error is None:
+            is_end = error is not None and error.code() == ClientError._PARTITION_EOF  # noqa: SLF001 - how the client names it
+            if error is not None and not is_end:
+                raise KafkaError(f"{owner}: topic {min(left)[0]} at {address}: {error.str()}")
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if place not in left:
+                continue
+            end = left[place][1]
+            if not is_end and (end is None or offset < end):
                 yield message
-            elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
-                # Partitions end again with each record that comes meanwhile.
-                place = (message.topic() or "", message.partition() or 0)
-                if (message.offset() or 0) >= ends.get(place, 0):
-                    ends.pop(place, None)
-            else:
-                raise KafkaError(f"{owner}: topic {min(ends)[0]} at {address}: {error.str()}")
+            # A partition ends again with each record that comes meanwhile, and at an earlier offset if its new leader
+            # has to learn what the former one has confirmed.
+            next_offset = offset if is_end else offset + 1
+            is_read = is_end if end is None else next_offset >= end
+            if is_read:
+                del left[place]
+                consumer.pause([TopicPartition(*place)])
     finally:
         consumer.close()
 

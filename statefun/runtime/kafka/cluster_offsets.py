@@ -90,7 +90,8 @@ def dated_offsets(
 
     The other arguments and the errors are those of :func:`watermarks`.
     """
-    spec = OffsetSpec.for_timestamp(in_milliseconds(date - EPOCH))
+    # The client has other meanings for negative numbers.
+    spec = OffsetSpec.for_timestamp(max(0, in_milliseconds(date - EPOCH)))
     return _offsets(admin, [*partitions], spec, timeout, committed=committed)
 
 
@@ -99,7 +100,8 @@ def committed_offsets(
 ) -> list[TopicPartition]:
     """Return the offsets that the consumer's group has committed.
 
-    A cluster that has just started, or lost a broker, must find the group's coordinator first.
+    A cluster that has just started, or lost a broker, must find the group's coordinator first. A consumer that reads
+    committed records alone also waits for the end of a transaction that has offsets of the group.
 
     Raises:
         KafkaException: if the cluster does not return all offsets within ``timeout``.
@@ -108,7 +110,14 @@ def committed_offsets(
     def ask(patience: float) -> list[TopicPartition]:
         return _checked(consumer.committed(partitions, timeout=patience))
 
-    return _answer(ask, timeout)
+    try:
+        return _answer(ask, timeout)
+    except KafkaException as error:
+        code, text = reason_of(error).code(), reason_of(error).str()
+        if code != ClientError._TIMED_OUT:  # noqa: SLF001 - how the client names it
+            raise
+        text += "; does the cluster answer, or is a transaction with offsets of the group open?"
+        raise KafkaException(ClientError(code, text)) from error
 
 
 def _checked(partitions: list[TopicPartition] | None) -> list[TopicPartition]:
@@ -138,15 +147,17 @@ def _offsets(
         partition: TopicPartition(*partition) for partition in partitions
     }
 
-    # A broker that has died does not answer, and another one may lead its partitions by now.
-    attempt = max(_SHORTEST_ATTEMPT, timeout / 3)
+    attempt = max(_SHORTEST_ATTEMPT, timeout / 4)
 
     def ask(patience: float) -> dict[_Place, int]:
+        # A broker that has died does not answer, and another one may lead its partitions by now.
+        nonlocal attempt
         found = admin.list_offsets(
             dict.fromkeys(keys.values(), spec),
             isolation_level=isolation,
             request_timeout=min(patience, attempt.total_seconds()),
         )
+        attempt *= 2
         answers = {partition: found[key].result().offset for partition, key in keys.items()}
         if OFFSET_INVALID in answers.values():  # how the client says that a broker has not answered
             raise KafkaException(ClientError(ClientError._TIMED_OUT))  # noqa: SLF001 - how the client names it

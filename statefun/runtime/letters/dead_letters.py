@@ -56,14 +56,21 @@ class DeadLetters:
         self.topic: str = egress.dead_letter_topic
         self.owner = egress.label
 
-    def read(self, filter_: LetterFilter = _NO_FILTER) -> list[DeadLetter]:
+    def read(
+        self, filter_: LetterFilter = _NO_FILTER, *, is_final: bool = False
+    ) -> list[DeadLetter]:
         """Return the letters that pass a filter and are neither replayed nor dropped yet, oldest first.
+
+        Args:
+            filter_: selects the letters.
+            is_final: whether to wait until the transactions that are open now have ended, as in :meth:`stream`.
 
         Raises:
             ConfigurationError: if the filter names an id, and no such letter has it.
-            KafkaError: if the topic cannot be read.
+            KafkaError: if the topic cannot be read, or a transaction stays open.
         """
-        letters = sorted(self.stream(filter_), key=lambda letter: letter.age_order)
+        stream = self.stream(filter_, is_final=is_final)
+        letters = sorted(stream, key=lambda letter: letter.age_order)
         missing_ids = sorted((filter_.ids or frozenset()) - {letter.id for letter in letters})
         if missing_ids:
             raise ConfigurationError(
@@ -73,7 +80,11 @@ class DeadLetters:
         return letters
 
     def stream(
-        self, filter_: LetterFilter = _NO_FILTER, newest: int | None = None
+        self,
+        filter_: LetterFilter = _NO_FILTER,
+        newest: int | None = None,
+        *,
+        is_final: bool = False,
     ) -> Iterator[DeadLetter]:
         """Yield the letters that pass a filter and are neither replayed nor dropped yet.
 
@@ -83,11 +94,13 @@ class DeadLetters:
         Args:
             filter_: selects the letters.
             newest: how many of the newest offsets of each partition are read; None to read all.
+            is_final: whether to wait until the transactions that are open now have ended. Nobody can read a note
+                that comes after the beginning of an open transaction, and its letter would be replayed again.
 
         Raises:
-            KafkaError: if the topic cannot be read.
+            KafkaError: if the topic cannot be read, or a transaction stays open.
         """
-        ranges = self._ranges(filter_, newest)
+        ranges = self._ranges(filter_, newest, is_final=is_final)
         settled_ids = {
             header_text(value)
             for message in self._records(ranges)
@@ -114,7 +127,7 @@ class DeadLetters:
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
     def _ranges(
-        self, filter_: LetterFilter, newest: int | None
+        self, filter_: LetterFilter, newest: int | None, *, is_final: bool
     ) -> Mapping[tuple[str, int], tuple[int, int]]:
         """Return the partitions that may have letters that pass a filter, each with its first offset to read and its end."""
         is_whole = filter_.ids is None and newest is None
@@ -123,7 +136,7 @@ class DeadLetters:
         admin = admin_for(self.owner, self.egress.address, self.egress.properties)
         places = [(self.topic, number) for number in numbers if number in firsts]
         with raising_kafka_errors(f"{self.owner}: topic {self.topic} at {self.egress.address}"):
-            ranges = watermarks(admin, places, TIMEOUT, committed=True)
+            ranges = watermarks(admin, places, TIMEOUT, committed=not is_final)
         starts = {
             (topic, number): max(firsts[number], low, 0 if newest is None else end - newest)
             for (topic, number), (low, end) in ranges.items()

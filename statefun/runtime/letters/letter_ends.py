@@ -100,7 +100,7 @@ class LetterEnds:
     def _end(self, filter_: LetterFilter, end: Callable[[DeadLetter], Replay | None]) -> EndResult:
         with self._producer() as producer:
             # The letters are read after init_transactions has fenced any other command.
-            letters = self._letters.read(filter_)
+            letters = self._letters.read(filter_, is_final=True)
             endings, problems = list[Ending](), list[ConfigurationError]()
             for letter in letters:
                 try:

@@ -147,7 +147,7 @@ def _record(part: KafkaEgress | KafkaIngress, place: TopicPartition) -> Message 
     topics = cluster_metadata(part.label, part.address, admin, TIMEOUT).topics
     if place.topic not in topics or place.partition not in topics[place.topic].partitions:
         return None
-    ranges = {(place.topic, place.partition): (place.offset, place.offset)}
+    ranges = {(place.topic, place.partition): (place.offset, None)}
     messages = read_committed(part.label, part.address, part.properties, ranges, TIMEOUT)
     message = next(messages, None)
     return message if message is not None and message.offset() == place.offset else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -35,6 +36,31 @@ def test_a_cluster_that_has_just_started_is_asked_again() -> None:
             (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
             assert found.offset < 0
             consumer.close()
+
+
+def test_offsets_of_an_open_transaction_are_waited_for(kafka: KafkaHarness) -> None:
+    """The older offset would repeat records if the transaction is committed."""
+    topic = kafka.topic("users")
+    kafka.send(topic, [("k", "v")] * 5)
+    settings = {"bootstrap.servers": kafka.address, "group.id": topic}
+    member = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    wait(lambda: member.poll(1) is not None)
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    offsets = [TopicPartition(topic, 0, 3)]
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 30)
+    reader = Consumer({**settings, "isolation.level": "read_committed"})
+
+    with pytest.raises(KafkaException, match="is a transaction with offsets of the group open"):
+        committed_offsets(reader, [TopicPartition(topic, 0)], timedelta(seconds=2))
+    producer.commit_transaction(30)
+    (found,) = committed_offsets(reader, [TopicPartition(topic, 0)], LONG)
+    reader.close()
+    member.close()
+
+    assert found.offset == 3
 
 
 def test_offsets_of_many_partitions_take_one_request(kafka: KafkaHarness) -> None:
@@ -149,7 +175,7 @@ def test_offsets_are_found_again_after_a_change_of_leaders() -> None:
 def test_a_broker_that_has_not_answered_is_asked_again(kafka: KafkaHarness) -> None:
     """The client returns an invalid offset for it, at once if the connection was lost; there is time left."""
     topic = kafka.topic("users")
-    lost = iter([True, False, False])
+    lost = chain([True], repeat(False))
 
     class Losing(AdminClient):
         def list_offsets(self, *args: Any, **kwargs: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from harness import KafkaHarness
 
 from statefun.cli import main
 from statefun.module.loader import parse_module
+from statefun.runtime.letters import dead_letters
 from statefun.runtime.letters.dead_letters import DeadLetters
 from statefun.runtime.letters.letter_ends import LetterEnds
 from statefun.runtime.letters.letter_filter import LetterFilter
@@ -102,3 +104,28 @@ def test_a_command_that_another_one_fences_ends(
         first.replay(LetterFilter(), to_target=False)
 
     assert [record.value for record in kafka.receive(inputs)] == ["one", "two"]
+
+
+def test_nothing_is_replayed_while_a_note_may_be_hidden(
+    kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can read a note after the beginning of an open transaction, and its letter would be replayed again."""
+    monkeypatch.setattr(dead_letters, "TIMEOUT", timedelta(seconds=3))
+    inputs, dead = kafka.topic("in"), kafka.topic("dead")
+    letters = DeadLetters(parse_module(kafka.module({inputs: ["t.fns/f"]}, dead_letters=dead)))
+    write(kafka, dead, (inputs, "a", "one"))
+    application = Producer({"bootstrap.servers": kafka.address, "transactional.id": dead})
+    application.init_transactions(30)
+    application.begin_transaction()
+    application.produce(dead, "a letter of a micro-batch")
+    assert application.flush(30) == 0
+
+    with pytest.raises(KafkaError, match="or a transaction open"):
+        LetterEnds(letters).replay(LetterFilter(), to_target=False)
+    listed = letters.read()
+    application.abort_transaction(30)
+    result = LetterEnds(letters).replay(LetterFilter(), to_target=False)
+
+    assert [letter.id for letter in listed] == ["0/0"]
+    assert result.count == 1
+    assert [record.value for record in kafka.receive(inputs)] == ["one"]
