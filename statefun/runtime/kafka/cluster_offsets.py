@@ -146,11 +146,10 @@ def _offsets(
     keys: Mapping[_Place, TopicPartition] = {
         partition: TopicPartition(*partition) for partition in partitions
     }
-
+    # A broker that has died does not answer, and another one may lead its partitions by now.
     attempt = max(_SHORTEST_ATTEMPT, timeout / 4)
 
     def ask(patience: float) -> dict[_Place, int]:
-        # A broker that has died does not answer, and another one may lead its partitions by now.
         nonlocal attempt
         found = admin.list_offsets(
             dict.fromkeys(keys.values(), spec),
