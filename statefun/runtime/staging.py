@@ -21,6 +21,7 @@ from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
+from statefun.runtime.spark_internals.collecting import collected
 from statefun.sdk.errors import restored
 from statefun.sdk.functions import StatefulFunctions
 
@@ -109,7 +110,7 @@ class Staging:
         turn, watermark = self._turns.next(), self._watermark(batch)
         announcement = Announcement(self._clock.now(), delivered, turn, watermark)
         announce(frame.sparkSession.sparkContext, announcement)
-        outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
+        outcomes = [Outcome.FromString(bytes(row.outcome)) for row in collected(frame)]
         for outcome in outcomes:
             for line in outcome.log_lines:
                 sys.stderr.write(f"{line}\n")

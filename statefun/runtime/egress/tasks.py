@@ -27,6 +27,7 @@ from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OutboxPlace
+from statefun.runtime.spark_internals.collecting import collected
 from statefun.runtime.spark_internals.error_texts import LostWorkerError, has_lost_worker
 from statefun.sdk.errors import StatefunError, restored
 
@@ -148,7 +149,7 @@ class TaskLanes:
         context = self._context
         context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
         try:
-            return context.parallelize(states, len(states)).mapPartitions(task).collect()
+            return collected(context.parallelize(states, len(states)).mapPartitions(task))
         except Exception as error:
             if self._turn.is_over():
                 raise UndeliveredError from None
