@@ -12,9 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import endurance
-from endurance.census import changed
+from endurance.census import TYPES, changed
 from endurance.parts import drive
 from endurance.running import endure
+from endurance.sampling import SAMPLES, WORKERS
 from endurance.verdict import WARM_UPS, Verdict, draw, verdicts
 from statefun.dev.progress import ProgressLine
 
@@ -34,7 +35,9 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=200_000)
     parser.add_argument("--every", type=float, default=15, help="seconds between two samples")
     parser.add_argument("--parts", action="store_true", help="the driver's parts, without Spark")
-    parser.add_argument("--judge", type=Path, help="the folder of a run that is, or was")
+    parser.add_argument(
+        "--judge", type=Path, help="the folder of a run that is, or build/endurance"
+    )
     arguments = parser.parse_args()
     if arguments.parts:
         with ProgressLine("the driver's parts") as progress:
@@ -49,6 +52,9 @@ def main() -> int:
         used = endure(folder, arguments.batches, every, ABSENCE, progress.update)
     for name, count in used.counts.items():
         print(f"{count:>10,} {name}")  # noqa: T201 - a program
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for name in (SAMPLES, WORKERS, TYPES):
+        shutil.copy(folder / name, BUILD)
     failed = _judge_run(folder)
     if used.missing:
         print(f"not in use: {', '.join(used.missing)}", file=sys.stderr)  # noqa: T201 - a program

@@ -6,13 +6,16 @@ come down again, and so raises the *floor*, the least of a window. The first par
 nothing: pools fill, code is compiled, Spark keeps the logs of a hundred micro-batches. Caches may fill for longer, by
 less and less; what leaks does so in the second half as well. So a figure that is not flat without its first quarter
 is judged again without its first half.
+
+The floor of some figures is uncertain: how many files Spark has left depends on how long ago it has tidied up. What
+leaks raises the *mean* of a window as well, so a figure whose floors decide nothing is judged by its means.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from endurance.sampling import SAMPLES, WORKERS
 WARM_UPS = (0.25, 0.5)
 """This share of a run counts for nothing: the second one, if a figure is not flat with the first one."""
 WINDOWS = 10
+_FLOOR, _MEAN = "floor", "mean"
+_STATISTICS: Mapping[str, Callable[[Any], Any]] = {_FLOOR: np.min, _MEAN: np.mean}
 _STUDENT = 2.31
 """The two-sided 95% quantile of Student's t for as many windows, less two."""
 
@@ -64,8 +69,8 @@ class Verdict:
     """Whether a figure grows."""
 
     series: Series
-    floors: Sequence[tuple[float, float]]
-    """The micro-batch and the value of each window's floor."""
+    points: Sequence[tuple[float, float]]
+    """The micro-batch and the value of each window's floor or mean."""
     slope: float
     """For each micro-batch."""
     error: float
@@ -74,6 +79,8 @@ class Verdict:
     """Where the line begins, at micro-batch 0."""
     warm_up: float
     """This share of the run counted for nothing."""
+    statistic: str = _FLOOR
+    """What each window stands for."""
 
     @property
     def word(self) -> str:
@@ -88,6 +95,7 @@ class Verdict:
             f"{self.series.name:<24} {self.word:<9} {1000 * self.slope:+12,.2f} "
             f"± {1000 * self.error:,.2f} in 1,000 micro-batches, of {1000 * limit:,.2f}"
             f"{' in the second half' if self.warm_up > WARM_UPS[0] else ''}"
+            f"{' (means)' if self.statistic == _MEAN else ''}"
         )
 
 
@@ -112,28 +120,34 @@ def series_of(folder: Path) -> list[Series]:
 
 def verdict(series: Series) -> Verdict | None:
     """Judge a figure; None if there are too few samples."""
-    found = [each for warm_up in WARM_UPS if (each := _fit(series, warm_up))]
-    return next((each for each in found if each.word == "flat"), found[0] if found else None)
+    floors = [each for warm_up in WARM_UPS if (each := _fit(series, warm_up, _FLOOR))]
+    if not floors:
+        return None
+    found = [*floors]
+    if floors[0].word == "undecided":
+        found += [each for warm_up in WARM_UPS if (each := _fit(series, warm_up, _MEAN))]
+    words = [each.word for each in found]
+    return next((found[words.index(word)] for word in ("flat", "grows") if word in words), found[0])
 
 
-def _fit(series: Series, warm_up: float) -> Verdict | None:
-    """Fit a line through the floors of a figure; None if there are too few samples."""
+def _fit(series: Series, warm_up: float, statistic: str) -> Verdict | None:
+    """Fit a line through the floors or means of a figure; None if there are too few samples."""
     batches, values = np.asarray(series.batches, float), np.asarray(series.values, float)
     warm = batches >= warm_up * batches.max()
     batches, values = batches[warm], values[warm]
     if len(batches) < 2 * WINDOWS:
         return None
-    floors = [
-        (float(batches[window].mean()), float(values[window].min()))
+    points = [
+        (float(batches[window].mean()), float(_STATISTICS[statistic](values[window])))
         for window in np.array_split(np.argsort(batches, kind="stable"), WINDOWS)
     ]
-    x, y = np.asarray(floors).T
+    x, y = np.asarray(points).T
     spread = ((x - x.mean()) ** 2).sum()
     slope = ((x - x.mean()) * (y - y.mean())).sum() / spread
     start = y.mean() - slope * x.mean()
     rest = y - start - slope * x
     error = _STUDENT * float(np.sqrt((rest**2).sum() / (WINDOWS - 2) / spread))
-    return Verdict(series, floors, float(slope), error, float(start), warm_up)
+    return Verdict(series, points, float(slope), error, float(start), warm_up, statistic)
 
 
 def verdicts(folder: Path) -> list[Verdict]:
@@ -142,7 +156,7 @@ def verdicts(folder: Path) -> list[Verdict]:
 
 
 def draw(found: Sequence[Verdict], path: Path) -> None:
-    """Draw all figures, with their floors and lines."""
+    """Draw all figures, with the floors or means of their windows, and lines."""
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which tests go without
 
     mpl.use("Agg")
@@ -156,7 +170,7 @@ def draw(found: Sequence[Verdict], path: Path) -> None:
     for axis, each in zip(axes.flat, found, strict=False):
         series = each.series
         axis.plot(series.batches, series.values, ".", markersize=2, color="0.7")
-        x, y = zip(*each.floors, strict=True)
+        x, y = zip(*each.points, strict=True)
         axis.plot(x, y, "o", markersize=4, color="tab:blue")
         line = [each.start + each.slope * at for at in x]
         color = {"flat": "tab:green", "grows": "tab:red"}.get(each.word, "tab:orange")

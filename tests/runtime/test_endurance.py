@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 from collections import deque
@@ -85,6 +86,18 @@ def test_a_leak_shows_below_what_comes_and_goes(values: list[float]) -> None:
     ]
 
     assert judged(leaking) == "grows"
+
+
+@pytest.mark.parametrize(("leak", "word"), [(0, "flat"), (0.01, "grows")])
+def test_a_figure_with_uncertain_floors_is_judged_by_its_means(leak: float, word: str) -> None:
+    """Its least values differ by far more than a leak adds; what leaks raises both."""
+    chance = random.Random(7)
+    values = [
+        leak * batch + (chance.gauss(500, 1) if place % 40 else 300 * chance.random())
+        for place, batch in enumerate(BATCHES)
+    ]
+
+    assert judged(values, limit=5e-3) == word
 
 
 @pytest.mark.parametrize(("full", "word"), [(0.45, "flat"), (0.95, "grows")])
