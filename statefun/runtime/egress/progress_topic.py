@@ -148,7 +148,7 @@ class ProgressTopic:
         window = _WINDOW
         while True:
             start = max(first, written - window)
-            markers = self._markers(lane, start, written) if written else []
+            markers = self._markers(lane, start, written)
             if markers or start == first:
                 return markers[-1] if markers else None
             window *= 10

@@ -182,7 +182,7 @@ def _answer(
         ask: sends the request, and waits for the answer for up to a number of seconds.
         timeout: how long the cluster may take to answer.
         look_again: asks for the metadata of the cluster within a number of seconds, so that the client forgets former
-            leaders, and returns whether the cluster has what is asked for; None if the client needs no such help.
+            leaders, and returns whether the cluster has all partitions of the question; None if the client remembers none.
 
     Raises:
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.

@@ -137,19 +137,15 @@ class DeadLetters:
         places = [(self.topic, number) for number in numbers if number in firsts]
         with raising_kafka_errors(f"{self.owner}: topic {self.topic} at {self.egress.address}"):
             ranges = watermarks(admin, places, TIMEOUT, committed=not is_final)
-        starts = {
-            (topic, number): max(firsts[number], low, 0 if newest is None else end - newest)
-            for (topic, number), (low, end) in ranges.items()
-        }
+        if is_whole:  # the first records may be deleted before they are read
+            return {place: (OFFSET_BEGINNING, end) for place, (_, end) in ranges.items() if end}
         return {
-            # The first records may be deleted before they are read.
-            place: (OFFSET_BEGINNING if is_whole else start, ranges[place][1])
-            for place, start in starts.items()
-            if firsts[place[1]] < ranges[place][1]
+            (topic, number): (max(firsts[number], low, 0 if newest is None else end - newest), end)
+            for (topic, number), (low, end) in ranges.items()
         }
 
     def _records(self, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[Any]:
-        """Yield the records of partitions up to their present ends; those of open transactions are left out."""
+        """Yield the records of ranges of partitions; those of aborted transactions are left out."""
         return read_committed(
             self.owner, self.egress.address, self.egress.properties, ranges, TIMEOUT
         )
