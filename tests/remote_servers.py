@@ -125,8 +125,8 @@ def batch_of(target: Address, *texts: str) -> InvocationBatch:
 
 
 def endpoint(url: str, **options: Any) -> Endpoint:
-    """Return an endpoint with short timeouts."""
-    timeouts = options.pop("timeouts", Timeouts(5 * SECOND, SECOND, SECOND))
+    """Return an endpoint, by default with timeouts that a pause of the machine does not reach."""
+    timeouts = options.pop("timeouts", Timeouts(120 * SECOND, 60 * SECOND, 60 * SECOND))
     here = Location("module.yaml", 1, 1)
     return Endpoint(TypeName("remote.fns", "*"), url, here, timeouts, **options)
 
