@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ import attrs
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.known_functions import all_of_namespace
 from statefun.sdk.functions import StatefulFunctions
 
 logger = logging.getLogger("statefun")
@@ -23,6 +25,8 @@ MOST_WAITING_BYTES = 1024**3
 """The total size of waiting messages, in bytes, above which no records are read."""
 _NAMED = 3
 """The largest number of functions that a log line names."""
+_MOST_NAMES = 1000
+"""For how many functions the waiting messages are counted separately: all names together are written at each change."""
 
 
 def _sizes(sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -64,7 +68,7 @@ class _Count:
         """Return the sizes before a micro-batch, also if it was counted already and is now repeated."""
         return self.before if batch == self.batch else self.after
 
-    @property
+    @cached_property
     def total(self) -> int:
         """The size of all waiting messages, in bytes."""
         return sum(self.after.values())
@@ -85,6 +89,8 @@ class WaitingGauge:
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
         self._count = _read_count(checkpoint)
+        self._overtaken: tuple[Mapping[str, int], bool] | None = None
+        """The last answer of :meth:`may_be_overtaken`, with the sizes for which it was found."""
         if self.is_holding:
             self._log_hold()
 
@@ -105,16 +111,13 @@ class WaitingGauge:
         behind an endpoint. Immediate messages would overtake them; see :mod:`statefun.engine.immediate`.
 
         Args:
-            functions: the functions of the present run.
+            functions: the functions of the present run, the same at each call.
             batch: the micro-batch, which may repeat one whose count is kept.
         """
-        waiting = Counter[str]()
-        for name, size in self._count.before_batch(batch).items():
-            function = functions.find(name)
-            if function is None or function.runs_anywhere:
-                # A renamed function may have been counted with several names.
-                waiting[name if function is None else str(function.typename)] += size
-        return any(size > 0 for size in waiting.values())
+        sizes = self._count.before_batch(batch)
+        if self._overtaken is None or self._overtaken[0] is not sizes:
+            self._overtaken = sizes, _has_plain(sizes, functions)
+        return self._overtaken[1]
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
         """Count the waiting messages that a micro-batch has added or delivered, before it is committed."""
@@ -123,10 +126,10 @@ class WaitingGauge:
             growth.update(outcome.waiting_bytes)
             further_messages += outcome.waiting_messages
         count, was_holding = self._count, self.is_holding
+        if batch != count.batch and not further_messages and not any(growth.values()):
+            return
         before = count.before_batch(batch)
-        sizes = Counter(before)
-        sizes.update(growth)
-        after = {name: size for name, size in sorted(sizes.items()) if size}
+        after = _grown(before, growth)
         messages_before = count.messages_before if batch == count.batch else count.messages
         messages = messages_before + further_messages
         if (after, messages) == (count.after, count.messages):
@@ -153,6 +156,38 @@ class WaitingGauge:
             ", ".join(self._count.functions),
             f"{MOST_WAITING_BYTES:,}",
         )
+
+
+def _has_plain(sizes: Mapping[str, int], functions: StatefulFunctions) -> bool:
+    """Return whether messages to plain functions without state may be among those that wait."""
+    waiting = Counter[str]()
+    for name, size in sizes.items():
+        function = functions.find(name)
+        if function is None or function.runs_anywhere or name == all_of_namespace(name):
+            # A renamed function may have been counted with several names.
+            waiting[name if function is None else str(function.typename)] += size
+    return any(size > 0 for size in waiting.values())
+
+
+def _grown(before: Mapping[str, int], growth: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes by function with what was added to them.
+
+    A function whose name is not among very many is counted with others of its namespace, and as long as these wait,
+    so are all functions that have no count of their own: a message is taken from the count to which it was added.
+    """
+    sizes = dict(before)
+    for name, added in sorted(growth.items()):
+        others = all_of_namespace(name)
+        is_counted_with_others = name not in sizes and (
+            others in sizes or len(sizes) >= _MOST_NAMES
+        )
+        counted = others if is_counted_with_others else name
+        sizes[counted] = sizes.get(counted, 0) + added
+    if not sum(
+        sizes.values()
+    ):  # nothing waits, also if messages were counted with former names of functions
+        return {}
+    return {name: size for name, size in sorted(sizes.items()) if size}
 
 
 def take_back_waiting(checkpoint: Folder, newest: int) -> None:

@@ -2,9 +2,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from simulation.chaos import Chaos
 from simulation.disk import Disk, MemoryFolder
 
@@ -12,6 +17,7 @@ from statefun import Context, Message, StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.ingress import holding
 from statefun.runtime.ingress.holding import (
     MOST_WAITING_BYTES,
     WAITING,
@@ -185,3 +191,66 @@ def test_a_count_of_another_form_is_refused(tmp_path: Path) -> None:
     write_framed(folder, WAITING, b'{"batch": 1, "before": 0, "after": 5}')
     with pytest.raises(CheckpointError, match=r"waiting\.json"):
         WaitingGauge(folder)
+
+
+def test_functions_with_names_without_end_are_counted_by_namespace(tmp_path: Path) -> None:
+    """All names are written at each change, so they are only so many; and nothing waits after all were delivered."""
+    folder = Folder.at(tmp_path)
+    names = [f"t/invented-{number}" for number in range(1500)]
+    plain = StatefulFunctions()
+    plain.bind("t/plain")(lambda _context, _message: None)
+    gauge = WaitingGauge(folder)
+    for batch, name in enumerate([*names, "t/plain", *names[:10]]):
+        gauge.add(batch, [Outcome(waiting_bytes={name: 7})])
+
+    sizes = waiting_after(folder, 10_000)["sizes"]
+    assert len(sizes) == 1001
+    assert (sizes["t/invented-3"], sizes["t/*"]) == (14, 501 * 7)
+    assert gauge.may_be_overtaken(plain, 10_000)
+
+    for batch, name in enumerate([*names[:10], "t/plain", *reversed(names)], 10_000):
+        gauge.add(batch, [Outcome(waiting_bytes={name: -7})])
+        gauge = WaitingGauge(folder)
+    assert waiting_after(folder, 20_000)["sizes"] == {}
+    assert not gauge.may_be_overtaken(plain, 20_000)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1), max_size=12
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_a_count_by_namespace_is_exact(added: list[dict[str, int]], random: Random) -> None:
+    """In whatever order messages come and go: the total is the size of those that wait."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holding, "_MOST_NAMES", 2)
+        gauge, waiting = WaitingGauge(Folder.at(Path(folder))), Counter[str]()
+        for batch, sizes in enumerate(added):
+            growth = Counter({f"t/{name}": size for name, size in sizes.items()})
+            for name, size in waiting.items():
+                if random.random() < 0.5:
+                    growth[name] -= size
+            waiting.update(growth)
+            gauge.add(batch, [Outcome(waiting_bytes=growth)])
+            counted = waiting_after(Folder.at(Path(folder)), batch)["sizes"]
+            assert sum(counted.values()) == sum(waiting.values())
+            assert all(size > 0 for size in counted.values())
+            assert len(counted) <= 3
+
+
+def test_a_micro_batch_without_waiting_messages_costs_nothing(tmp_path: Path) -> None:
+    """However many wait: the file is not written, and no name is looked at."""
+    folder, names = Folder.at(tmp_path), [f"t/{number}" for number in range(100)]
+    gauge = WaitingGauge(folder)
+    gauge.add(1, [Outcome(waiting_bytes=dict.fromkeys(names, 7))])
+    functions = StatefulFunctions()
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(functions, "find", asked.append)
+        for batch in range(2, 5):
+            assert gauge.may_be_overtaken(functions, batch)
+            (tmp_path / WAITING).unlink(missing_ok=True)
+            gauge.add(batch, [Outcome(waiting_bytes={"t/3": 0})])
+    assert sorted(asked) == sorted(names)
+    assert not (tmp_path / WAITING).exists()
