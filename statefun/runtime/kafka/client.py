@@ -135,15 +135,20 @@ def read_committed(
         while left:
             message = consumer.poll(timeout.total_seconds())
             if message is None:
+                topic, number = min(left)
                 raise KafkaError(
-                    f"{owner}: the broker at {address} has sent nothing of topic {min(left)[0]} for "
+                    f"{owner}: the broker at {address} has sent nothing of {topic}/{number} for "
                     f"{timeout.total_seconds():g} s, although more is to come; is it overloaded, its network slow, or "
-                    "a transaction open?"
+                    "a transaction open? A transaction of a process that was killed ends when an application goes on "
+                    "with its checkpoint, or after transaction.timeout.ms of the producer"
                 )
             error = message.error()
             is_end = error is not None and error.code() == ClientError._PARTITION_EOF  # noqa: SLF001 - how the client names it
             if error is not None and not is_end:
-                raise KafkaError(f"{owner}: topic {min(left)[0]} at {address}: {error.str()}")
+                where = (
+                    f"{message.topic()}/{message.partition()}" if message.topic() else min(left)[0]
+                )
+                raise KafkaError(f"{owner}: {where} at {address}: {error.str()}")
             place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             if place not in left:
                 continue

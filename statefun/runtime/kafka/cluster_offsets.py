@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 
 from statefun.runtime.kafka.client import reason_of
 from statefun.sdk.times import EPOCH, in_milliseconds
@@ -28,19 +29,22 @@ _Place = tuple[str, int]
 _PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=1)
 _SHORTEST_ATTEMPT = timedelta(seconds=1)
+_LONGEST_FIRST_ATTEMPT = timedelta(seconds=5)
+_LOOK = timedelta(seconds=2)
+"""How long the cluster may take to return its metadata before it is asked again: meanwhile, Python handles no signals."""
 _UNSETTLED = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
-    ClientError.KAFKA_STORAGE_ERROR,
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.OFFSET_NOT_AVAILABLE,
-    ClientError.REPLICA_NOT_AVAILABLE,
 }
 """Error codes of a cluster that has not found a group's coordinator or a partition's leader yet, or has changed it."""
 _OUTDATED = {
     ClientError.FENCED_LEADER_EPOCH,
+    ClientError.KAFKA_STORAGE_ERROR,
+    ClientError.REPLICA_NOT_AVAILABLE,
     ClientError.UNKNOWN_LEADER_EPOCH,
     ClientError.UNKNOWN_TOPIC_OR_PART,
     ClientError._NOENT,  # noqa: SLF001 - how the client names "No leaders found"
@@ -61,12 +65,13 @@ def watermarks(
     Args:
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
-        timeout: how long the cluster may take to answer.
+        timeout: how long the cluster may take to answer a question. It is asked again if it does not answer, since
+            another broker may lead a partition by now: this takes up to twice as long, for each of two questions.
         committed: whether a partition ends where readers with ``read_committed`` have to stop; if not, it
             ends after its last record.
 
     Raises:
-        KafkaException: if the cluster does not return all offsets.
+        KafkaException: if the cluster does not return all offsets; its text names a partition.
     """
     # One question after the other: while librdkafka still asks for the leaders of the partitions, the answer for one
     # question may free the memory of the next one, which another thread begins (2.16, query_leaders_async).
@@ -147,7 +152,7 @@ def _offsets(
         partition: TopicPartition(*partition) for partition in partitions
     }
     # A broker that has died does not answer, and another one may lead its partitions by now.
-    attempt = max(_SHORTEST_ATTEMPT, timeout / 4)
+    attempt = max(_SHORTEST_ATTEMPT, min(timeout / 4, _LONGEST_FIRST_ATTEMPT))
 
     def ask(patience: float) -> dict[_Place, int]:
         nonlocal attempt
@@ -156,11 +161,8 @@ def _offsets(
             isolation_level=isolation,
             request_timeout=min(patience, attempt.total_seconds()),
         )
-        attempt *= 2
-        answers = {partition: found[key].result().offset for partition, key in keys.items()}
-        if OFFSET_INVALID in answers.values():  # how the client says that a broker has not answered
-            raise KafkaException(ClientError(ClientError._TIMED_OUT))  # noqa: SLF001 - how the client names it
-        return answers
+        attempt = min(2 * attempt, timeout)
+        return {place: _offset_of(place, found[key]) for place, key in keys.items()}
 
     def look_again(patience: float) -> bool:
         topics = admin.list_topics(timeout=patience).topics
@@ -168,7 +170,23 @@ def _offsets(
             topic in topics and number in topics[topic].partitions for topic, number in partitions
         )
 
-    return _answer(ask, timeout, look_again)
+    return _answer(ask, 2 * timeout, look_again)
+
+
+def _offset_of(place: _Place, answer: Future[ListOffsetsResultInfo]) -> int:
+    """Return the offset in an answer for a partition; the error, if it has one, names the partition."""
+    topic, number = place
+    try:
+        offset: int = answer.result().offset
+    except KafkaException as error:
+        reason = reason_of(error)
+        raise KafkaException(
+            ClientError(reason.code(), f"{topic}/{number}: {reason.str()}")
+        ) from error
+    if offset == OFFSET_INVALID:  # how the client says that a broker has not answered
+        code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
+        raise KafkaException(ClientError(code, f"{topic}/{number}: the broker has not answered"))
+    return offset
 
 
 def _answer(
@@ -188,21 +206,26 @@ def _answer(
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
     deadline, pause = time.monotonic() + timeout.total_seconds(), _PAUSE
+    reason: KafkaException | None = None
 
     def rest() -> timedelta:
         return timedelta(seconds=max(0.0, deadline - time.monotonic()))
 
     while True:
+        is_hasty = rest() < _SHORTEST_ATTEMPT
         try:
             return ask(rest().total_seconds())
         except KafkaException as error:
-            reason = error
-        is_hopeful = reason_of(reason).code() in _UNSETTLED
-        if look_again and reason_of(reason).code() in _OUTDATED and rest() > _PAUSE:
+            failure = error
+        is_hopeful = reason_of(failure).code() in _UNSETTLED
+        if look_again and reason_of(failure).code() in _OUTDATED and rest() > _PAUSE:
             try:
-                is_hopeful = look_again(rest().total_seconds())
+                is_hopeful = look_again(min(rest(), _LOOK).total_seconds())
             except KafkaException as error:
-                reason, is_hopeful = error, True
+                failure, is_hopeful = error, True
+        is_silent = reason_of(failure).code() == ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
+        if reason is None or not (is_hasty and is_silent):  # else, an earlier answer says more
+            reason = failure
         if not is_hopeful or rest() <= _PAUSE:
             raise reason
         # Leave some time for the last attempt.

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
@@ -127,8 +128,80 @@ def test_a_partition_that_moves_is_asked_for_again(kafka: KafkaHarness) -> None:
     admin = Refusing({"bootstrap.servers": kafka.address})
 
     assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 1)}
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException, match=f"{topic}/0: Broker: Topic authorization failed"):
         watermarks(admin, [(topic, 0)], LONG, committed=True)
+
+
+class Answering(AdminClient):
+    """A client whose questions about offsets get given error codes as answers, and none at the end."""
+
+    def __init__(self, settings: dict[str, Any], codes: Iterable[int | None]) -> None:
+        self.limits: list[float] = []
+        """How long each question may take, in seconds."""
+        self.looks: list[float] = []
+        """How long each question for metadata may take, in seconds."""
+        self._codes = iter(codes)
+        super().__init__(settings)
+
+    def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+        """Note the limit, and answer."""
+        self.limits.append(kwargs["request_timeout"])
+        found, code = super().list_offsets(*args, **kwargs), next(self._codes)
+        if code is not None:
+            for answer in found.values():
+                answer.result()
+            refused: Future[Any] = Future()
+            refused.set_exception(KafkaException(ClientError(code)))
+            found = dict.fromkeys(found, refused)
+        return found
+
+    def list_topics(self, *args: Any, timeout: float = -1, **kwargs: Any) -> Any:
+        """Note the limit, and ask."""
+        self.looks.append(timeout)
+        return super().list_topics(*args, timeout=timeout, **kwargs)
+
+
+def test_a_slow_answer_has_the_whole_time(kafka: KafkaHarness) -> None:
+    """The cluster is asked again soon, as another broker may lead a partition, and has ever more time to answer."""
+    topic, silence = kafka.topic("users"), ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
+    admin = Answering({"bootstrap.servers": kafka.address}, [silence] * 2 + [None] * 2)
+
+    found = watermarks(admin, [(topic, 0)], timedelta(seconds=12), committed=True)
+
+    assert found == {(topic, 0): (0, 0)}
+    assert admin.limits == [3, 6, 12, 3]
+    assert admin.looks == [2, 2]  # meanwhile, Python handles no signals
+
+
+@pytest.mark.parametrize(
+    "code", [ClientError.KAFKA_STORAGE_ERROR, ClientError.REPLICA_NOT_AVAILABLE]
+)
+def test_the_leader_is_looked_for_if_a_broker_has_lost_its_disk(
+    kafka: KafkaHarness, code: int
+) -> None:
+    """The client itself remembers the broker as the leader then."""
+    topic = kafka.topic("users")
+    admin = Answering({"bootstrap.servers": kafka.address}, [code, None, None])
+
+    assert watermarks(admin, [(topic, 0)], LONG, committed=True) == {(topic, 0): (0, 0)}
+    assert len(admin.looks) == 1
+
+
+def test_an_error_is_the_last_answer_rather_than_the_end_of_the_time() -> None:
+    """A last attempt may have too little time for any answer."""
+
+    class Unready:
+        """A consumer of a group whose coordinator is never available."""
+
+        def committed(self, _: Any, timeout: float) -> Any:
+            is_short = timeout < 0.5
+            code = (
+                ClientError._TIMED_OUT if is_short else ClientError.COORDINATOR_NOT_AVAILABLE  # noqa: SLF001 - as above
+            )
+            raise KafkaException(ClientError(code))
+
+    with pytest.raises(KafkaException, match="Coordinator not available"):
+        committed_offsets(cast("Consumer", Unready()), [], timedelta(seconds=1))
 
 
 def test_offsets_of_a_cluster_that_does_not_answer_are_an_error() -> None:
