@@ -185,8 +185,9 @@ def _stops(
     stops: dict[str, dict[str, int]] = {}
     failure = f"{ingress.label}: the stop offsets could not be read from {ingress.address}"
     with raising_kafka_errors(failure):
-        declared_stops = _declared_stops(ingress, places, timeout)
+        # In this order: a record of a date or a later one that comes meanwhile is after the end.
         readable = readable_watermarks(ingress, places, timeout)
+        declared_stops = _declared_stops(ingress, places, timeout)
     for topic, number in places:
         first, end = readable[topic, number]
         start = as_number(starts.get(topic, {}).get(str(number), EARLIEST), first, end)

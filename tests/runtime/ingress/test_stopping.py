@@ -32,6 +32,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.ingress_order import IngressOrder
+from statefun.runtime.ingress import stopping
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.sdk.address import TypeName
 from statefun.sdk.primitives import IntType
@@ -243,6 +244,35 @@ def test_reading_the_stops_changes_no_files(checkpoint: Path) -> None:
 
     assert before == [{"users": {"0": 9}}] * 2
     assert after == [{"users": {"0": 4}}] * 2
+
+
+def test_a_record_of_the_date_that_comes_meanwhile_is_not_read(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the end, which is asked for first; or it is found."""
+    topic, folder = kafka.topic("in"), Folder.at(checkpoint)
+    fill(kafka, topic, 0, range(3))
+
+    def slowly(question: Any) -> Any:
+        def ask(*args: Any, **options: Any) -> Any:
+            answer = question(*args, **options)
+            fill(kafka, topic, 0, range(1))
+            return answer
+
+        return ask
+
+    for name in ("readable_watermarks", "dated_offsets"):
+        monkeypatch.setattr(stopping, name, slowly(getattr(stopping, name)))
+    date = datetime.now(timezone.utc) + timedelta(seconds=1)
+    wait(lambda: datetime.now(timezone.utc) > date)
+    text = module(kafka, topic, f"{{type: date, date: '{date:%Y-%m-%d %H:%M:%S.000 Z}'}}")
+    (ingress,) = parse_module(text).ingresses
+    assert isinstance(ingress, KafkaIngress)
+    bounds = Bounds(folder, CommitLog(folder), [ingress])
+
+    bounds.decide([{topic: [0]}], [{topic: {"0": -2}}], PATIENCE)
+
+    assert bounds.stops == [{topic: {"0": 3}}]
 
 
 def test_a_damaged_file_of_stops_is_an_error(kafka: KafkaHarness, checkpoint: Path) -> None:
