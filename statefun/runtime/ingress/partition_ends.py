@@ -57,6 +57,8 @@ class PartitionEnds:
         self._clock = clock
         self._clients: dict[str, AdminClient] = {}
         """The clients, by the id of their ingress."""
+        self._asking = threading.Lock()
+        """Held by the thread that asks: a client takes one question after the other; see :func:`watermarks`."""
         self._lock = threading.Lock()
         self._ends: dict[Partition, End] = {}
         self._asked: dict[str, list[tuple[str, int]]] = {}
@@ -88,8 +90,7 @@ class PartitionEnds:
     def ask(self, partitions: Sequence[Partition]) -> None:
         """Ask the clusters now, and wait for their answers."""
         self._remember(partitions)
-        for ingress in self._ingresses:
-            self._ask(ingress)
+        self._ask_all()
 
     def _remember(self, partitions: Sequence[Partition]) -> None:
         asked: dict[str, list[tuple[str, int]]] = {}
@@ -104,9 +105,13 @@ class PartitionEnds:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            for ingress in self._ingresses:
-                self._ask(ingress)
+            self._ask_all()
             self._stopped.wait(self._interval.total_seconds())
+
+    def _ask_all(self) -> None:
+        for ingress in self._ingresses:
+            with self._asking:
+                self._ask(ingress)
 
     def _ask(self, ingress: KafkaIngress) -> None:
         name = str(ingress.id)
