@@ -57,21 +57,23 @@ class MetricPoints:
         self._views = views
         self._resource = resource
         self._scope = scope
-        self._begun = begun
         self._metrics = metrics
         self._counts: dict[tuple[str, tuple[str, ...]], tuple[float, int]] = {}
-        """The last value of each count, and when the count has begun; by its metric and attributes."""
+        """The value of each count at the last conversion, and when the count has begun; by its metric and attributes."""
+        self._present: dict[tuple[str, tuple[str, ...]], tuple[float, int]] = {}
+        """The same for the conversion that is made: counts that are gone, as those of deleted topics, are forgotten."""
         self._before = begun
         """The time of the last conversion."""
 
     def at(self, now: int) -> MetricsData:
         """Return the present values; ``now`` is in nanoseconds since the epoch."""
         metrics = []
+        self._present = {}
         for metric in self._metrics:
             if samples := list(metric.samples(self._views)):
                 data = self._data(metric, samples, now)
                 metrics.append(ExportedMetric(metric.convention, metric.meaning, metric.unit, data))
-        self._before = now
+        self._counts, self._before = self._present, now
         scoped = ScopeMetrics(self._scope, metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scoped], "")])
 
@@ -109,12 +111,12 @@ class MetricPoints:
         )
 
     def _start(self, metric: Metric, values: tuple[str, ...], value: float) -> int:
-        """Return when a count has begun; if it has become smaller, it has begun again at the last conversion."""
+        """Return when a count has begun; if it is new or has become smaller, it has begun at the last conversion."""
         key = metric.convention, values
-        last, start = self._counts.get(key, (value, self._begun))
+        last, start = self._counts.get(key, (value, self._before))
         if value < last:
             start = self._before
-        self._counts[key] = value, start
+        self._present[key] = value, start
         return start
 
 

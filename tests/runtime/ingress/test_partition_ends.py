@@ -14,6 +14,7 @@ from statefun.module.loader import parse_module
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress import partition_ends
 from statefun.runtime.ingress.partition_ends import CaughtUp, End, PartitionEnds
+from statefun.runtime.kafka.cluster_offsets import watermarks
 
 PARTITION = Partition("t/in", "clicks", 0)
 
@@ -44,7 +45,6 @@ def test_a_client_takes_one_question_after_the_other(
 ) -> None:
     """The thread and a run that wants to know the ends at once share the client, whose memory would be freed early."""
     topic, asking, most = kafka.topic("users"), list[int](), list[int]()
-    watermarks = partition_ends.watermarks
 
     def slowly(*args: Any, **options: Any) -> Any:
         asking.append(1)

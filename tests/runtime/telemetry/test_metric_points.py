@@ -205,3 +205,27 @@ def test_a_count_of_another_run_begins_again(control: Control) -> None:
     assert starts(20) == (10, 1)
     figures.summary.batches = 3
     assert starts(30) == (10, 1)
+
+
+def test_counts_of_partitions_that_are_gone_are_forgotten(control: Control) -> None:
+    """Topics come and go for as long as the application runs; one that comes back begins anew."""
+    figures = Figures()
+    points = MetricPoints(views_of(control, figures), RESOURCE, own_scope(), 1, STEADY)
+
+    def starts(now: int, *topics: str) -> dict[str, int]:
+        figures.partitions = [
+            PartitionFigures("test/in", topic, "0", "", 5, 0, 0) for topic in topics
+        ]
+        exported = received(points, now).get("messaging.client.consumed.messages")
+        return {
+            attributes(point.attributes)["messaging.destination.name"]: point.start_time_unix_nano
+            for point in ([] if exported is None else exported.sum.data_points)
+        }
+
+    assert starts(10, "users") == {"users": 1}
+    known = len(points._counts)  # noqa: SLF001 - nobody else sees what it keeps
+    assert starts(20, "users", "orders") == {"users": 1, "orders": 10}
+    for number in range(50):
+        starts(30 + number, f"t{number}")
+    assert starts(100, "users") == {"users": 79}
+    assert len(points._counts) == known  # noqa: SLF001 - as above
