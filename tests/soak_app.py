@@ -30,7 +30,8 @@ from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SLOW, SPECS, TEXT, WIN
 from statefun import Context, Message, StatefulFunctions, message_builder, run
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog
-from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
+from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce
+from statefun.runtime.egress.unconfirmed import Unconfirmed
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.staging import Staging

@@ -18,9 +18,10 @@ from statefun.runtime.egress.lane import Cluster, Lane, UncertainError
 from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
-from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop, Unconfirmed
+from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OutboxPlace, Refusals
+from statefun.runtime.egress.unconfirmed import Unconfirmed
 
 
 @attrs.frozen

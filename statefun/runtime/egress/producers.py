@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes records to Kafka, with each of its three delivery semantics."""
+"""Writes records to Kafka, so that the cluster confirms them: at least once, or exactly once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import UncertainError, UndeliveredError
 from statefun.runtime.egress.marker import Marker
-from statefun.runtime.egress.patience import Patience, RecordCounter
+from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.produced import PlainRecords, other_arguments
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
 from statefun.runtime.kafka.refusal_codes import OF_CLIENTS, OF_RECORDS
+from statefun.sdk.bounded_map import MOST_NAMES
 from statefun.sdk.errors import KafkaError
 from statefun.sdk.times import in_milliseconds
 
 _POLL = timedelta(milliseconds=500)
-_LAST_RECORDS_PATIENCE = timedelta(seconds=5)
-"""How long an egress with ``deliverySemantic`` none may take to send its last records at the end of a run."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for the answer to a request that begins, commits or aborts a transaction."""
 _ANSWER = timedelta(seconds=60)
@@ -61,6 +60,8 @@ class AtLeastOnce:
         self._patience = patience
         self._refusals = refusals
         self._alone = refusals.alone
+        self._topics: set[str] = set()
+        """The topics of all records that were given to the producer."""
         self._records: Mapping[int, EgressRecord] = {}
         self._plain = PlainRecords({})
         self._refused: list[Refused] = []
@@ -102,7 +103,7 @@ class AtLeastOnce:
             UncertainError: if the cluster has not confirmed all records.
             UndeliveredError: if publishing stops before all answers have come.
         """
-        self._check_alone()
+        self._check_producer(records)
         refused: list[Refused] = []
         remaining = numbered(records, marker)
         while newly_refused := self._deliver(remaining):
@@ -116,17 +117,23 @@ class AtLeastOnce:
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, timedelta())
 
-    def _check_alone(self) -> None:
-        """Check that the producer sends records one by one if :attr:`Refusals.alone` is set, else in batches.
+    def _check_producer(self, records: Sequence[EgressRecord]) -> None:
+        """Check that the producer may write ``records``.
 
         Raises:
-            UncertainError: if the producer does otherwise; the lane then makes another producer, since the
-                setting of a producer cannot change.
+            UncertainError: if the lane has to make another producer. Either this one sends records in batches although
+                :attr:`Refusals.alone` is set, or the other way round: the setting of a producer cannot change. Or it
+                has written to very many topics: librdkafka keeps about 10 KB for each, as long as the producer lives.
         """
         if self._alone != self._refusals.alone:
             raise UncertainError(
                 "the lane needs another producer, with another value of batch.num.messages"
             )
+        if len(self._topics) > MOST_NAMES:
+            raise UncertainError(
+                f"the lane needs another producer, as this one has written to {len(self._topics):,} topics"
+            )
+        self._topics.update(record.topic for record in records)
 
     def _deliver(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
         """Write ``records`` and wait for all answers; return the records that the cluster refuses for good.
@@ -243,58 +250,6 @@ class AtLeastOnce:
         return UncertainError(error.str())
 
 
-class Unconfirmed(AtLeastOnce):
-    """A connection that does not wait for confirmations: records that the cluster does not store are lost."""
-
-    def __init__(
-        self,
-        egress: KafkaEgress,
-        should_stop: ShouldStop,
-        patience: Patience,
-        losses: RecordCounter,
-    ) -> None:
-        super().__init__(
-            egress, should_stop, patience, Refusals(egress), **{"message.timeout.ms": None}
-        )
-        self._losses = losses
-
-    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
-        """Give ``records`` to the producer, without waiting for answers.
-
-        Raises:
-            UncertainError: if the producer has failed for good; then the lane makes another producer.
-        """
-        for record in records:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    on_delivery=self._on_loss,
-                    **other_arguments(record),
-                )
-            except BufferError:
-                self._losses.add(record.topic, "the queue is full")
-            except KafkaException as error:
-                reason = reason_of(error)
-                if reason.code() == ClientError._FATAL:  # noqa: SLF001 - as above
-                    raise UncertainError(reason.str()) from error
-                self._losses.add(record.topic, reason.str())
-        self._serve(self._producer.poll, timedelta())
-        self._patience.end()
-
-    def close(self) -> None:
-        """Wait a few seconds for the last answers, and log the number of lost records."""
-        with contextlib.suppress(UncertainError):
-            self._serve(self._producer.flush, _LAST_RECORDS_PATIENCE)
-        super().close()
-        self._losses.log_remaining()
-
-    def _on_loss(self, error: ClientError | None, message: Message) -> None:
-        if error is not None:
-            self._losses.add(message.topic() or "", error.str())
-
-
 class ExactlyOnce(AtLeastOnce):
     """A connection that writes records and the lane's marker in one transaction."""
 
@@ -351,7 +306,7 @@ class ExactlyOnce(AtLeastOnce):
             UncertainError: if the transaction may or may not be committed.
             UndeliveredError: if publishing stops before all answers have come.
         """
-        self._check_alone()
+        self._check_producer(records)
         refused: list[Refused] = []
         remaining = numbered(records, marker)
         remaining[marker.records] = self._progress.record(self._lane, marker)

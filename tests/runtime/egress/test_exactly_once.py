@@ -55,9 +55,10 @@ from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, UncertainErro
 from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.marker import Marker
 from statefun.runtime.egress.patience import Patience, RecordCounter
-from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
+from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
+from statefun.runtime.egress.unconfirmed import Unconfirmed
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
@@ -369,6 +370,36 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
 
     assert len(reasons) == 1
     assert bench.values() == [f"{number - 1}"]
+
+
+@pytest.mark.parametrize("semantic", [AtLeastOnce, ExactlyOnce, Unconfirmed])
+def test_a_producer_that_has_written_to_very_many_topics_is_replaced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, semantic: type[Cluster]
+) -> None:
+    """It remembers all of them for as long as it lives; no record is lost or repeated."""
+    monkeypatch.setattr(kafka_module, "MOST_NAMES", 3)
+    egress, made, reasons = bench.egress, list[Cluster](), list[str]()
+    patience, losses = Patience(egress), RecordCounter(egress, "lost")
+
+    def connect() -> Cluster:
+        if semantic is Unconfirmed:
+            made.append(Unconfirmed(egress, lambda _: False, patience, losses))
+        elif semantic is AtLeastOnce:
+            made.append(AtLeastOnce(egress, lambda _: False, patience, Refusals(egress)))
+        else:
+            made.append(bench.cluster())
+        return made[-1]
+
+    lane = Lane("egress t/out", "run", bench.folder, connect, reasons.append)
+    topics = [bench.kafka.topic(f"many-{number}") for number in range(10)]
+    for number, topic in enumerate([*topics, *topics]):
+        lane.publish(attrs.evolve(bench, out=topic).stage(number, f"{number}"))
+    lane.close()
+
+    assert len(made) == len(reasons) + 1 == 5
+    assert set(reasons) == {"the lane needs another producer, as this one has written to 4 topics"}
+    found = [[record.value for record in bench.kafka.receive(topic)] for topic in topics]
+    assert found == [[f"{number}", f"{number + 10}"] for number in range(10)]
 
 
 def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) -> None:
