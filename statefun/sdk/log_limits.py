@@ -73,13 +73,17 @@ class LogLimit:
         self._intervals = {kind: each for kind, each in intervals if now < each.end}
         self._most = max(_MOST_KINDS, 2 * len(self._intervals))
 
-    def take_left_out(self) -> list[tuple[str, int]]:
-        """Return each kind whose interval is over, with its number of lines left out; forget these numbers."""
+    def take_left_out(self, *, at_once: bool = False) -> list[tuple[str, int]]:
+        """Return each kind whose interval is over, with its number of lines left out; forget these numbers.
+
+        Args:
+            at_once: whether to return also kinds whose interval is not over.
+        """
         with self._lock:
             now = self._clock()
             taken = []
             for kind, interval in list(self._intervals.items()):
-                if interval.left_out and now >= interval.end:
+                if interval.left_out and (at_once or now >= interval.end):
                     taken.append((kind, interval.left_out))
                     interval.left_out = 0
             return taken

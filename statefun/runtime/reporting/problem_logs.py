@@ -11,19 +11,56 @@ from datetime import timedelta
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.reporting.summary import Summary
+from statefun.sdk.log_limits import LogLimit
 
 logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures of one kind."""
+_MOST_LINES = 50
+"""How many lines about one sort of problem are logged in an interval: names of functions and hosts may be invented."""
+_FURTHER_KINDS = (
+    "messages not handled: failures of %s further kinds; the metrics count all of them by function"
+)
+_FURTHER_DOWN = "%s further endpoints cannot be reached; messages to their functions wait"
+_FURTHER_REACHABLE = "%s further endpoints can be reached again"
 _REPORT_COUNTS_FOR = timedelta(minutes=10)
 """How long a report of an unreachable endpoint is valid after the time of the worker's next attempt."""
+
+
+class _Lines:
+    """Logs a limited number of lines of each sort in an interval, and how many others there were."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._limit = LogLimit(_INTERVAL, _MOST_LINES, clock)
+
+    def add(self, further: str, text: str, *args: str) -> bool:
+        """Log a line, unless there were too many; return whether it was logged.
+
+        Args:
+            further: the line about those that were not logged, with a place for their number; it names the sort.
+            text: the line, with places for the arguments.
+            args: the arguments.
+        """
+        left_out = self._limit.passed(further)
+        if left_out is None:
+            return False
+        if left_out:
+            logger.warning(further, f"{left_out:,}")
+        logger.warning(text, *args)
+        return True
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Log how many lines of each sort were left out, after the interval or at once."""
+        for further, count in self._limit.take_left_out(at_once=at_once):
+            logger.warning(further, f"{count:,}")
 
 
 class FailureLog:
     """Counts messages that could not be handled, and logs an example of each kind of failure.
 
-    The first failure of a kind is logged at once; later failures of the kind are logged together.
+    The first failure of a kind is logged at once; later failures of the kind are logged together. Of very many kinds,
+    such as failures of functions that clients invent, some are logged as examples.
 
     Args:
         summary: gets the counts.
@@ -37,6 +74,7 @@ class FailureLog:
         """Examples of failures that are not logged yet, by kind, and by what has happened to the messages."""
         self._next: dict[tuple[str, str], float] = {}
         """The earliest time of the next log line about a kind of failure; other kinds are logged at once."""
+        self._lines = _Lines(clock)
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
@@ -63,8 +101,10 @@ class FailureLog:
             examples = [self._unlogged.pop(kind) for kind in due]
         for example in examples:
             what = f"{example.count:,} {example.what}"
-            logger.warning("messages not handled: %s; such as: %s", what, example.text)
-            self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
+            text = "messages not handled: %s; such as: %s"
+            if self._lines.add(_FURTHER_KINDS, text, what, example.text):
+                self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
+        self._lines.look(at_once=at_once)
 
 
 class EndpointLog:
@@ -84,6 +124,7 @@ class EndpointLog:
         self._clock = clock
         self._down: dict[str, dict[str, float]] = {}
         """By endpoint and worker, the time until which the worker's last report is valid."""
+        self._lines = _Lines(clock)
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
@@ -101,11 +142,8 @@ class EndpointLog:
                 elif endpoint in self._down:
                     self._down[endpoint].pop(circuit.worker, None)
         for endpoint, problem in new_problems.items():
-            logger.warning(
-                "endpoint %s %s; messages to its functions wait until it can be reached",
-                endpoint,
-                problem,
-            )
+            text = "endpoint %s %s; messages to its functions wait until it can be reached"
+            self._lines.add(_FURTHER_DOWN, text, endpoint, problem)
         self.look()
 
     def look(self) -> None:
@@ -120,4 +158,5 @@ class EndpointLog:
                 del self._down[endpoint]
             self._summary.endpoints_down = len(self._down)
         for endpoint in reachable:
-            logger.warning("endpoint %s can be reached again", endpoint)
+            self._lines.add(_FURTHER_REACHABLE, "endpoint %s can be reached again", endpoint)
+        self._lines.look()

@@ -45,6 +45,26 @@ def test_each_kind_of_failure_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert summary.skipped == 7
 
 
+def test_of_very_many_kinds_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients may invent names of functions: the others are counted in one line after a while, or at the end."""
+    now = [0.0]
+    summary = Summary()
+    log = FailureLog(summary, lambda: now[0])
+    for second in range(20):
+        now[0] = second
+        for number in range(100):
+            log.add(failed(f"{second}/{number}", "not there"))
+        log.log()
+    log.log(at_once=True)
+    further = [line for line in caplog.messages if "further" in line]
+    assert further == [
+        f"messages not handled: failures of {number} further kinds; the metrics count all of them by function"
+        for number in ("950", "950")
+    ]
+    assert len(caplog.messages) - len(further) == 2 * 50
+    assert summary.skipped == 2000
+
+
 def circuit_of(worker: str, problem: str = "") -> Outcome:
     """Return the outcome of a task with a worker's report about an endpoint."""
     outcome = Outcome()
@@ -67,6 +87,23 @@ def test_an_unreachable_endpoint_is_logged_once(caplog: pytest.LogCaptureFixture
     assert [record.message for record in caplog.records] == [
         "endpoint http://it is down; messages to its functions wait until it can be reached",
         "endpoint http://it can be reached again",
+    ]
+
+
+def test_of_very_many_endpoints_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients may invent hosts: the others are counted in a line each about those that are down and up."""
+    now = [0.0]
+    log = EndpointLog(Summary(), lambda: now[0])
+    for problem in ("is down", ""):
+        outcome = Outcome()
+        for number in range(60):
+            outcome.circuits.add(endpoint=f"http://{number}", problem=problem, worker="a")
+        log.add(outcome)
+    now[0] = 11
+    log.look()
+    assert sorted(caplog.messages[100:]) == [
+        "10 further endpoints can be reached again",
+        "10 further endpoints cannot be reached; messages to their functions wait",
     ]
 
 
