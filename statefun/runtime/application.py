@@ -18,6 +18,7 @@ from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
+from statefun.runtime.checkpoint.unfinished_files import remove_unfinished_files
 from statefun.runtime.control import Control, RunEnding
 from statefun.runtime.definition import Definition
 from statefun.runtime.reporting.figures import Figures
@@ -75,6 +76,7 @@ class Application:
             lock(settings.checkpoint) as checkpoint,
             self.control.obeying(checkpoint),
         ):
+            remove_unfinished_files(checkpoint)
             locked = attrs.evolve(settings, checkpoint=checkpoint)
             definition = attrs.evolve(self._definition, settings=locked)
             figures = Figures(str(each.typename) for each in definition.functions)

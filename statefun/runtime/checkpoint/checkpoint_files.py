@@ -7,6 +7,7 @@ whole command that reads a local checkpoint.
 
 from __future__ import annotations
 
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -107,3 +108,12 @@ class StoreFiles(CheckpointFiles):
 def temporary_name(name: str) -> str:
     """Return a unique name for a new file while it is written; the complete file is renamed to ``name``."""
     return f".{name}.{uuid.uuid4().hex}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a file has a name from :func:`temporary_name`.
+
+    >>> is_temporary(temporary_name("paused.json")), is_temporary("paused.json"), is_temporary(".7.tmp")
+    (True, False, False)
+    """
+    return re.fullmatch(r"\..+\.[0-9a-f]{32}\.tmp", name) is not None

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes the files of a checkpoint that processes have not finished, since they were killed while they wrote.
+
+Such a file has a temporary name, for which nobody looks. Folders whose writer deletes all files that it does not know,
+such as those of timers, need no help.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from statefun.runtime.checkpoint.checkpoint_files import is_temporary
+from statefun.runtime.checkpoint.folder import Folder
+
+_FOLDERS = ("connectors", "repairs", "runs", "sent", "traces")
+_AGE = timedelta(days=1)
+"""The age from which on a file counts as unfinished: commands may write into a checkpoint at any time."""
+
+
+def remove_unfinished_files(checkpoint: Folder) -> None:
+    """Delete the unfinished files of a checkpoint that this process has locked.
+
+    In an object store there are none: it shows a file when it is complete.
+    """
+    if checkpoint.is_object_store:
+        return
+    before = time.time_ns() - _AGE // timedelta(microseconds=1) * 1000
+    _remove(checkpoint, before)
+    for name in _FOLDERS:
+        _remove_below(checkpoint.child(name), before)
+
+
+def _remove_below(folder: Folder, before: int) -> None:
+    _remove(folder, before)
+    for name, facts in folder.entries().items():
+        if facts is None:
+            _remove_below(folder.child(name), before)
+
+
+def _remove(folder: Folder, before: int) -> None:
+    """Delete the unfinished files directly inside a folder that were modified last before a time, in nanoseconds."""
+    for name, facts in folder.files().items():
+        if is_temporary(name) and facts.modified < before:
+            folder.remove(name)
