@@ -160,10 +160,12 @@ class WaitingGauge:
 
 def _has_plain(sizes: Mapping[str, int], functions: StatefulFunctions) -> bool:
     """Return whether messages to plain functions without state may be among those that wait."""
+    if any(name == all_of_namespace(name) for name in sizes):  # of which functions, nobody knows
+        return any(function.runs_anywhere for function in functions)
     waiting = Counter[str]()
     for name, size in sizes.items():
         function = functions.find(name)
-        if function is None or function.runs_anywhere or name == all_of_namespace(name):
+        if function is None or function.runs_anywhere:
             # A renamed function may have been counted with several names.
             waiting[name if function is None else str(function.typename)] += size
     return any(size > 0 for size in waiting.values())
@@ -172,8 +174,8 @@ def _has_plain(sizes: Mapping[str, int], functions: StatefulFunctions) -> bool:
 def _grown(before: Mapping[str, int], growth: Mapping[str, int]) -> dict[str, int]:
     """Return sizes by function with what was added to them.
 
-    A function whose name is not among very many is counted with others of its namespace, and as long as these wait,
-    so are all functions that have no count of their own: a message is taken from the count to which it was added.
+    A function whose name is not among very many is counted with others of its namespace. The name that stands for them
+    stays, whatever its size is, until no message waits: with it, sizes of renamed functions may be at the wrong name.
     """
     sizes = dict(before)
     for name, added in sorted(growth.items()):
@@ -183,11 +185,11 @@ def _grown(before: Mapping[str, int], growth: Mapping[str, int]) -> dict[str, in
         )
         counted = others if is_counted_with_others else name
         sizes[counted] = sizes.get(counted, 0) + added
-    if not sum(
-        sizes.values()
-    ):  # nothing waits, also if messages were counted with former names of functions
+    if not sum(sizes.values()):
         return {}
-    return {name: size for name, size in sorted(sizes.items()) if size}
+    return {
+        name: size for name, size in sorted(sizes.items()) if size or name == all_of_namespace(name)
+    }
 
 
 def take_back_waiting(checkpoint: Folder, newest: int) -> None:
