@@ -46,6 +46,9 @@ class Unconfirmed(AtLeastOnce):
             UncertainError: if the producer has failed for good, or has written to very many topics; then the lane makes
                 another producer.
         """
+        self._serve(
+            self._producer.poll, timedelta()
+        )  # else, records with unread answers would count as waiting
         self._check_producer(records)
         for record in records:
             try:

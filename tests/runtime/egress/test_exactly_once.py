@@ -374,11 +374,11 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
 
 @pytest.mark.parametrize("semantic", [AtLeastOnce, ExactlyOnce, Unconfirmed])
 def test_a_producer_that_has_written_to_very_many_topics_is_replaced(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, semantic: type[Cluster]
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, semantic: type[AtLeastOnce]
 ) -> None:
-    """It remembers all of them for as long as it lives; no record is lost or repeated."""
+    """It remembers all of them for as long as it lives; no record is repeated, nor lost if it had an answer."""
     monkeypatch.setattr(kafka_module, "MOST_NAMES", 3)
-    egress, made, reasons = bench.egress, list[Cluster](), list[str]()
+    egress, made, reasons = bench.egress, list[AtLeastOnce](), list[str]()
     patience, losses = Patience(egress), RecordCounter(egress, "lost")
 
     def connect() -> Cluster:
@@ -394,10 +394,12 @@ def test_a_producer_that_has_written_to_very_many_topics_is_replaced(
     topics = [bench.kafka.topic(f"many-{number}") for number in range(10)]
     for number, topic in enumerate([*topics, *topics]):
         lane.publish(attrs.evolve(bench, out=topic).stage(number, f"{number}"))
+        assert made[-1]._producer.flush(SECONDS) == 0  # noqa: SLF001 - also the one that waits for nothing
     lane.close()
 
-    assert len(made) == len(reasons) + 1 == 5
-    assert set(reasons) == {"the lane needs another producer, as this one has written to 4 topics"}
+    reason = "the lane needs another producer, as this one has written to 4 topics"
+    assert reasons.count(reason) == 4
+    assert len(made) == len(reasons) + 1
     found = [[record.value for record in bench.kafka.receive(topic)] for topic in topics]
     assert found == [[f"{number}", f"{number + 10}"] for number in range(10)]
 
