@@ -19,8 +19,8 @@ _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures of one kind."""
 _MOST_LINES = 50
 """How many lines about one sort of problem are logged in an interval: names of functions and hosts may be invented."""
-_FURTHER_KINDS = (
-    "messages not handled: failures of %s further kinds; the metrics count all of them by function"
+_FURTHER_FAILURES = (
+    "messages not handled: %s further lines left out; the metrics count all failures by function"
 )
 _FURTHER_DOWN = "%s further endpoints cannot be reached; messages to their functions wait"
 _FURTHER_REACHABLE = "%s further endpoints can be reached again"
@@ -34,8 +34,8 @@ class _Lines:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._limit = LogLimit(_INTERVAL, _MOST_LINES, clock)
 
-    def add(self, further: str, text: str, *args: str) -> bool:
-        """Log a line, unless there were too many; return whether it was logged.
+    def add(self, further: str, text: str, *args: str) -> None:
+        """Log a line, unless there were too many.
 
         Args:
             further: the line about those that were not logged, with a place for their number; it names the sort.
@@ -43,12 +43,10 @@ class _Lines:
             args: the arguments.
         """
         left_out = self._limit.passed(further)
-        if left_out is None:
-            return False
         if left_out:
             logger.warning(further, f"{left_out:,}")
-        logger.warning(text, *args)
-        return True
+        if left_out is not None:
+            logger.warning(text, *args)
 
     def look(self, *, at_once: bool = False) -> None:
         """Log how many lines of each sort were left out, after the interval or at once."""
@@ -102,8 +100,8 @@ class FailureLog:
         for example in examples:
             what = f"{example.count:,} {example.what}"
             text = "messages not handled: %s; such as: %s"
-            if self._lines.add(_FURTHER_KINDS, text, what, example.text):
-                self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
+            self._lines.add(_FURTHER_FAILURES, text, what, example.text)
+            self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
         self._lines.look(at_once=at_once)
 
 
@@ -146,8 +144,12 @@ class EndpointLog:
             self._lines.add(_FURTHER_DOWN, text, endpoint, problem)
         self.look()
 
-    def look(self) -> None:
-        """Drop reports that have expired, and log which endpoints can be reached again."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Drop reports that have expired, and log which endpoints can be reached again.
+
+        Args:
+            at_once: whether to log now how many lines were left out lately.
+        """
         now = self._clock()
         with self._lock:
             for workers in self._down.values():
@@ -159,4 +161,4 @@ class EndpointLog:
             self._summary.endpoints_down = len(self._down)
         for endpoint in reachable:
             self._lines.add(_FURTHER_REACHABLE, "endpoint %s can be reached again", endpoint)
-        self._lines.look()
+        self._lines.look(at_once=at_once)

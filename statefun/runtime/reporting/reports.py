@@ -167,6 +167,7 @@ class Reports:
             ):
                 parts.callback(part.close)
             self._failure_log.log(at_once=True)
+            self._endpoint_log.look(at_once=True)
             self._summary.backlog = self._backlog.count()
             if self._has_event_times:
                 self._report_event_time()
