@@ -28,7 +28,7 @@ logger = logging.getLogger("statefun.ingress")
 _MOST = timedelta(seconds=5)
 _LEAST = timedelta(milliseconds=200)
 _PATIENCE = timedelta(seconds=5)
-"""How long a cluster may take to return its offsets; partitions count as not read to the end meanwhile."""
+"""How long a cluster may take to answer a question; partitions count as not read to the end meanwhile."""
 _LOOKS = 4
 """How often the ends are asked for within the time after which a partition is idle."""
 

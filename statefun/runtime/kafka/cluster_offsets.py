@@ -30,8 +30,8 @@ _PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=1)
 _SHORTEST_ATTEMPT = timedelta(seconds=1)
 _LONGEST_FIRST_ATTEMPT = timedelta(seconds=5)
-_LOOK = timedelta(seconds=2)
-"""How long the cluster may take to return its metadata before it is asked again: meanwhile, Python handles no signals."""
+_FIRST_LOOK = timedelta(seconds=2)
+"""How long the cluster may take to return its metadata at first: meanwhile, Python handles no signals."""
 _UNSETTLED = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
@@ -65,8 +65,8 @@ def watermarks(
     Args:
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
-        timeout: how long the cluster may take to answer a question. It is asked again if it does not answer, since
-            another broker may lead a partition by now: this takes up to twice as long, for each of two questions.
+        timeout: how long the cluster may take to answer. It is asked again if it does not, since another broker may
+            lead a partition by now: this takes up to twice as long, for each of two questions.
         committed: whether a partition ends where readers with ``read_committed`` have to stop; if not, it
             ends after its last record.
 
@@ -119,7 +119,7 @@ def committed_offsets(
         return _answer(ask, timeout)
     except KafkaException as error:
         code, text = reason_of(error).code(), reason_of(error).str()
-        if code != ClientError._TIMED_OUT:  # noqa: SLF001 - how the client names it
+        if not _is_silence(error):
             raise
         text += "; does the cluster answer, or is a transaction with offsets of the group open?"
         raise KafkaException(ClientError(code, text)) from error
@@ -156,13 +156,14 @@ def _offsets(
 
     def ask(patience: float) -> dict[_Place, int]:
         nonlocal attempt
+        is_last = patience - attempt.total_seconds() < timeout.total_seconds()
         found = admin.list_offsets(
             dict.fromkeys(keys.values(), spec),
             isolation_level=isolation,
-            request_timeout=min(patience, attempt.total_seconds()),
+            request_timeout=patience if is_last else attempt.total_seconds(),
         )
-        attempt = min(2 * attempt, timeout)
-        return {place: _offset_of(place, found[key]) for place, key in keys.items()}
+        attempt *= 2
+        return _all_of({place: found[key] for place, key in keys.items()})
 
     def look_again(patience: float) -> bool:
         topics = admin.list_topics(timeout=patience).topics
@@ -173,20 +174,33 @@ def _offsets(
     return _answer(ask, 2 * timeout, look_again)
 
 
-def _offset_of(place: _Place, answer: Future[ListOffsetsResultInfo]) -> int:
-    """Return the offset in an answer for a partition; the error, if it has one, names the partition."""
+def _all_of(answers: Mapping[_Place, Future[ListOffsetsResultInfo]]) -> dict[_Place, int]:
+    """Return the offsets in the answers for partitions.
+
+    Raises:
+        KafkaException: if an answer has an error; its text names the partition. An error that is final comes first.
+    """
+    offsets: dict[_Place, int] = {}
+    errors: list[ClientError] = []
+    for place, answer in answers.items():
+        try:
+            offsets[place] = answer.result().offset
+        except KafkaException as error:
+            errors.append(_named(place, reason_of(error).code(), reason_of(error).str()))
+        else:
+            if (
+                offsets[place] == OFFSET_INVALID
+            ):  # how the client says that a broker has not answered
+                code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
+                errors.append(_named(place, code, "Timed out"))
+    if errors:
+        raise KafkaException(min(errors, key=lambda error: error.code() in _UNSETTLED | _OUTDATED))
+    return offsets
+
+
+def _named(place: _Place, code: int, text: str) -> ClientError:
     topic, number = place
-    try:
-        offset: int = answer.result().offset
-    except KafkaException as error:
-        reason = reason_of(error)
-        raise KafkaException(
-            ClientError(reason.code(), f"{topic}/{number}: {reason.str()}")
-        ) from error
-    if offset == OFFSET_INVALID:  # how the client says that a broker has not answered
-        code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
-        raise KafkaException(ClientError(code, f"{topic}/{number}: the broker has not answered"))
-    return offset
+    return ClientError(code, f"{topic}/{number}: {text}")
 
 
 def _answer(
@@ -205,7 +219,7 @@ def _answer(
     Raises:
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
-    deadline, pause = time.monotonic() + timeout.total_seconds(), _PAUSE
+    deadline, pause, look = time.monotonic() + timeout.total_seconds(), _PAUSE, _FIRST_LOOK
     reason: KafkaException | None = None
 
     def rest() -> timedelta:
@@ -220,14 +234,21 @@ def _answer(
         is_hopeful = reason_of(failure).code() in _UNSETTLED
         if look_again and reason_of(failure).code() in _OUTDATED and rest() > _PAUSE:
             try:
-                is_hopeful = look_again(min(rest(), _LOOK).total_seconds())
+                is_hopeful = look_again(min(rest(), look).total_seconds())
             except KafkaException as error:
-                failure, is_hopeful = error, True
-        is_silent = reason_of(failure).code() == ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
-        if reason is None or not (is_hasty and is_silent):  # else, an earlier answer says more
+                failure, is_hopeful = error if _is_silence(failure) else failure, True
+                look *= 2
+        if reason is None or not (
+            is_hasty and _is_silence(failure)
+        ):  # else, an earlier answer says more
             reason = failure
         if not is_hopeful or rest() <= _PAUSE:
             raise reason
         # Leave some time for the last attempt.
         time.sleep(max(timedelta(), min(pause, rest() - _PAUSE)).total_seconds())
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_silence(error: KafkaException) -> bool:
+    """Return whether an error says only that no answer came."""
+    return reason_of(error).code() == ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it

@@ -49,10 +49,11 @@ def test_a_client_takes_one_question_after_the_other(
     def slowly(*args: Any, **options: Any) -> Any:
         asking.append(1)
         most.append(len(asking))
-        time.sleep(0.1)
-        found = watermarks(*args, **options)
-        asking.pop()
-        return found
+        try:
+            time.sleep(0.1)
+            return watermarks(*args, **options)
+        finally:
+            asking.pop()
 
     monkeypatch.setattr(partition_ends, "watermarks", slowly)
     (ingress,) = parse_module(kafka.module({topic: ["t/f"]})).ingresses

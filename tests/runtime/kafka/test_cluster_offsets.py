@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka
 from statefun.dev.dev_topics import wait_for_leaders
+from statefun.runtime.kafka import cluster_offsets
 from statefun.runtime.kafka.client import reason_of
 from statefun.runtime.kafka.cluster_offsets import committed_offsets, dated_offsets, watermarks
 
@@ -136,16 +138,13 @@ class Answering(AdminClient):
     """A client whose questions about offsets get given error codes as answers, and none at the end."""
 
     def __init__(self, settings: dict[str, Any], codes: Iterable[int | None]) -> None:
-        self.limits: list[float] = []
-        """How long each question may take, in seconds."""
         self.looks: list[float] = []
         """How long each question for metadata may take, in seconds."""
         self._codes = iter(codes)
         super().__init__(settings)
 
     def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
-        """Note the limit, and answer."""
-        self.limits.append(kwargs["request_timeout"])
+        """Answer."""
         found, code = super().list_offsets(*args, **kwargs), next(self._codes)
         if code is not None:
             for answer in found.values():
@@ -161,16 +160,94 @@ class Answering(AdminClient):
         return super().list_topics(*args, timeout=timeout, **kwargs)
 
 
-def test_a_slow_answer_has_the_whole_time(kafka: KafkaHarness) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time of the questions, which goes on when they wait."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    stand_in = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(cluster_offsets, "time", stand_in)
+    return now
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 15, 30, 60, 3600])
+def test_a_slow_answer_has_the_whole_time(clock: list[float], seconds: int) -> None:
     """The cluster is asked again soon, as another broker may lead a partition, and has ever more time to answer."""
-    topic, silence = kafka.topic("users"), ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
-    admin = Answering({"bootstrap.servers": kafka.address}, [silence] * 2 + [None] * 2)
+    limits: list[float] = []
 
-    found = watermarks(admin, [(topic, 0)], timedelta(seconds=12), committed=True)
+    class Silent:
+        """A client of a cluster that answers to nothing but the question for its metadata, and slowly to that."""
 
-    assert found == {(topic, 0): (0, 0)}
-    assert admin.limits == [3, 6, 12, 3]
-    assert admin.looks == [2, 2]  # meanwhile, Python handles no signals
+        def list_offsets(self, places: Any, *, request_timeout: float, **_: Any) -> Any:
+            limits.append(request_timeout)
+            clock[0] += request_timeout
+            silent: Future[Any] = Future()
+            silent.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+            return dict.fromkeys(places, silent)
+
+        def list_topics(self, *, timeout: float) -> Any:
+            clock[0] += min(timeout, 0.05)
+            return SimpleNamespace(topics={"users": SimpleNamespace(partitions={0: None})})
+
+    with pytest.raises(KafkaException, match="users/0: Timed out"):
+        watermarks(
+            cast("AdminClient", Silent()),
+            [("users", 0)],
+            timedelta(seconds=seconds),
+            committed=True,
+        )
+
+    assert clock[0] <= 2 * seconds + 0.2
+    assert limits[0] <= max(1, min(5, seconds / 4))
+    assert max(limits) >= 0.9 * seconds
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "text"),
+    [
+        (
+            [OFFSET_INVALID, ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)],
+            1,
+            "users/1: .*authorization",
+        ),
+        ([ClientError(ClientError.UNKNOWN_TOPIC_OR_PART), 7], 4, "users/0: .*Unknown topic"),
+    ],
+)
+def test_what_the_cluster_has_answered_says_more_than_its_silence(
+    clock: list[float], answers: list[int | ClientError], asked: int, text: str
+) -> None:
+    """About another partition, or about its metadata; a final error needs no other attempt."""
+    questions: list[float] = []
+
+    class Answers:
+        """A client of a cluster that does not return its metadata in time."""
+
+        def list_offsets(self, places: Any, **_: Any) -> Any:
+            questions.append(clock[0])
+            futures: list[Future[Any]] = [Future() for _ in places]
+            for future, answer in zip(futures, answers, strict=True):
+                if isinstance(answer, ClientError):
+                    future.set_exception(KafkaException(answer))
+                else:
+                    future.set_result(SimpleNamespace(offset=answer))
+            return dict(zip(places, futures, strict=True))
+
+        def list_topics(self, *, timeout: float) -> Any:
+            clock[0] += timeout
+            raise KafkaException(ClientError(ClientError._TRANSPORT))  # noqa: SLF001 - as above
+
+    with pytest.raises(KafkaException, match=text):
+        watermarks(
+            cast("AdminClient", Answers()),
+            [("users", 0), ("users", 1)],
+            timedelta(seconds=15),
+            committed=True,
+        )
+
+    assert len(questions) == asked
 
 
 @pytest.mark.parametrize(
@@ -187,6 +264,7 @@ def test_the_leader_is_looked_for_if_a_broker_has_lost_its_disk(
     assert len(admin.looks) == 1
 
 
+@pytest.mark.usefixtures("clock")
 def test_an_error_is_the_last_answer_rather_than_the_end_of_the_time() -> None:
     """A last attempt may have too little time for any answer."""
 
