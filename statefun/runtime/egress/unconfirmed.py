@@ -46,9 +46,8 @@ class Unconfirmed(AtLeastOnce):
             UncertainError: if the producer has failed for good, or has written to very many topics; then the lane makes
                 another producer.
         """
-        self._serve(
-            self._producer.poll, timedelta()
-        )  # else, records with unread answers would count as waiting
+        # Else, records with answers that nobody has read would count as waiting.
+        self._serve(self._producer.poll, timedelta())
         self._check_producer(records)
         for record in records:
             try:

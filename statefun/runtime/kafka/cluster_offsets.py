@@ -188,9 +188,7 @@ def _all_of(answers: Mapping[_Place, Future[ListOffsetsResultInfo]]) -> dict[_Pl
         except KafkaException as error:
             errors.append(_named(place, reason_of(error).code(), reason_of(error).str()))
         else:
-            if (
-                offsets[place] == OFFSET_INVALID
-            ):  # how the client says that a broker has not answered
+            if offsets[place] == OFFSET_INVALID:  # so the client says that a broker has not answered
                 code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
                 errors.append(_named(place, code, "Timed out"))
     if errors:
