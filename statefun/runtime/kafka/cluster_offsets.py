@@ -188,7 +188,9 @@ def _all_of(answers: Mapping[_Place, Future[ListOffsetsResultInfo]]) -> dict[_Pl
         except KafkaException as error:
             errors.append(_named(place, reason_of(error).code(), reason_of(error).str()))
         else:
-            if offsets[place] == OFFSET_INVALID:  # so the client says that a broker has not answered
+            if (
+                offsets[place] == OFFSET_INVALID
+            ):  # so the client says that a broker has not answered
                 code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
                 errors.append(_named(place, code, "Timed out"))
     if errors:
@@ -236,9 +238,8 @@ def _answer(
             except KafkaException as error:
                 failure, is_hopeful = error if _is_silence(failure) else failure, True
                 look *= 2
-        if reason is None or not (
-            is_hasty and _is_silence(failure)
-        ):  # else, an earlier answer says more
+        # In a very short time, no answer may come: an earlier one says more.
+        if reason is None or not (is_hasty and _is_silence(failure)):
             reason = failure
         if not is_hopeful or rest() <= _PAUSE:
             raise reason
