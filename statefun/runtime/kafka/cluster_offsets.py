@@ -188,9 +188,7 @@ def _all_of(answers: Mapping[_Place, Future[ListOffsetsResultInfo]]) -> dict[_Pl
         except KafkaException as error:
             errors.append(_named(place, reason_of(error).code(), reason_of(error).str()))
         else:
-            if (
-                offsets[place] == OFFSET_INVALID
-            ):  # so the client says that a broker has not answered
+            if offsets[place] == OFFSET_INVALID:  # a broker has not answered
                 code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
                 errors.append(_named(place, code, "Timed out"))
     if errors:
@@ -235,8 +233,8 @@ def _answer(
         if look_again and reason_of(failure).code() in _OUTDATED and rest() > _PAUSE:
             try:
                 is_hopeful = look_again(min(rest(), look).total_seconds())
-            except KafkaException as error:
-                failure, is_hopeful = error if _is_silence(failure) else failure, True
+            except KafkaException:
+                is_hopeful = True
                 look *= 2
         # In a very short time, no answer may come: an earlier one says more.
         if reason is None or not (is_hasty and _is_silence(failure)):
