@@ -162,7 +162,7 @@ def _offsets(
             isolation_level=isolation,
             request_timeout=patience if is_last else attempt.total_seconds(),
         )
-        attempt *= 2
+        attempt = min(2 * attempt, timeout)
         return _all_of({place: found[key] for place, key in keys.items()})
 
     def look_again(patience: float) -> bool:
@@ -183,14 +183,15 @@ def _all_of(answers: Mapping[_Place, Future[ListOffsetsResultInfo]]) -> dict[_Pl
     offsets: dict[_Place, int] = {}
     errors: list[ClientError] = []
     for place, answer in answers.items():
-        try:
-            offsets[place] = answer.result().offset
-        except KafkaException as error:
+        # Not raised here: an answer with an error that knows this frame would keep the client until it is garbage.
+        error = answer.exception()
+        if isinstance(error, KafkaException):
             errors.append(_named(place, reason_of(error).code(), reason_of(error).str()))
-        else:
-            if offsets[place] == OFFSET_INVALID:  # a broker has not answered
-                code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
-                errors.append(_named(place, code, "Timed out"))
+            continue
+        offsets[place] = answer.result().offset
+        if offsets[place] == OFFSET_INVALID:  # a broker has not answered
+            code = ClientError._TIMED_OUT  # noqa: SLF001 - how the client names it
+            errors.append(_named(place, code, "Timed out"))
     if errors:
         raise KafkaException(min(errors, key=lambda error: error.code() in _UNSETTLED | _OUTDATED))
     return offsets
@@ -218,32 +219,37 @@ def _answer(
         KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
     deadline, pause, look = time.monotonic() + timeout.total_seconds(), _PAUSE, _FIRST_LOOK
+    failure: KafkaException | None = None
     reason: KafkaException | None = None
 
     def rest() -> timedelta:
         return timedelta(seconds=max(0.0, deadline - time.monotonic()))
 
-    while True:
-        is_hasty = rest() < _SHORTEST_ATTEMPT
-        try:
-            return ask(rest().total_seconds())
-        except KafkaException as error:
-            failure = error
-        is_hopeful = reason_of(failure).code() in _UNSETTLED
-        if look_again and reason_of(failure).code() in _OUTDATED and rest() > _PAUSE:
+    try:
+        while True:
+            is_hasty = rest() < _SHORTEST_ATTEMPT
             try:
-                is_hopeful = look_again(min(rest(), look).total_seconds())
-            except KafkaException:
-                is_hopeful = True
-                look *= 2
-        # In a very short time, no answer may come: an earlier one says more.
-        if reason is None or not (is_hasty and _is_silence(failure)):
-            reason = failure
-        if not is_hopeful or rest() <= _PAUSE:
-            raise reason
-        # Leave some time for the last attempt.
-        time.sleep(max(timedelta(), min(pause, rest() - _PAUSE)).total_seconds())
-        pause = min(2 * pause, _LONGEST_PAUSE)
+                return ask(rest().total_seconds())
+            except KafkaException as error:
+                failure = error
+            is_hopeful = reason_of(failure).code() in _UNSETTLED
+            if look_again and reason_of(failure).code() in _OUTDATED and rest() > _PAUSE:
+                try:
+                    is_hopeful = look_again(min(rest(), look).total_seconds())
+                except KafkaException:
+                    is_hopeful = True
+                    look = min(2 * look, timeout)
+            # In a very short time, no answer may come: an earlier one says more.
+            if reason is None or not (is_hasty and _is_silence(failure)):
+                reason = failure
+            if not is_hopeful or rest() <= _PAUSE:
+                raise reason
+            # Leave some time for the last attempt.
+            time.sleep(max(timedelta(), min(pause, rest() - _PAUSE)).total_seconds())
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    finally:
+        # Both know this frame, which would keep the client, with its threads, until it is garbage.
+        failure = reason = None
 
 
 def _is_silence(error: KafkaException) -> bool:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from itertools import chain, repeat
 from types import SimpleNamespace
@@ -248,6 +251,35 @@ def test_what_the_cluster_has_answered_says_more_than_its_silence(
         )
 
     assert len(questions) == asked
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("answers", [[False], [False, True], [False, False, True]])
+def test_a_client_ends_with_its_question(answers: list[bool]) -> None:
+    """It has threads, and nobody knows when garbage is collected: each attempt of a lane makes another client."""
+    given = chain(answers, repeat(answers[-1]))
+
+    class Client:
+        """A client of a cluster that answers in the end, or never."""
+
+        def list_offsets(self, places: Any, **_: Any) -> Any:
+            answer: Future[Any] = Future()
+            if next(given):
+                answer.set_result(SimpleNamespace(offset=7))
+            else:
+                answer.set_exception(KafkaException(ClientError(ClientError.OFFSET_NOT_AVAILABLE)))
+            return dict.fromkeys(places, answer)
+
+    client = Client()
+    known = weakref.ref(client)
+    gc.disable()
+    try:
+        with suppress(KafkaException):
+            watermarks(cast("AdminClient", client), [("users", 0)], LONG, committed=True)
+        del client
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
