@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import select
 import socket
 import sys
@@ -33,6 +34,10 @@ _MOST_HEAD_BYTES = 65_536
 """The largest size of a request's first line and headers together, in bytes."""
 _CHUNK = 1_000_000
 _MOST_DISCARDED_BYTES = 100_000_000
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*\r?\n")
+"""A line of a header, with a name as RFC 9110 defines it: Python's parser accepts other lines, and hides headers then."""
+_SINGLE_HEADERS = ("Host", "Content-Length", "Content-Type", "Origin", "Sec-Fetch-Site")
+"""The headers that the server reads, and that must not occur twice."""
 _WAITING_CONNECTIONS = 1024
 """How many connections may wait until they are accepted; the operating system may have a lower limit."""
 
@@ -120,6 +125,20 @@ class _Limited(io.RawIOBase):
         return count
 
 
+class _Lines(io.BufferedReader):
+    """Reads requests from a connection, and keeps the lines of a request's head."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        super().__init__(raw)
+        self.lines: list[bytes] = []
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Read a line, and keep it."""
+        line = super().readline(size)
+        self.lines.append(line)
+        return line
+
+
 class Server(ThreadingHTTPServer):
     """The server of one port; it is bound to the port at first, and listens later."""
 
@@ -169,6 +188,7 @@ def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
     def do(handler: RequestHandler) -> None:
         handler.begin()
         try:
+            handler.refuse_unclear_headers()
             handler.refuse_strangers()
             serve(handler)
         except RefusedError as refused:
@@ -211,11 +231,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.rfile.close()
         self._reader = _Limited(self.connection)
         self._connections = cast("Server", self.server).connections
-        self.rfile = io.BufferedReader(self._reader)
+        self.rfile = self._head = _Lines(self._reader)
 
     def handle_one_request(self) -> None:
         """Serve a request; refuse one whose headers are too large."""
         self._reader.begin()
+        self._head.lines.clear()
         self._connections.wait(self.connection)
         try:
             super().handle_one_request()
@@ -228,9 +249,30 @@ class RequestHandler(BaseHTTPRequestHandler):
         """Reset the fields about the former request of the connection, before the next request is served."""
         self._reader.end_of_head()
         self._connections.serve(self.connection)
-        lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
-        self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
+        length = self.headers.get("Content-Length", "0")
+        self._has_unread_body = length != "0" or "Transfer-Encoding" in self.headers
+
+    def refuse_unclear_headers(self) -> None:
+        """Refuse a request whose headers another parser could understand differently.
+
+        Else the content of such a request could be served as a request, and its origin could be hidden.
+
+        Raises:
+            RefusedError: if the request must be refused.
+        """
+        _, *lines, _ = self._head.lines  # the first line, and the empty one
+        unreadable = next((line for line in lines if not _HEADER.fullmatch(line)), None)
+        twice = [name for name in _SINGLE_HEADERS if len(self.headers.get_all(name, [])) > 1]
+        if unreadable is None and not twice:
+            return
+        self.close_connection = True  # nobody knows where the content ends
+        text = (
+            f"a request must have one header {twice[0]}, and has several"
+            if unreadable is None
+            else f"a header must be a line such as 'Content-Length: 2', and {unreadable.decode('latin-1')!r} is none"
+        )
+        raise RefusedError(HTTPStatus.BAD_REQUEST, text)
 
     def refuse_strangers(self) -> None:
         """Refuse requests of other machines, and requests that a page of another web site has sent.
@@ -263,10 +305,11 @@ class RequestHandler(BaseHTTPRequestHandler):
             RefusedError: if the length of the content is not given, or too large.
             ConnectionResetError: if the client closes the connection before the end of the content.
         """
-        length, *others = self.headers.get_all("Content-Length", [""])
-        if others or not length.isdecimal() or "Transfer-Encoding" in self.headers:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # nobody knows where the content ends
             raise RefusedError(
-                HTTPStatus.LENGTH_REQUIRED, "a message must have exactly one header Content-Length"
+                HTTPStatus.LENGTH_REQUIRED, "a message must have a header Content-Length"
             )
         if len(length) > LONGEST_NUMBER or int(length) > self.most_bytes:
             text = f"a message must have at most {self.most_bytes:,} bytes"
