@@ -38,6 +38,7 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*\r?\n")
 """A line of a header, with a name as RFC 9110 defines it: Python's parser accepts other lines, and hides headers then."""
 _SINGLE_HEADERS = ("Host", "Content-Length", "Content-Type", "Origin", "Sec-Fetch-Site")
 """The headers that the server reads, and that must not occur twice."""
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _WAITING_CONNECTIONS = 1024
 """How many connections may wait until they are accepted; the operating system may have a lower limit."""
 
@@ -218,6 +219,8 @@ class RequestHandler(BaseHTTPRequestHandler):
     """How other machines could be admitted, for a server that is for this machine only."""
     most_bytes = 1_000_000
     """The largest size of a request's content, in bytes."""
+    raw_requestline: bytes
+    """The first line of the request, as Python's server has read it."""
     _has_answered = False
     _has_unread_body = False
 
@@ -244,6 +247,13 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.command, self.requestline, self.request_version = "", "", self.protocol_version
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def parse_request(self) -> bool:
+        """Parse the head of a request, whose path may be plain UTF-8: to Python, some of its bytes would be blanks."""
+        self.raw_requestline = _NOT_ASCII.sub(
+            lambda found: b"%%%02X" % found[0][0], self.raw_requestline
+        )
+        return super().parse_request()
 
     def begin(self) -> None:
         """Reset the fields about the former request of the connection, before the next request is served."""
@@ -369,14 +379,17 @@ class RequestHandler(BaseHTTPRequestHandler):
 
 
 def path_parts(target: str) -> list[str]:
-    """Return the parts of a request's path, decoded; the path may be percent-encoded or plain UTF-8.
+    """Return the parts of a request's path, decoded.
+
+    Args:
+        target: the target of the request, percent-encoded.
 
     Raises:
         RefusedError: if the path is not UTF-8.
     """
     try:
-        path = urlsplit(target).path.encode("latin-1")  # http.server has decoded it
-        return [unquote_to_bytes(part).decode() for part in path.removeprefix(b"/").split(b"/")]
+        path = urlsplit(target).path
+        return [unquote_to_bytes(part).decode() for part in path.removeprefix("/").split("/")]
     except ValueError:
         text = f"the path of a request must be UTF-8 text, and {target!r} is not"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text) from None

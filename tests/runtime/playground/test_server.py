@@ -20,7 +20,7 @@ import attrs
 import pytest
 import yaml
 from harness import wait
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from local_servers import free_port
 from patience import SECONDS
@@ -408,14 +408,32 @@ def test_ids_that_are_no_text_are_refused(played: Played) -> None:
     assert played.posted() == []
 
 
-def test_a_path_may_be_plain_text(played: Played) -> None:
+@_WITHOUT_FIXTURE_CHECK
+@example("Gr\xfc\xdfe")
+@example("\xe0\x85\xa0\u3000")  # bytes of these are blanks of Latin-1
+@given(st.text(st.characters(min_codepoint=0x80, exclude_categories=["Cs"]), min_size=1))
+def test_a_path_may_be_plain_text(played: Played, text: str) -> None:
     """As curl sends it: the same address as the escaped path."""
     with socket.create_connection(("127.0.0.1", played.port), timeout=SECONDS) as client:
-        head = "PUT /a.fns/any/Grüße HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
+        head = f"PUT /a.fns/any/{text} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
         client.sendall(head.encode())
         assert client.recv(100).startswith(b"HTTP/1.1 200")
-    assert played.ask("PUT", "/a.fns/any/Gr%C3%BC%C3%9Fe", b"x")[0] == 200
-    assert [target.decode() for target, _, _ in played.posted()] == ["Grüße\0a.fns/any"] * 2
+    assert played.ask("PUT", f"/a.fns/any/{quote(text)}", b"x")[0] == 200
+    targets = [target.decode() for target, _, _ in played.posted()]
+    played.store.forget(played.store.readable(0))
+    assert targets == [f"{text}\0a.fns/any"] * 2
+
+
+def test_a_query_may_be_plain_text(played: Played) -> None:
+    """It is read as its escaped form is."""
+    with socket.create_connection(("127.0.0.1", played.egress_port), timeout=SECONDS) as client:
+        head = "GET /greetings?wait=\xe0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        client.sendall(head.encode())
+        client.shutdown(socket.SHUT_WR)
+        plain = b"".join(iter(lambda: client.recv(1000), b"")).decode()
+    _, escaped = played.ask("GET", "/greetings?wait=%C3%A0", port=played.egress_port)
+    assert plain.startswith("HTTP/1.1 400")
+    assert plain.endswith(escaped)
 
 
 def test_many_clients_connect_at_once(played: Played) -> None:
