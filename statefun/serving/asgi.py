@@ -7,6 +7,7 @@ a request to any path, as ``application/octet-stream``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
@@ -142,11 +143,13 @@ async def _reply_to(handler: RequestReplyHandler, request: bytes) -> _Reply:
     except RequestError as error:
         logger.warning("a request is answered with an error: %s", error)
         return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {}
-    except Exception:
+    except BaseException as error:
         logger.exception(
             "the function of %s has failed; the runtime will send the messages again",
             handler.target_of(request),
         )
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            raise  # it may be the server that ends the call
         return HTTPStatus.INTERNAL_SERVER_ERROR, b"a function has failed\n", {}
     return HTTPStatus.OK, reply, {"content-type": _BYTES}
 

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
 import logging
 import socket
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from statefun.console.command_parser import CommandParser
 from statefun.module.class_names import classes_of_one_name
 from statefun.module.user_program import load_program
 from statefun.sdk.errors import ConfigurationError, DefinitionError, PlatformError
+from statefun.sdk.event_loop import run_to_end
 from statefun.sdk.foreign_requests import is_this_machine
 from statefun.sdk.log_lines import FunctionLogLimit, JsonLines, TextLines
 from statefun.sdk.request_reply import check_served
@@ -97,7 +101,19 @@ def run_command(options: argparse.Namespace) -> None:
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     with sock:
-        uvicorn.Server(config).run(sockets=[sock])
+        # With its own run(), a task of a function that raises SystemExit would end the server.
+        run_to_end(lambda _: _served(uvicorn.Server(config).serve(sockets=[sock])))
+
+
+async def _served(serving: Coroutine[Any, Any, None]) -> None:
+    """Await the end of the server, and then cancel the tasks that functions have left running."""
+    try:
+        await serving
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 class _TextLines(TextLines):

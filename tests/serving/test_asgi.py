@@ -136,6 +136,31 @@ def test_what_is_no_request_is_refused(caplog: pytest.LogCaptureFixture) -> None
         assert response.status == 200
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_what_ends_a_process_ends_a_call(
+    kind: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a failure of the function, which the log names; the server goes on."""
+    functions = greeters()
+
+    @functions.bind("test.fns/ends")
+    def ends(ctx: Context, message: Message) -> None:
+        raise error
+
+    @functions.bind("test.fns/ends_async")
+    async def ends_async(ctx: Context, message: Message) -> None:
+        raise error
+
+    name = "ends" if kind == "plain" else "ends_async"
+    with served(functions) as client:
+        response, _ = answer(client, "POST", "/", request(name))
+        assert response.status == 500
+        assert f"the function of test.fns/{name}/Ada has failed; the runtime" in caplog.text
+        response, _ = answer(client, "POST", "/", request("plain"))
+        assert response.status == 200
+
+
 def counting() -> tuple[StatefulFunctions, list[str]]:
     """Return a function, and what it was called with."""
     functions, called = StatefulFunctions(), list[str]()

@@ -70,6 +70,64 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
+ENDING = """
+import asyncio
+
+import statefun
+
+async def end():
+    raise SystemExit(4)
+
+async def stay():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("the task has ended", flush=True)
+
+@statefun.function("test.fns/awaits")
+async def awaits(ctx, message):
+    await asyncio.create_task(end())
+
+@statefun.function("test.fns/leaves")
+async def leaves(ctx, message):
+    tasks.extend([asyncio.create_task(end()), asyncio.create_task(stay())])
+
+@statefun.function("test.fns/stops")
+async def stops(ctx, message):
+    asyncio.get_running_loop().stop()
+
+tasks = []
+"""
+
+
+def test_no_function_ends_the_server(tmp_path: Path) -> None:
+    """Neither its tasks nor what it does to the event loop; Ctrl-C ends the server, and cancels tasks that are left."""
+    port = free_port()
+    with (
+        served(tmp_path, port, ENDING) as process,
+        closing(connected(port, process)) as client,
+    ):
+        statuses = []
+        for name in ("awaits", "leaves", "stops", "awaits"):
+            asked = ToFunction()
+            target = asked.invocation.target
+            target.namespace, target.type, target.id = "test.fns", name, "Ada"
+            asked.invocation.invocations.add().argument.typename = "test/none"
+            runtime = {"Content-Type": "application/octet-stream"}
+            client.request("POST", "/", asked.SerializeToString(), runtime)
+            response = client.getresponse()
+            response.read()
+            statuses.append(response.status)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+    assert statuses == [500, 200, 200, 500]
+    output = (tmp_path / "served.log").read_text()
+    assert output.count("the function of test.fns/awaits/Ada has failed") == 2
+    assert output.count("the task has ended") == 1
+    assert "KeyboardInterrupt" not in output
+
+
 def has_address(host: str) -> bool:
     """Return whether a server can listen at an address of this machine."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
