@@ -101,6 +101,7 @@ FORBIDDEN = {
 ROOMS = [
     *(
         "connections",
+        "request_stream",
         "http_server",
         "columns",
         "garbage",

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import re
 import select
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +18,7 @@ import attrs
 
 from statefun.module.model import LOOPBACK
 from statefun.runtime.connections import Connections, most_connections
+from statefun.runtime.request_stream import REQUEST_SECONDS, LargeHeadError, RequestStream
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import foreign_header
 
@@ -28,14 +27,8 @@ logger = logging.getLogger("statefun")
 LONGEST_NUMBER = 12
 """The largest number of digits that a number in a request may have."""
 _LAST_PORT = 65_535
-_REQUEST_SECONDS = 60
-"""How long a client may take for a request, and for reading its answer, and how long a connection may be idle."""
-_MOST_HEAD_BYTES = 65_536
-"""The largest size of a request's first line and headers together, in bytes."""
 _CHUNK = 1_000_000
 _MOST_DISCARDED_BYTES = 100_000_000
-_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*\r?\n")
-"""A line of a header, with a name as RFC 9110 defines it: Python's parser accepts other lines, and hides headers then."""
 _SINGLE_HEADERS = ("Host", "Content-Length", "Content-Type", "Origin", "Sec-Fetch-Site")
 """The headers that the server reads, and that must not occur twice."""
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
@@ -80,64 +73,6 @@ class RefusedError(Exception):
         super().__init__(text)
         self.status = status
         self.headers = headers
-
-
-class _LargeHeadError(Exception):
-    """The first line and the headers of a request are too large."""
-
-
-class _Limited(io.RawIOBase):
-    """Reads requests from a connection, within limits of time and size."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._end = 0.0
-        self._left: int | None = None
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a request: from now on, its time and the bytes of its headers are limited."""
-        self._end, self._left = time.monotonic() + _REQUEST_SECONDS, _MOST_HEAD_BYTES
-
-    def end_of_head(self) -> None:
-        """Stop limiting bytes after the headers, as the length of the request's content is known."""
-        self._left = None
-
-    def readable(self) -> bool:
-        """Return True: this stream can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read bytes of the request into a buffer; return their number.
-
-        Raises:
-            TimeoutError: if the time of the request is over.
-            _LargeHeadError: if the headers of the request are too large.
-        """
-        remaining = self._end - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        self._connection.settimeout(remaining)
-        count = self._connection.recv_into(buffer)
-        if self._left is not None:
-            self._left -= count
-            if self._left < 0:
-                raise _LargeHeadError
-        return count
-
-
-class _Lines(io.BufferedReader):
-    """Reads requests from a connection, and keeps the lines of a request's head."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        super().__init__(raw)
-        self.lines: list[bytes] = []
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """Read a line, and keep it."""
-        line = super().readline(size)
-        self.lines.append(line)
-        return line
 
 
 class Server(ThreadingHTTPServer):
@@ -208,7 +143,7 @@ class RequestHandler(BaseHTTPRequestHandler):
     """Serves one connection, whose requests come one after the other."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _REQUEST_SECONDS
+    timeout = REQUEST_SECONDS
     disable_nagle_algorithm = True  # the content is written after the headers
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(message)s: %(explain)s\n"
@@ -232,18 +167,16 @@ class RequestHandler(BaseHTTPRequestHandler):
         """Prepare the connection, so that requests are read within limits of time and size."""
         super().setup()
         self.rfile.close()
-        self._reader = _Limited(self.connection)
         self._connections = cast("Server", self.server).connections
-        self.rfile = self._head = _Lines(self._reader)
+        self.rfile = self._stream = RequestStream(self.connection)
 
     def handle_one_request(self) -> None:
         """Serve a request; refuse one whose headers are too large."""
-        self._reader.begin()
-        self._head.lines.clear()
+        self._stream.begin()
         self._connections.wait(self.connection)
         try:
             super().handle_one_request()
-        except _LargeHeadError:
+        except LargeHeadError:
             self.close_connection = True
             self.command, self.requestline, self.request_version = "", "", self.protocol_version
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -257,7 +190,7 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def begin(self) -> None:
         """Reset the fields about the former request of the connection, before the next request is served."""
-        self._reader.end_of_head()
+        self._stream.end_of_head()
         self._connections.serve(self.connection)
         self._has_answered = False
         length = self.headers.get("Content-Length", "0")
@@ -271,8 +204,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         Raises:
             RefusedError: if the request must be refused.
         """
-        _, *lines, _ = self._head.lines  # the first line, and the empty one
-        unreadable = next((line for line in lines if not _HEADER.fullmatch(line)), None)
+        unreadable = self._stream.unreadable_header()
         twice = [name for name in _SINGLE_HEADERS if len(self.headers.get_all(name, [])) > 1]
         if unreadable is None and not twice:
             return
@@ -349,7 +281,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         if self._has_unread_body:  # the server would take it for the next request
             self.close_connection = True
             self._discard_body()
-        self.connection.settimeout(_REQUEST_SECONDS)
+        self.connection.settimeout(REQUEST_SECONDS)
         self.send_response(status)
         named = {"Content-Type": "text/plain; charset=utf-8", **(headers or {})}
         if status == HTTPStatus.NO_CONTENT:

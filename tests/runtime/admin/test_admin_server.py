@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from statefun.module.loader import load_module_files
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime import http_server
+from statefun.runtime import request_stream
 from statefun.runtime.admin.admin_tokens import VARIABLE, Tokens
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_functions import KnownFunctions, write_functions
@@ -265,7 +265,7 @@ def test_large_requests_are_refused(api: Served) -> None:
 
 def test_a_slow_client_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it drips its request, its time is over after a while, and others are served meanwhile."""
-    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 1)
+    monkeypatch.setattr(request_stream, "REQUEST_SECONDS", 1)
     with served(tmp_path) as api, socket.create_connection(("127.0.0.1", api.port)) as client:
         client.settimeout(SECONDS)
         client.sendall(b"GET /status HTTP/1.1\r\n")
