@@ -238,6 +238,8 @@ class PlaygroundIngress:
     location: Location
     host: str = LOOPBACK
     """The address on which the playground listens for requests."""
+    hosts: tuple[str, ...] = ()
+    """Further names of the playground's host, in lower case, which requests may have."""
 
 
 @attrs.frozen
@@ -248,6 +250,8 @@ class PlaygroundDoor:
     topics: tuple[str, ...]
     host: str = LOOPBACK
     """The address on which the playground listens for requests."""
+    hosts: tuple[str, ...] = ()
+    """Further names of the playground's host, in lower case, which requests may have."""
 
 
 @attrs.frozen

@@ -151,13 +151,18 @@ class RequestHandler(BaseHTTPRequestHandler):
     service = "the server"
     """The name of the server in texts."""
     admission = ""
-    """How other machines could be admitted, for a server that is for this machine only."""
+    """How clients with another ``Host`` could be admitted."""
     most_bytes = 1_000_000
     """The largest size of a request's content, in bytes."""
     raw_requestline: bytes
     """The first line of the request, as Python's server has read it."""
     _has_answered = False
     _has_unread_body = False
+
+    def has_name(self, host: str) -> bool:
+        """Return whether requests may name the server so, which is neither localhost nor an IP address."""
+        del host
+        return not self.is_for_this_machine
 
     def has_stopped(self) -> bool:
         """Return whether the application has stopped, so that requests must be refused."""
@@ -222,10 +227,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         Raises:
             RefusedError: if the request must be refused.
         """
-        header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
+        header = foreign_header(
+            self.headers.get, only_this_machine=self.is_for_this_machine, has_name=self.has_name
+        )
         if header is not None:
             text = f"{self.service} answers neither pages of other web sites nor other machines ({header})"
-            if self.is_for_this_machine:
+            if self.is_for_this_machine or header.startswith("Host:"):
                 text += self.admission
             raise RefusedError(HTTPStatus.FORBIDDEN, text)
 

@@ -9,11 +9,21 @@ origin in `Origin` and `Sec-Fetch-Site`. A page can also let its own host name r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from ipaddress import ip_address
+from socket import getfqdn, gethostname
 from urllib.parse import urlsplit
 
+_LOCAL_DOMAINS = (".localhost", ".internal", ".local", ".svc")
+"""The ends of names that the public DNS never has, such as ``.cluster.local``."""
 
-def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool) -> str | None:
+
+def foreign_header(
+    get: Callable[[str], str | None],
+    *,
+    only_this_machine: bool,
+    has_name: Callable[[str], bool] | None = None,
+) -> str | None:
     """Return the header that shows that a web page of another site has sent the request.
 
     Args:
@@ -21,6 +31,8 @@ def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool)
             request has no such header.
         only_this_machine: whether all clients of the server are on this machine, so that they name
             the server `localhost` or by an IP address.
+        has_name: returns whether the server has a name, in lower case, besides `localhost` and IP addresses;
+            None: no other name if ``only_this_machine`` is set, else any name.
 
     Returns:
         The header's name and value, for error texts; None if no page of another site has sent the
@@ -32,7 +44,8 @@ def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool)
     """
     host, origin, site = (get(name) for name in ("Host", "Origin", "Sec-Fetch-Site"))
     host_name = _name_in(f"//{host or ''}")
-    if only_this_machine and not (host_name == "localhost" or _is_number(host_name)):
+    is_usual = host_name == "localhost" or _is_number(host_name)
+    if not (is_usual or (has_name(host_name) if has_name else not only_this_machine)):
         return f"Host: {host or ''}"
     if origin is not None:
         origin_name = _name_in(origin)
@@ -42,6 +55,21 @@ def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool)
     if site in {"cross-site", "same-site"}:
         return f"Sec-Fetch-Site: {site}"
     return None
+
+
+def is_local_name(host: str) -> bool:
+    """Return whether a name, in lower case, belongs to a local network: no web site of others can have it.
+
+    >>> [is_local_name(name) for name in ("statefun", "a.svc.cluster.local", "localhost.a.example")]
+    [True, True, False]
+    """
+    name = host.removesuffix(".")
+    return "." not in name or name.endswith(_LOCAL_DOMAINS) or name in _own_names()
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    return frozenset({gethostname().lower(), getfqdn().lower()})
 
 
 def is_this_machine(host: str) -> bool:

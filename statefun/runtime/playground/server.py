@@ -22,7 +22,7 @@ import attrs
 
 from statefun.engine.address_keys import address_key
 from statefun.module.location import Location
-from statefun.module.model import MAX_RECORD_SIZE, Module, PlaygroundDoor
+from statefun.module.model import MAX_RECORD_SIZE, Module, PlaygroundDoor, PlaygroundIngress
 from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
 from statefun.runtime.http_server import (
     LONGEST_NUMBER,
@@ -36,7 +36,7 @@ from statefun.runtime.http_server import (
 from statefun.runtime.posted_messages import TARGET, PostedMessages
 from statefun.sdk.address import Address
 from statefun.sdk.errors import PlatformError
-from statefun.sdk.foreign_requests import is_this_machine
+from statefun.sdk.foreign_requests import is_local_name, is_this_machine
 from statefun.sdk.functions import StatefulFunctions
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class _Door:
     """Where a module file declares the first ingress or egress that has the port."""
     takes_messages: bool = False
     topics: Sequence[str] = ()
+    hosts: frozenset[str] = frozenset()
+    """Names by which clients may name the port, besides those of local networks."""
 
 
 class Playground:
@@ -78,11 +80,12 @@ class Playground:
         self._store = store
         self._doors: dict[tuple[str, int], _Door] = {}
         for ingress in module.playground_ingresses:
-            self._door(ingress.host, ingress.port, ingress.location).takes_messages = True
+            door = self._door(ingress, ingress.location)
+            door.takes_messages = True
         for egress in module.connector_egresses:
             if isinstance(egress.settings, PlaygroundDoor):
                 each = egress.settings
-                door = self._door(each.host, each.port, egress.location)
+                door = self._door(each, egress.location)
                 door.topics = [*door.topics, *each.topics]
         self._listen: list[Callable[[], None]] = []
         self._running = ExitStack()
@@ -130,8 +133,10 @@ class Playground:
         self._running.callback(server.shutdown)
         _log_ready(host, port, door)
 
-    def _door(self, host: str, port: int, location: Location) -> _Door:
-        return self._doors.setdefault((host, port), _Door(location))
+    def _door(self, declared: PlaygroundIngress | PlaygroundDoor, location: Location) -> _Door:
+        door = self._doors.setdefault((declared.host, declared.port), _Door(location))
+        door.hosts |= set(declared.hosts)
+        return door
 
     def accept(self, path: Sequence[str], content_type: str | None, body: bytes) -> None:
         """Accept a message to a function; when this method returns, the message is on the disk.
@@ -159,8 +164,12 @@ class Playground:
         class Served(RequestHandler):
             is_for_this_machine = is_this_machine(host)
             service = "the playground"
-            admission = f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of {door.location}"
+            admission = _admission(host, door)
             most_bytes = MAX_RECORD_SIZE
+
+            def has_name(self, host: str) -> bool:
+                is_local = not self.is_for_this_machine and is_local_name(host)
+                return is_local or host.removesuffix(".") in door.hosts
 
             def has_stopped(self) -> bool:
                 return store.is_closed
@@ -198,6 +207,15 @@ class Playground:
             do_POST = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = refuse  # noqa: N815 - the server's
 
         return Served
+
+
+def _admission(host: str, door: _Door) -> str:
+    if is_this_machine(host):
+        return f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of {door.location}"
+    return (
+        f"; if the playground has this name, add it to the spec of {door.location}, such as "
+        "hosts: [playground.example.com]"
+    )
 
 
 def _log_ready(host: str, port: int, door: _Door) -> None:

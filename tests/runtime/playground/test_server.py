@@ -37,6 +37,7 @@ from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground.server import Playground
+from statefun.sdk import foreign_requests
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
 
@@ -540,6 +541,75 @@ def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -
     assert caplog.messages == [
         f"the playground is ready: PUT http://0.0.0.0:{port}/<namespace>/<type>/<id> sends a message"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("localhost", 200),
+        ("192.0.2.1", 200),
+        ("[2001:db8::1]", 200),
+        ("statefun", 200),
+        ("Statefun.Localhost", 200),
+        ("host.docker.internal", 200),
+        ("printer.local.", 200),
+        ("statefun.default.svc", 200),
+        ("statefun.default.svc.cluster.local", 200),
+        ("a-machine.example", 200),
+        ("Play.Example", 200),
+        ("play.example.", 200),
+        ("attacker.example", 403),
+        ("play.example.attacker.example", 403),
+        ("local.attacker.example", 403),
+        ("127.0.0.1.attacker.example", 403),
+    ],
+)
+def test_pages_of_other_sites_cannot_take_the_place_of_a_host(
+    played: Played, monkeypatch: pytest.MonkeyPatch, name: str, status: int
+) -> None:
+    """The name of a page may lead to this machine: only names that no site has, and listed ones, are accepted."""
+    monkeypatch.setattr(foreign_requests, "gethostname", lambda: "A-Machine")
+    monkeypatch.setattr(foreign_requests, "getfqdn", lambda: "A-Machine.example")
+    monkeypatch.setattr(foreign_requests, "_own_names", foreign_requests._own_names.__wrapped__)  # noqa: SLF001 - not those of another test
+    port = free_port()
+    both = f"port: {port}, host: 0.0.0.0"
+    module = parse_module(
+        f"""
+kind: io.statefun.playground.v1/ingress
+spec: {{{both}}}
+---
+kind: io.statefun.playground.v1/egress
+spec: {{{both}, topics: [a], hosts: [Play.Example]}}
+"""
+    )
+    named: dict[str, Any] = {"Host": f"{name}:{port}"}
+    page: dict[str, Any] = {**named, "Origin": f"http://{name}:{port}"}
+    played.store.publish("a/out/0", None, "{}", [("a", b"x")])
+    with Playground(module, functions(), played.store):
+        played.store.open()
+        answers = [
+            played.ask("PUT", "/a.fns/any/Ada", b"x", port=port, **named),
+            played.ask("PUT", "/a.fns/any/Ada", b"x", port=port, **page),
+            played.ask("GET", "/a", port=port, **page),
+        ]
+
+    assert [found for found, _ in answers] == [status] * 3
+    if status == 403:
+        assert answers[0][1] == (
+            f"the playground answers neither pages of other web sites nor other machines (Host: {name}:{port}); "
+            "if the playground has this name, add it to the spec of module.yaml:2:1, such as "
+            "hosts: [playground.example.com]\n"
+        )
+
+
+def test_a_listed_host_is_accepted_on_this_machine_alone(played: Played) -> None:
+    """As a proxy passes it on; the others are still refused."""
+    port = free_port()
+    text = f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}, hosts: [play.example]}}"
+    with Playground(parse_module(text), functions(), played.store):
+        played.store.open()
+        for name, status in (("play.example", 200), ("statefun", 403), ("attacker.example", 403)):
+            assert played.ask("PUT", "/a.fns/any/A", b"x", port=port, Host=name)[0] == status
 
 
 def test_ready_says_who_can_use_a_port_without_a_host(played: Played, caplog: Any) -> None:
