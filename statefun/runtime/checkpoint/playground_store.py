@@ -45,6 +45,8 @@ _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY to
 _POSTED = "SELECT count(*), coalesce(sum(length(value)), 0) FROM posted WHERE number <= ?"
 _CHECK_SECONDS = 1.0
 """The time between two checks that a client still waits for a record."""
+_ANSWER_SECONDS = 2.0
+"""How long a database that is to be closed waits for clients that are reading records."""
 _MOST_TYPED = 16
 """If at most this many messages wait, a person has probably typed them by hand; more come from a script."""
 _READ_AT_ONCE = 10_000
@@ -114,7 +116,7 @@ class PlaygroundStore:
         self._dropped: set[str] = set()
         """The topics whose oldest records were dropped; a warning is logged only once per topic."""
         self.is_closed = False
-        """Whether the database is closed."""
+        """Whether the database is closed, or about to be."""
         try:
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
@@ -324,7 +326,7 @@ class PlaygroundStore:
 
     def taken(self, record: Taken) -> None:
         """Delete a record, since a client has received it."""
-        with self._lock:
+        with self._came:
             with self._transaction():
                 deletion = self._database.execute(
                     "DELETE FROM records WHERE number = ?", (record.number,)
@@ -333,6 +335,7 @@ class PlaygroundStore:
                 count = self._waiting[record.topic]
                 self._waiting[record.topic] = count.plus(-1, -len(record.payload))
             self._out.discard(record.number)
+            self._came.notify_all()
 
     def put_back(self, record: Taken) -> None:
         """Make available again a record that :meth:`take` has returned, since the client has not received it."""
@@ -341,11 +344,15 @@ class PlaygroundStore:
             self._came.notify_all()
 
     def close(self) -> None:
-        """Close the database; all calls of :meth:`take` that wait return None."""
+        """Close the database; all calls of :meth:`take` that wait return None.
+
+        Records that are being sent to clients are waited for, but not long: the next run sends those again that remain.
+        """
         with self._came:
             self.is_closed = True
-            self._database.close()
             self._came.notify_all()
+            self._came.wait_for(lambda: not self._out, _ANSWER_SECONDS)
+            self._database.close()
 
     @contextmanager
     def _named(self) -> Iterator[None]:

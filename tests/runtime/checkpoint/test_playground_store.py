@@ -12,7 +12,7 @@ from statefun import ConfigurationError
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage
-from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore, Taken
 from statefun.sdk.errors import CheckpointError
 
 
@@ -102,6 +102,7 @@ def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
     again = store.take("t", 0)
     assert again is not None
     assert again.payload == b"1"
+    store.taken(again)
 
 
 def test_records_come_with_the_progress_of_their_lane(store: PlaygroundStore) -> None:
@@ -165,23 +166,40 @@ def test_a_writer_with_an_old_marker_adds_nothing(store: PlaygroundStore) -> Non
     assert not store.publish("a/out/0", None, "two", [("t", b"2")])
 
     assert store.marker("a/out/0") == "one"
-    assert store.take("t", 0) is not None
+    record = store.take("t", 0)
+    assert record is not None
+    store.taken(record)
     assert store.take("t", 0) is None
 
 
 def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
     """The end of the store ends it as well."""
-    found: list[object] = []
+    found: list[Taken | None] = []
     waiting = [threading.Thread(target=lambda: found.append(store.take("t", 60))) for _ in range(2)]
     for thread in waiting:
         thread.start()
     store.publish("a/out", None, "{}", [("t", b"1")])
     while not found:
         threading.Event().wait(0.01)
+    assert found[0] is not None
+    store.taken(found[0])
     store.close()
     for thread in waiting:
         thread.join()
     assert [record is None for record in found] == [False, True]
+
+
+def test_a_client_that_never_reads_does_not_keep_the_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is returned again by the next run."""
+    monkeypatch.setattr(playground_store, "_ANSWER_SECONDS", 0.01)
+    for _ in range(2):
+        with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+            store.publish("a/out/0", None, "{}", [("a", b"x")])
+            record = store.take("a", 0)
+            assert record is not None
+            assert (record.number, record.payload) == (1, b"x")
 
 
 def test_a_client_that_is_gone_takes_no_record(store: PlaygroundStore) -> None:
@@ -198,6 +216,7 @@ def test_a_client_that_is_gone_takes_no_record(store: PlaygroundStore) -> None:
     record = store.take("a", 0)
     assert record is not None
     assert record.payload == b"1"
+    store.put_back(record)
 
 
 def test_the_store_needs_a_local_checkpoint() -> None:

@@ -33,6 +33,7 @@ from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore, Taken
+from statefun.runtime.http_server import RequestHandler
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
@@ -691,6 +692,38 @@ def test_a_client_that_has_disconnected_takes_no_record(played: Played) -> None:
     played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
     answer = played.ask("GET", "/greetings?wait=30", port=played.egress_port)
     assert answer == (200, "Hello")
+
+
+def test_a_record_that_is_sent_while_the_application_stops_is_returned_once(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is closed only when it knows which records clients have."""
+    port, sent = free_port(), threading.Event()
+    kind = "io.statefun.playground.v1/egress"
+    module = parse_module(f"kind: {kind}\nspec: {{port: {port}, topics: [greetings]}}")
+    answer = RequestHandler.answer
+
+    def answered_late(handler: RequestHandler, *arguments: Any) -> None:
+        answer(handler, *arguments)
+        sent.set()
+        wait(lambda: store.is_closed)
+
+    monkeypatch.setattr(RequestHandler, "answer", answered_late)
+    folder = tmp_path / "stopped"
+    folder.mkdir()
+    with (
+        closing(PlaygroundStore(Folder.at(folder))) as store,
+        Playground(module, functions(), store),
+    ):
+        store.open()
+        store.publish("a/out/0", None, "{}", [("greetings", b"Hello"), ("greetings", b"more")])
+        assert played.ask("GET", "/greetings", port=port) == (200, "Hello")
+        assert sent.wait(SECONDS)
+    with closing(PlaygroundStore(Folder.at(folder))) as next_run:
+        record = next_run.take("greetings", 0)
+        assert record is not None
+        assert record.payload == b"more"
+        next_run.taken(record)
 
 
 def test_clients_that_have_disconnected_do_not_disorder_records(played: Played) -> None:
