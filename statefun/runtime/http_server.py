@@ -258,7 +258,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         if not length.isdecimal() or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # nobody knows where the content ends
             raise RefusedError(
-                HTTPStatus.LENGTH_REQUIRED, "a message must have a header Content-Length"
+                HTTPStatus.LENGTH_REQUIRED,
+                "a message must have a header Content-Length, and no Transfer-Encoding",
             )
         if len(length) > LONGEST_NUMBER or int(length) > self.most_bytes:
             text = f"a message must have at most {self.most_bytes:,} bytes"
