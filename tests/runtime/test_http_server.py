@@ -157,3 +157,22 @@ def test_a_form_of_parts_is_no_mistake(server: Served) -> None:
     sent = request("PUT", HOST, form, "Content-Length: 2", "Connection: close", content="hi")
 
     assert server.statuses(sent) == [200]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "GET /\r\n",
+        "GET /\r\n\r\n",
+        "GET / HTTP/0.9\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\n",
+        "\r\n",
+        "GET",
+    ],
+)
+def test_a_request_without_headers_ends_no_thread(server: Served, sent: str) -> None:
+    """Also one of the first form of HTTP, or one that breaks off."""
+    server.statuses(sent)
+
+    assert server.statuses(request("GET", HOST, "Connection: close") + "\r\n")[-1] == 200
