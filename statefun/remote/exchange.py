@@ -16,9 +16,10 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.request_reply_pb2 import Address as WireAddress
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
-from statefun.sdk.address import Address
+from statefun.sdk.address import RESERVED, Address, is_reserved
 from statefun.sdk.context import PrepareMessage
 from statefun.sdk.egress import EgressMessage
+from statefun.sdk.encoding import check_value
 from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.invocation_batch import Invocation, InvocationResult
 from statefun.sdk.message import Message
@@ -105,12 +106,17 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
     """Return the values that the next request must contain, as the reply says, by name.
 
     Raises:
-        ReplyError: if a value has no name, an unknown mode of expiration, or a time of expiration that is not positive.
+        ReplyError: if a value has no name, a reserved type, an unknown mode of expiration, or a time of expiration that
+            is not positive.
     """
     values = {}
     for spec in reply.incomplete_invocation_context.missing_values:
         if not spec.state_name:
             raise ReplyError("a request for a value without a name")
+        if is_reserved(spec.type_typename):
+            raise ReplyError(
+                f"a request for value {spec.state_name!r}: typename {spec.type_typename!r} {RESERVED}"
+            )
         lifetime = spec.expiration_spec
         expiration = None
         if lifetime.mode not in _Mode.values():
@@ -226,7 +232,10 @@ def _value(wire: WireValue) -> TypedValue:
         raise ReplyError(
             f"a value of type {wire.typename!r} without content (has_value is not set)"
         )
-    return TypedValue(wire.typename, wire.value)
+    try:
+        return check_value(TypedValue(wire.typename, wire.value))
+    except DefinitionError as error:
+        raise ReplyError(f"a value that cannot be sent or stored: {error.message}") from error
 
 
 def _put_address(wire: WireAddress, address: Address) -> None:

@@ -44,7 +44,7 @@ from statefun.testing.event_clock import EventClock
 from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import MessageRow, rows_of_record
 from statefun.testing.micro_batch import BatchEffects, MicroBatches, StoppedClock
-from statefun.testing.outcomes import PublishedRecord, argument_of, content
+from statefun.testing.outcomes import PublishedRecord, checked_argument_of, content
 from statefun.testing.publishing import Publishing
 from statefun.testing.tested import (
     LoadedProgram,
@@ -190,7 +190,7 @@ class InProcessApplication(TestedApplication):
         """Send a value to a function; see :meth:`TestedApplication.send`."""
         self._registry.for_typename(checked_function(typename))
         target = Address(self._registry.stored_name(typename), id)
-        argument = argument_of(target, value, value_type)
+        argument = checked_argument_of(target, value, value_type)
         self._ready.add("", MessageRow(address_key(target), None, *argument))
 
     def produce(  # noqa: PLR0913 - the parts of a record

@@ -15,6 +15,7 @@ from statefun.engine.sinks import EgressRecord
 from statefun.sdk.address import Address
 from statefun.sdk.annotations import automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.encoding import check_value
 from statefun.sdk.message import Message, message_to, type_of
 from statefun.sdk.sent import DelayedMessage as Delayed
 from statefun.sdk.times import from_epoch_millis
@@ -49,6 +50,15 @@ def argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> Ty
         return value
     message = value if isinstance(value, Message) else message_to(target, value, value_type)
     return message.typed_value
+
+
+def checked_argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> TypedValue:
+    """Return the encoded value of a message that a test sends to an application; see :func:`argument_of`.
+
+    Raises:
+        DefinitionError: as for :func:`argument_of`, or if no function could send the value.
+    """
+    return check_value(argument_of(target, value, value_type))
 
 
 @attrs.frozen

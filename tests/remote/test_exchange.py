@@ -4,7 +4,8 @@ from __future__ import annotations
 import pytest
 
 from statefun.protocol.request_reply_pb2 import FromFunction
-from statefun.remote.exchange import ReplyError, missing_values
+from statefun.remote.exchange import RemoteValue, ReplyError, effects_of, missing_values
+from statefun.sdk.encoding import MAX_VALUE_BYTES
 
 
 def asked(mode: int, millis: int) -> FromFunction:
@@ -36,3 +37,49 @@ def test_a_value_expires_in_the_mode_that_its_function_has_declared(
     expiration = missing_values(asked(mode, 1))["n"].expiration
 
     assert (None if expiration is None else expiration.on_call) is on_call
+
+
+def test_a_value_of_a_reserved_type_is_not_kept() -> None:
+    """Such types are those of the engine's own messages."""
+    reply = FromFunction()
+    reply.incomplete_invocation_context.missing_values.add(
+        state_name="n", type_typename="statefun.repairs/set"
+    )
+
+    with pytest.raises(ReplyError, match=r"value 'n': typename 'statefun\.repairs/set' is in the"):
+        missing_values(reply)
+
+
+def sent(typename: str, value: bytes, place: str) -> FromFunction:
+    """Return a reply with a value in one of the places for values."""
+    reply = FromFunction()
+    effects = reply.invocation_result
+    if place == "state":
+        change = effects.state_mutations.add(mutation_type=1, state_name="n")
+        argument = change.state_value
+    elif place == "record":
+        argument = effects.outgoing_egresses.add(egress_namespace="a", egress_type="b").argument
+    else:
+        message = getattr(effects, place).add()
+        message.target.namespace, message.target.type, message.target.id = "a", "b", "c"
+        argument = message.argument
+    argument.typename, argument.value, argument.has_value = typename, value, True
+    return reply
+
+
+@pytest.mark.parametrize("place", ["state", "record", "outgoing_messages", "delayed_invocations"])
+@pytest.mark.parametrize(
+    ("typename", "size", "problem"),
+    [
+        ("statefun.timers/wake-up", 1, "is in the namespace statefun"),
+        ("a/T", MAX_VALUE_BYTES + 1, "has 67,108,865 bytes"),
+    ],
+)
+def test_a_reply_has_the_values_of_other_functions(
+    place: str, typename: str, size: int, problem: str
+) -> None:
+    """A value that a function of the program could not send or store is refused."""
+    reply = sent(typename, bytes(size), place)
+
+    with pytest.raises(ReplyError, match=problem):
+        effects_of(reply, {"n": RemoteValue(typename, None)}, None, None)
