@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
-from statefun.engine.groups import Columns, Group
+from statefun.engine.groups import Columns, Group, own_value
 from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.row import Row
 from statefun.engine.under_way import UnderWay
@@ -111,7 +111,7 @@ def call_for(
         invocations[:0] = [Invocation(None, each) for each in waiting_messages]
         rows = [*repeat(_NO_ROW, len(waiting_messages)), *rows]
         may_be_retried = True
-    retried = _unwrap_retried(invocations) if may_be_retried else _NONE
+    retried = _unwrap_retried(group.key, invocations) if may_be_retried else _NONE
     batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried)
 
@@ -123,7 +123,7 @@ def call_of_long(
     messages = under_way.messages
     invocations = [Invocation(None, TypedValue(RETRY, each)) for each in messages]
     rows = [_NO_ROW] * len(messages)
-    retried = _unwrap_retried(invocations)
+    retried = _unwrap_retried(group.key, invocations)
     batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried, left=under_way.since)
 
@@ -169,15 +169,16 @@ def _event_times(
     return found
 
 
-def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
+def _unwrap_retried(key: bytes, invocations: list[Invocation]) -> dict[int, RetriedMessage]:
     """Replace each retry envelope with the message it carries; return the envelopes by index."""
     retried = {}
     for index, invocation in enumerate(invocations):
         if invocation.argument.typename == RETRY:
-            again = RetriedMessage.FromString(invocation.argument.value)
+            value: Any = invocation.argument.value
+            again = own_value(key, RETRY, value, RetriedMessage.FromString)
             retried[index] = again
             sender = address_of(again.caller) if again.caller else None
-            value: Any = again.value if again.HasField("value") else None
+            value = again.value if again.HasField("value") else None
             argument = TypedValue(again.typename, value)
             invocations[index] = Invocation(sender, argument, again.trace or None)
     return retried

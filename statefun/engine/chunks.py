@@ -16,7 +16,7 @@ from statefun.engine.address_keys import SEPARATOR, address_of, typename_of
 from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import RELEASED, release, send
 from statefun.engine.effects import Effects
-from statefun.engine.groups import Group
+from statefun.engine.groups import Group, own_value
 from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.protocol.runtime_pb2 import Waiting
@@ -102,14 +102,14 @@ def arrive(group: Group, rows: Iterable[int]) -> list[int]:
     """Take the messages that chunks have returned, and add them to the waiting ones; return the other rows.
 
     Raises:
-        CheckpointError: if a chunk is missing.
+        CheckpointError: if a chunk is missing or damaged.
     """
     others, columns, values = [], group.columns, group.values
     for row in rows:
         if columns.typename[row] != KEPT:
             others.append(row)
             continue
-        chunk = Waiting.FromString(columns.value[row])
+        chunk = own_value(group.key, KEPT, columns.value[row], Waiting.FromString)
         if chunk.chunk != values.chunks.first:
             raise CheckpointError(
                 f"chunk {chunk.chunk} of the messages that wait for {address_of(group.key)} has come "

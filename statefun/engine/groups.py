@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from google.protobuf.message import DecodeError
 from mypy_extensions import mypyc_attr
 
 from statefun.engine.address_keys import address_of
@@ -14,12 +15,14 @@ from statefun.engine.address_values import AddressValues
 from statefun.engine.origin import headers_of, original
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.sdk.errors import StatefunError
+from statefun.sdk.errors import CheckpointError, StatefunError, caused
 from statefun.sdk.invocation_batch import Invocation
 from statefun.sdk.types import TypedValue
 
 OWN_PREFIX: Final = "statefun."
 """The prefix of the typenames of the engine's own messages, such as wake-ups."""
+
+T = TypeVar("T")
 
 _NEVER = -2
 _make_value: Final = partial(tuple.__new__, TypedValue)
@@ -157,3 +160,25 @@ class Group:
         self.end = end
         self.values = values
         self.last = last
+
+
+def own_value(key: bytes, typename: str, value: bytes, read: Callable[[bytes], T]) -> T:
+    """Return the decoded value of one of the engine's own messages.
+
+    Args:
+        key: the key of the address that gets the message.
+        typename: the typename of the value.
+        value: the value.
+        read: decodes the value.
+
+    Raises:
+        CheckpointError: naming the address, if the value cannot be decoded.
+    """
+    try:
+        return read(value)
+    except (DecodeError, ValueError) as error:
+        text = (
+            f"a message of type {typename} to {address_of(key)} is damaged ({error}); restore the "
+            "checkpoint from a copy"
+        )
+        raise caused(CheckpointError(text), error) from error

@@ -22,7 +22,7 @@ from statefun.engine.calls import Call, call_of_long, failed_again, postponed_me
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage
-from statefun.engine.groups import Group
+from statefun.engine.groups import Group, own_value
 from statefun.engine.running_calls import AbandonedError, CallRunner, Left, RunningCall
 from statefun.engine.transports import TransportCalls
 from statefun.engine.under_way import UnderWay
@@ -187,10 +187,10 @@ class LeftCalls:
         for row in rows:
             typename, value = group.columns.typename[row], group.columns.value[row]
             if typename == RESULT:
-                result = CallResult.FromString(value)
+                result = own_value(group.key, typename, value, CallResult.FromString)
                 results[result.attempt] = result
             elif typename == LOST:
-                loss = CallLoss.FromString(value)
+                loss = own_value(group.key, typename, value, CallLoss.FromString)
                 losses[loss.attempt] = loss
             else:
                 others.append(row)

@@ -9,7 +9,7 @@ from statefun.engine import chunks, delays, repairs
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failed_messages import FailedMessages
-from statefun.engine.groups import OWN_PREFIX, Group
+from statefun.engine.groups import OWN_PREFIX, Group, own_value
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.sdk.address import Address
@@ -46,6 +46,9 @@ class OwnMessages:
 
         Returns:
             The other rows of the group, and the typenames of the engine's own messages in all of its rows.
+
+        Raises:
+            CheckpointError: if one of the engine's own messages is damaged.
         """
         rows: Sequence[int] = range(group.start, group.end)
         if group.columns.untimed:
@@ -70,7 +73,8 @@ def _wake_up(group: Group, rows: Sequence[int]) -> Sequence[int]:
     others = []
     for row in rows:
         if typename[row] == delays.WAKE_UP:
-            group.values.wake_up(delays.wake_up_time(value[row]))
+            due = own_value(group.key, delays.WAKE_UP, value[row], delays.wake_up_time)
+            group.values.wake_up(due)
         else:
             others.append(row)
     return others

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from statefun.engine.groups import OWN_PREFIX, Group
+from statefun.engine.groups import OWN_PREFIX, Group, own_value
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.sdk.types import TypedValue
 
@@ -23,16 +23,21 @@ CHANGES: Final = frozenset({SET, DELETE})
 
 
 def repair(group: Group, rows: Sequence[int]) -> Sequence[int]:
-    """Apply the repairs among a group's rows to the values of its address, in order; return the other rows."""
+    """Apply the repairs among a group's rows to the values of its address, in order; return the other rows.
+
+    Raises:
+        CheckpointError: if a repair is damaged.
+    """
     others = []
     for row in rows:
         typename, content = group.columns.typename[row], group.columns.value[row]
         if typename == SET:
-            value = AddressState.Value.FromString(content)
+            value = own_value(group.key, typename, content, AddressState.Value.FromString)
             typed = TypedValue(value.typename, value.value)
             group.values.put(value.name, typed, value.expires)
         elif typename == DELETE:
-            group.values.apply({content.decode(): None})
+            name = own_value(group.key, typename, content, bytes.decode)
+            group.values.apply({name: None})
         else:
             others.append(row)
     return others
