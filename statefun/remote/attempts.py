@@ -104,16 +104,26 @@ class VainAttempt(NamedTuple):
     pause: timedelta = timedelta(0)
     """The pause that the endpoint has asked for; zero if it has asked for none."""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the endpoint has answered for this request, rather than that it is overloaded."""
+        return self.is_answer and not self.is_busy
 
-def pause_after(attempts: int) -> timedelta:
+
+def pause_after(vain: VainAttempt, budget: Budget) -> timedelta:
     """Return the pause after an attempt that has brought no reply; it grows with the number of attempts.
 
     Args:
-        attempts: how many attempts there were before this one.
+        vain: the attempt. It may have asked for a longer pause.
+        budget: the limits of the call, with the number of attempts before this one.
     """
-    doublings = min(attempts, _MOST_DOUBLINGS)
+    doublings = min(budget.attempts, _MOST_DOUBLINGS)
     pause: timedelta = min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE)
-    return pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+    requested = vain.pause
+    if vain.is_own:
+        # It may be the answer to a message, which would fail without another attempt.
+        requested = min(requested, _LONGEST_PAUSE, timedelta(seconds=budget.seconds / 2))
+    return max(pause * random.uniform(0.5, 1.5), requested)  # noqa: S311 - jitter
 
 
 def is_reply(answer: Answer) -> bool:

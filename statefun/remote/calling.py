@@ -258,14 +258,13 @@ class _Call:
             Exception: as :meth:`Caller.call` does, if it has no more time.
         """
         budget = self._budget
-        wait = max(pause_after(budget.attempts), vain.pause)
+        wait = pause_after(vain, budget)
         budget.attempts += 1
         text = f"{vain.text} (attempt {budget.attempts})" if budget.attempts > 1 else vain.text
-        is_its_own = vain.is_answer and not vain.is_busy
         self._note(vain, text)
-        if is_its_own and await self._lacks_function():
+        if vain.is_own and await self._lacks_function():
             raise CallFailedError(f"{text}; it replies for other functions, and never for this one")
-        is_last = is_its_own and budget.attempts == budget.most_attempts
+        is_last = vain.is_own and budget.attempts == budget.most_attempts
         if is_last or wait.total_seconds() >= budget.seconds:
             await self._end(vain, text, wait)
         budget.seconds -= wait.total_seconds()
@@ -294,7 +293,7 @@ class _Call:
         if vain.is_broken:
             self._unanswered = ""
             self._went_down(text)
-        elif vain.is_answer and not vain.is_busy:
+        elif vain.is_own:
             self._last_answer = text
         elif vain.is_sent:
             self._unanswered = text
@@ -311,7 +310,7 @@ class _Call:
 
     async def _end(self, vain: VainAttempt, text: str, wait: timedelta) -> NoReturn:
         """Raise the error that ends a call which gets no further attempt in this micro-batch."""
-        if vain.is_answer and not vain.is_busy:
+        if vain.is_own:
             raise CallFailedError(text)
         if vain.is_busy or vain.pause:
             self._rest(vain)

@@ -278,6 +278,24 @@ def test_an_endpoint_may_ask_for_patience() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("status", [500, 408, 409, 499, 529])
+def test_a_long_pause_fails_no_message(status: int) -> None:
+    """A server that has a problem for a moment may ask for a pause that is longer than a call."""
+    refused = [status]
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if refused:
+            return web.Response(status=refused.pop(), headers={"Retry-After": "300"})
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND * 3 / 2, 60 * SECOND, 60 * SECOND)
+        async with serving(handler, timeouts=times) as served:
+            assert seen(await served.finish("a")) == "a"
+
+    asyncio.run(scenario())
+
+
 def test_an_endpoint_that_is_away_is_asked_after_30_seconds_at_the_latest() -> None:
     """A gateway that answers 503 for it may ask for a longer pause, but does not know when it is back."""
 
