@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -32,8 +33,16 @@ NOBODY_THERE = {
     HTTPStatus.GATEWAY_TIMEOUT,
 }
 """The HTTP statuses with which a proxy answers for a server that is down."""
-BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
+_BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
 """The statuses of ``NOBODY_THERE`` that a proxy also sends when its server goes down during a request."""
+_RESET_BEHIND = re.compile(
+    rb"upstream connect error or disconnect/reset before headers\. (?:retried and the latest )?"
+    rb"reset reason: (?:connection termination|remote reset)\b"
+)
+"""The beginning of an answer of Envoy, with status 503, when its server ends the connection during a request.
+
+With other reasons, such as "overflow" and "connection timeout", the server has not got the request.
+"""
 
 
 class CallFailedError(Exception):
@@ -129,6 +138,13 @@ def pause_after(vain: VainAttempt, budget: Budget) -> timedelta:
 def is_reply(answer: Answer) -> bool:
     """Return whether the status and type of an answer are those of a function's reply."""
     return answer.status == HTTPStatus.OK and answer.content_type == BYTES
+
+
+def is_broken_behind(answer: Answer) -> bool:
+    """Return whether a proxy's answer says that its server may have gone down during the request."""
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return _RESET_BEHIND.match(answer.content) is not None
+    return answer.status in _BROKEN_BEHIND
 
 
 def described(answer: Answer, url: str) -> str:

@@ -18,7 +18,6 @@ from typing import NoReturn, TypeVar
 from statefun.module.model import Endpoint
 from statefun.remote.attempts import (
     AGAIN,
-    BROKEN_BEHIND,
     BUSY,
     NOBODY_THERE,
     Budget,
@@ -27,6 +26,7 @@ from statefun.remote.attempts import (
     OutageError,
     VainAttempt,
     described,
+    is_broken_behind,
     is_reply,
     pause_after,
     requested_pause,
@@ -203,7 +203,7 @@ class Caller:
                 described(answer, url),
                 is_answer=False,
                 is_sent=False,
-                is_broken=answer.status in BROKEN_BEHIND,
+                is_broken=is_broken_behind(answer),
                 pause=min(requested_pause(answer), LONGEST_PAUSE),  # a proxy does not know better
             )
         circuit.reached()

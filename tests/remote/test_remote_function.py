@@ -921,6 +921,49 @@ def turn_of(suspects: Sequence[tuple[Address, str]], number: int) -> Turn | None
     return Turn(*suspects[number % len(suspects)]) if suspects else None
 
 
+_RESET = "upstream connect error or disconnect/reset before headers. reset reason: "
+_RETRIED = _RESET.replace("reset reason", "retried and the latest reset reason")
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "is_outage"),
+    [
+        (502, "", True),
+        (504, "upstream request timeout", True),
+        (503, f"{_RESET}connection termination", True),
+        (503, f"{_RESET}remote reset", True),
+        (503, f"{_RETRIED}connection termination", True),
+        (503, f"{_RESET}overflow", False),
+        (503, f"{_RESET}connection failure", False),
+        (503, f"{_RESET}remote connection failure, transport failure reason: reset", False),
+        (503, f"{_RESET}connection timeout", False),
+        (503, f"{_RESET}remote refused stream reset", False),
+        (503, f"Shed load. {_RESET}remote reset", False),
+        (503, "no healthy upstream", False),
+        (503, "", False),
+    ],
+)
+def test_a_gateway_says_what_has_happened(status: int, text: str, *, is_outage: bool) -> None:
+    """A message whose request may have ended the server becomes a suspect; others wait for as long as it takes."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        return (
+            web.Response(status=status, text=text) if asked.invocations else await answer(request)
+        )
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 5, 60 * SECOND, 60 * SECOND)
+        async with serving(handler, timeouts=times) as served:
+            for number in range(1, 4):
+                result = await served.invoke("a")
+                assert result.failures == []
+                assert result.postponed is not None
+                assert result.trouble.outages == (number if is_outage else 0)
+
+    asyncio.run(scenario())
+
+
 @attrs.define
 class Crashing:
     """A server that goes down for a while with each message that is poison, and is slow."""
