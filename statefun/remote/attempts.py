@@ -31,9 +31,11 @@ NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
+    *range(520, 525),
+    530,
 }
-"""The HTTP statuses with which a proxy answers for a server that is down."""
-_BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
+"""The HTTP statuses with which a proxy answers for a server that is down; those from 520 on are Cloudflare's."""
+_BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT, 520, 524}
 """The statuses of ``NOBODY_THERE`` that a proxy also sends when its server goes down during a request."""
 _RESET_BEHIND = re.compile(
     rb"upstream connect error or disconnect/reset before headers\. (?:retried and the latest )?"

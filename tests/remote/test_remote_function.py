@@ -930,6 +930,8 @@ _RETRIED = _RESET.replace("reset reason", "retried and the latest reset reason")
     [
         (502, "", True),
         (504, "upstream request timeout", True),
+        (520, "", True),
+        (524, "", True),
         (503, f"{_RESET}connection termination", True),
         (503, f"{_RESET}remote reset", True),
         (503, f"{_RETRIED}connection termination", True),
@@ -941,6 +943,7 @@ _RETRIED = _RESET.replace("reset reason", "retried and the latest reset reason")
         (503, f"Shed load. {_RESET}remote reset", False),
         (503, "no healthy upstream", False),
         (503, "", False),
+        *((status, "", False) for status in (521, 522, 523, 530)),
     ],
 )
 def test_a_gateway_says_what_has_happened(status: int, text: str, *, is_outage: bool) -> None:
