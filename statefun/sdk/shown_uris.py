@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote_plus
+from base64 import b64encode
+from urllib.parse import unquote, unquote_plus
 
 _HIDDEN = "***"
 _QUERY_PART = re.compile(r"([?&;])(?:([^=&;#]*=)[^&;#]*|[^&;#]+)")
 _BLANK = "(?: |[+]|%20|(?i:%2b))"
 """A blank or a plus sign, however a URI has it: a plus sign in a query stands for a blank."""
 _SHORTEST_SECRET = 6
-"""The length from which secrets are hidden: a shorter secret, such as `none`, may be part of any text."""
+"""The length from which secrets are hidden: a shorter secret, such as `none`, may be part of any text.
+
+A shorter value of the query is hidden after its name and `=` only."""
 
 
 def shown_uri(uri: str) -> str:
@@ -44,6 +47,9 @@ def without_secrets(text: object, uri: str) -> str:
     shown = str(text).replace(uri, shown_uri(uri))
     for secret in sorted(_secrets(uri), key=len, reverse=True):
         shown = re.sub(_spelled(secret), _HIDDEN, shown)
+    for name, value in _short_values(uri):
+        named = rf"(?<!\w)({_spelled(name)}=){_spelled(value)}(?!\w)"
+        shown = re.sub(named, rf"\1{_HIDDEN}", shown)
     return shown
 
 
@@ -63,17 +69,39 @@ def _encoded(character: str) -> str:
 
 
 def _secrets(uri: str) -> set[str]:
-    """Return the secret of the login and the query values of a URI, each as written and decoded."""
+    """Return the secret of the login and the query values of a URI, each as written and decoded.
+
+    The login is a secret in the form of the header `Authorization`, too.
+    """
     scheme, _, rest = uri.partition("://")
-    before, _, query = rest.partition("?")
+    before = rest.partition("?")[0]
     login = before.partition("/")[0].rpartition("@")[0]
     user, _, password = login.partition(":")
     # A token may stand for user and password. Elsewhere a user is a name: hdfs://hadoop@namenode.
     token = user if scheme.lower().startswith("http") else ""
-    parts = [
-        password or token,
-        # A part without a name is a secret itself.
-        *(each.partition("=")[2] if "=" in each else each for each in re.split("[&;#]", query)),
-    ]
+    parts = [password or token, *(value for _, value in _query_values(uri))]
     secrets = {each for part in parts for each in (part, unquote_plus(part))}
+    if password or token:
+        both = f"{unquote(user)}:{unquote(password)}"
+        # Clients differ in the code of characters beyond ASCII.
+        basic = {b64encode(both.encode(code, "replace")).decode() for code in ("utf-8", "latin-1")}
+        secrets |= basic | {each.rstrip("=") for each in basic}
     return {each for each in secrets if len(each) >= _SHORTEST_SECRET}
+
+
+def _short_values(uri: str) -> set[tuple[str, str]]:
+    """Return the names and values in the query of a URI whose values are too short to be hidden anywhere."""
+    values = _query_values(uri)
+    decoded = [(unquote_plus(name), unquote_plus(value)) for name, value in values]
+    return {
+        (name, value)
+        for name, value in [*values, *decoded]
+        if name and 0 < len(value) < _SHORTEST_SECRET
+    }
+
+
+def _query_values(uri: str) -> list[tuple[str, str]]:
+    """Return the names and values in the query of a URI as written; a part without a name is a secret value itself."""
+    query = uri.partition("://")[2].partition("?")[2]
+    parts = (each if "=" in each else f"={each}" for each in re.split("[&;#]", query))
+    return [(name, value) for name, _, value in (part.partition("=") for part in parts)]

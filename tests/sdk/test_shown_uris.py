@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from base64 import b64encode
 from urllib.parse import quote
 
 import pytest
@@ -97,6 +98,33 @@ def test_a_token_in_the_place_of_a_user_is_a_secret(login: str) -> None:
 def test_what_is_no_secret_is_shown(uri: str, shown: str) -> None:
     """So that a reader knows which endpoint, folder or registry is meant."""
     assert shown_uri(uri) == shown
+
+
+@given(
+    user=st.text("ada%+ é", min_size=2),
+    password=st.text("XYZ+/= %&#?@:;é", min_size=2),
+    code=st.sampled_from(["utf-8", "latin-1"]),
+    is_padded=st.booleans(),
+)
+def test_a_login_is_not_shown_as_a_header_has_it(
+    user: str, password: str, code: str, *, is_padded: bool
+) -> None:
+    """An endpoint may quote the header Authorization, which everybody can decode."""
+    uri = f"https://{quote(user, safe='')}:{quote(password, safe='')}@host/fn"
+    header = b64encode(f"{user}:{password}".encode(code)).decode()
+    header = header if is_padded else header.rstrip("=")
+
+    assert without_secrets(f"401 for Basic {header}!", uri) == "401 for Basic ***!"
+
+
+@given(value=st.text("abc+/ %é", min_size=1, max_size=5), name=st.sampled_from(["code", "a b"]))
+def test_a_short_value_is_not_shown_after_its_name(value: str, name: str) -> None:
+    """Elsewhere it may be part of any text."""
+    uri = f"https://host/fn?slot=1&{quote(name)}={quote(value, safe='')}"
+
+    for text in (value, quote(value), quote(value, safe="")):
+        shown = without_secrets(f"no ?{name}={text}&slot=1, slot=12, barcode={value}!", uri)
+        assert shown == f"no ?{name}=***&slot=***, slot=12, barcode={value}!"
 
 
 def test_a_query_without_a_name_is_a_secret() -> None:
