@@ -162,7 +162,8 @@ class Caller:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
             return None
-        is_false = answer.status == HTTPStatus.OK and not (is_reply(answer) and answer.content)
+        has_reply = is_reply(answer) and answer.is_whole and answer.content
+        is_false = answer.status == HTTPStatus.OK and not has_reply
         return described(answer, url) if is_false else None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
@@ -223,7 +224,7 @@ class Caller:
             CallFailedError: if the answer means that another attempt cannot succeed.
         """
         if not answer.is_whole and answer.status == HTTPStatus.OK:
-            text = f"has answered with more than {self._endpoint.max_bytes:,} bytes"
+            text = f"{described(answer, url)}; the answer has more than {self._endpoint.max_bytes:,} bytes"
             return VainAttempt(text, is_answer=True)
         is_again = answer.status == HTTPStatus.OK or answer.status in AGAIN
         if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and not is_again:

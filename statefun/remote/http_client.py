@@ -37,6 +37,8 @@ _BUFFERED = 64 * 1024
 """How many bytes of a request fit into the buffers of a connection."""
 _BY_PERMITS = 0
 """The connector's own limit, none: permits limit the connections."""
+_FIRST_BYTES = 2000
+"""How many bytes of an answer that is too large are kept, at most, for the text of an error."""
 _NO_CONTENT = (
     "has broken the connection off after the head of its answer, which does not say how long its content is; "
     "a server has to send Content-Length, also for an answer without content"
@@ -102,7 +104,7 @@ class Answer(NamedTuple):
 
     status: int
     content: bytes
-    """The body; empty if the body is larger than the endpoint's limit."""
+    """The body; a part of its first bytes if the body is larger than the endpoint's limit."""
     is_whole: bool
     """Whether the body is within the endpoint's limit."""
     content_type: str
@@ -274,15 +276,15 @@ class HttpClient:
     async def _content(self, reply: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         limit = self._endpoint.max_bytes
         if (reply.content_length or 0) > limit:
-            return b"", False
+            return await reply.content.read(_FIRST_BYTES), False
         if reply.content_length is not None:
             return await reply.read(), True
         parts, size = [], 0
         async for part in reply.content.iter_any():
             size += len(part)
-            if size > limit:
-                return b"", False
             parts.append(part)
+            if size > limit:
+                return b"".join(parts)[:_FIRST_BYTES], False
         return b"".join(parts), True
 
 

@@ -469,25 +469,33 @@ def test_a_reply_without_bytes_has_no_effects() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("is_chunked", [False, True])
-def test_replies_have_a_limit(is_chunked: bool) -> None:
-    """A larger reply is not read, whether or not it has a Content-Length."""
+@pytest.mark.parametrize("form", ["length", "chunks", "end"])
+def test_replies_have_a_limit(form: str) -> None:
+    """A larger reply is not read, whatever says where it ends; the error has its type and first bytes."""
+    content = b"<html>" + bytes(100_000)
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        if not is_chunked:
-            return web.Response(body=bytes(100_000), content_type=BYTES)
-        reply = web.StreamResponse()
+        if form == "length":
+            return web.Response(body=content, content_type="text/html")
+        assert request.transport is not None
+        if form == "end":
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+            request.transport.write(head + content)
+            request.transport.close()
+            return web.Response()
+        reply = web.StreamResponse(headers={"Content-Type": "text/html"})
         await reply.prepare(request)
         with suppress(ConnectionResetError):
-            for _ in range(100):
-                await reply.write(bytes(1_000))
+            for start in range(0, len(content), 1_000):
+                await reply.write(content[start : start + 1_000])
         return reply
 
     async def scenario() -> None:
         times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times, max_bytes=10_000) as served:
             (text,) = texts_of(await served.finish("a"))
-            assert "has answered with more than 10,000 bytes" in text
+            assert "has answered 200 OK (text/html): <html>" in text
+            assert "; the answer has more than 10,000 bytes" in text
 
     asyncio.run(scenario())
 
