@@ -103,7 +103,7 @@ class Caller:
                     async with self._client.permit(is_alone=budget.is_alone):
                         await circuit.admit(probe)  # the circuit may have opened during the wait
                         begun = time.monotonic()
-                        outcome = await self._attempt(url, circuit, body, budget.seconds, read)
+                        outcome = await self._attempt(url, circuit, body, budget, read)
                         budget.seconds -= time.monotonic() - begun
                     if not isinstance(outcome, VainAttempt):
                         budget.attempts, budget.outage, budget.was_away = 0, "", False
@@ -187,10 +187,11 @@ class Caller:
         return circuit
 
     async def _attempt(
-        self, url: str, circuit: Circuit, body: bytes, seconds: float, read: Callable[[bytes], T]
+        self, url: str, circuit: Circuit, body: bytes, budget: Budget, read: Callable[[bytes], T]
     ) -> T | VainAttempt:
         try:
-            answer = await self._client.post(url, body, max(seconds, 0.001))
+            seconds = max(budget.seconds, 0.001)
+            answer = await self._client.post(url, body, seconds, is_alone=budget.is_alone)
         except WrongUrlError as error:
             raise CallFailedError(str(error)) from error
         except NoConnectionError as error:

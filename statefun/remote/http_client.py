@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache, partial
 from http import HTTPStatus
@@ -39,6 +40,8 @@ _BY_PERMITS = 0
 """The connector's own limit, none: permits limit the connections."""
 _FIRST_BYTES = 2000
 """How many bytes of an answer that is too large are kept, at most, for the text of an error."""
+_HAS_NEW_CONNECTION = ContextVar("has_new_connection", default=False)
+"""Whether the present request gets a new connection; aiohttp passes no arguments on to connectors."""
 _NO_CONTENT = (
     "has broken the connection off after the head of its answer, which does not say how long its content is; "
     "a server has to send Content-Length, also for an answer without content"
@@ -130,11 +133,12 @@ class _CheckedConnector(aiohttp.BaseConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,
     ) -> Connection:
-        """Return an idle connection without data, or a new one."""
+        """Return an idle connection without data, or a new one; in place of idle ones if the request needs it."""
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
-            if protocol in self._used and protocol is not None and protocol.should_close:
+            has_data = protocol is not None and protocol.should_close
+            if protocol in self._used and (has_data or _HAS_NEW_CONNECTION.get()):
                 connection.close()
                 continue
             self._used.add(protocol)
@@ -164,13 +168,17 @@ class HttpClient:
         self._free: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._at_exit: Callable[[], None] = _nothing
 
-    async def post(self, url: str, body: bytes, seconds: float) -> Answer:
+    async def post(
+        self, url: str, body: bytes, seconds: float, *, is_alone: bool = False
+    ) -> Answer:
         """Send an HTTP request and wait for its answer.
 
         Args:
             url: the URL, which may name a socket (``http+unix:///path/to.sock/path``).
             body: the content of the request.
             seconds: how many seconds request and answer may take together.
+            is_alone: whether the server is called for nothing else. Then the request gets a new connection: a server
+                may end a used one at any time, and the request would seem to be the reason.
 
         Raises:
             NoConnectionError: if no connection to the server can be opened; a WrongUrlError if that cannot change.
@@ -183,6 +191,7 @@ class HttpClient:
             sock_read=times.read.total_seconds() if times.read else None,
         )
         sending = _Sending(body, times.write) if times.write and len(body) > _BUFFERED else None
+        _HAS_NEW_CONNECTION.set(is_alone)
         try:
             session = self._opened(url)
             async with session.post(

@@ -7,6 +7,7 @@ import asyncio
 import socket
 import ssl
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -577,6 +578,28 @@ def test_a_turn_ends_after_a_second() -> None:
             assert 1 <= result.postponed.first < 10
             assert result.trouble.outages == 5
             assert set(served.batches()) == {1}
+
+    asyncio.run(scenario())
+
+
+def test_a_call_alone_has_its_own_connection() -> None:
+    """A server that ends each connection at its second request, after a probe, is no reason to blame a message."""
+    requests: Counter[object] = Counter()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        requests[request.transport] += 1
+        if requests[request.transport] > 1 and request.transport is not None:
+            request.transport.abort()
+        return web.Response(content_type=BYTES)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            turn = Turn(TARGET, served.remote.server_of(TARGET))
+            trouble = Trouble(outages=5)
+            assert await served.remote.admit(TARGET, trouble, turn) is None
+            batch = batch_of(TARGET, "a", "b")._replace(trouble=trouble, is_alone=True)
+            result = await served.remote.invoke(batch, None)
+            assert (result.postponed, result.failures, result.trouble) == (None, [], NO_TROUBLE)
 
     asyncio.run(scenario())
 
