@@ -25,7 +25,7 @@ _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?"
-    r"(Z|[+-][0-9]{2}:[0-9]{2})"
+    r"(Z|[+-][0-9]{2}:[0-5][0-9])"
 )
 
 
@@ -36,6 +36,23 @@ It raises a ValueError if the value does not fit; it is not called for null.
 """
 
 
+class _Number(Decimal):
+    """A number of JSON with a fraction or an exponent, which keeps its text: a Decimal forgets leading zeros."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Number:  # noqa: PYI034 - Python 3.10 has no Self
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    @property
+    def written_digits(self) -> int:
+        """The digits before the exponent, as Arrow counts them: without leading zeros of the whole part."""
+        whole, _, fraction = self.text.lower().partition("e")[0].lstrip("-").partition(".")
+        return len(whole.lstrip("0")) + len(fraction)
+
+
 def parse_row(text: str) -> object:
     """Return the value of a JSON text; numbers with a fraction become Decimals, with all digits.
 
@@ -44,7 +61,7 @@ def parse_row(text: str) -> object:
         RecursionError: if objects and lists are nested too deeply for Python's parser.
     """
     return json.loads(
-        text, parse_float=Decimal, parse_constant=raise_for_constant, object_pairs_hook=_object
+        text, parse_float=_Number, parse_constant=raise_for_constant, object_pairs_hook=_object
     )
 
 
@@ -156,7 +173,9 @@ def _check_single(takes: Callable[[object], bool], name: str, value: object, pla
 
 
 def _misfit(value: object, what: str, place: str) -> ValueError:
-    value_text = str(value) if isinstance(value, (int, Decimal)) else ascii(value)
+    value_text = str(value) if isinstance(value, int) else ascii(value)
+    if isinstance(value, _Number):
+        value_text = value.text
     return ValueError(f"column {place} must have values of type {what}, not {value_text[:100]}")
 
 
@@ -189,6 +208,9 @@ def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
         return False
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):
+        return False
+    # Arrow refuses 0.0012E2 as a decimal(3,2), since four digits are written after the point.
+    if isinstance(value, _Number) and value.written_digits > type_.precision:
         return False
     _, digits, exponent = Decimal(value).as_tuple()
     whole = max(0, len(digits) + int(exponent))

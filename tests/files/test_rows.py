@@ -41,13 +41,17 @@ NUMBERS = st.from_regex(
 TIMES = st.builds(
     lambda time, hours, mark: time.isoformat(mark) + hours,
     st.datetimes(),
-    st.sampled_from(["", "Z", "+00:00", "-23:59", "+14:00", "+24:00"]),
+    st.one_of(
+        st.sampled_from(["", "Z", "+00:00", "-23:59", "+14:00", "+24:00"]),
+        st.from_regex(r"[+-][0-2][0-9]:[0-9]{2}", fullmatch=True),
+    ),
     st.sampled_from("T "),
 )
 TEXTS = st.one_of(st.text(max_size=5), st.sampled_from(["\ud800", "a\udc00", "\0"]))
 SMALL = st.tuples(st.integers(-1000, 1000), st.integers(0, 4)).map(
     lambda number: str(Decimal(number[0]).scaleb(-number[1]))
 )
+SHIFTED = st.from_regex(r"-?0\.0{0,12}[0-9]{1,3}[eE]\+?[0-9]{1,2}", fullmatch=True)
 LIMITS = ["1.7976931348623157e308", "1.8e308", "1e309", "9" * 308, "9" * 309, "1e-400"]
 ANYTHING = st.one_of(
     st.sampled_from(["null", "true", "NaN", "-Infinity", "1e400", "-0", "0e5", "[]", "{}"]),
@@ -76,7 +80,7 @@ def values(type_: pa.DataType) -> st.SearchStrategy[str]:
     if pa.types.is_list(type_):
         items = st.lists(values(type_.value_type), max_size=3)
         return items.map(lambda texts: f"[{', '.join(texts)}]")
-    fitting = FITTING.get(type_, st.one_of(SMALL, SMALL.map(json.dumps), NUMBERS))
+    fitting = FITTING.get(type_, st.one_of(SMALL, SMALL.map(json.dumps), NUMBERS, SHIFTED))
     return st.integers(0, 9).flatmap(lambda number: ANYTHING if number == 9 else fitting)
 
 
@@ -153,6 +157,7 @@ def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
         (pa.float64(), "0E308", 0.0),
         (pa.decimal128(20, 2), "12345678901234567.89", Decimal("12345678901234567.89")),
         (pa.decimal128(20, 2), '"-1.5"', Decimal("-1.50")),
+        (pa.decimal128(4, 2), "0.001E4", Decimal("10.00")),
         (pa.date32(), '"2026-01-31"', date(2026, 1, 31)),
         (
             pa.timestamp("us", "UTC"),
@@ -182,8 +187,8 @@ def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
         (pa.int32(), "2147483648", "column c must have values of type int, not 2147483648"),
         (pa.int64(), "1.0", "column c must have values of type bigint, not 1.0"),
         (pa.int64(), "true", "column c must have values of type bigint, not True"),
-        (pa.float64(), "1e400", r"column c must have values of type double, not 1E\+400"),
-        (pa.float64(), "0E309", r"column c must have values of type double, not 0E\+309"),
+        (pa.float64(), "1e400", "column c must have values of type double, not 1e400"),
+        (pa.float64(), "0E309", "column c must have values of type double, not 0E309"),
         (pa.float64(), "NaN", "NaN is not a number of JSON"),
         (
             pa.decimal128(4, 2),
@@ -195,10 +200,25 @@ def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
             "123.4",
             r"column c must have values of type decimal\(4,2\), not 123.4",
         ),
+        (
+            pa.decimal128(4, 2),
+            "0.00012E4",
+            r"column c must have values of type decimal\(4,2\), not 0.00012E4",
+        ),
+        (
+            pa.decimal128(4, 2),
+            "0.0000000000000E13",
+            r"column c must have values of type decimal\(4,2\), not 0.0000000000000E13",
+        ),
         (pa.date32(), '"2026-02-30"', "column c must have values of type date, not '2026-02-30'"),
         (
             pa.timestamp("us", "UTC"),
             '"2026-01-31T10:00:00"',
+            "column c must have values of type timestamp, not",
+        ),
+        (
+            pa.timestamp("us", "UTC"),
+            '"2026-01-31T10:00:00+00:60"',
             "column c must have values of type timestamp, not",
         ),
         (pa.list_(pa.int64()), "[1, [2]]", r"column c must have values of type bigint, not \[2\]"),
