@@ -19,6 +19,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
 from urllib.parse import quote
@@ -63,19 +64,25 @@ class _Progress:
     """The hidden name and the final name of each file that was written last."""
 
     def encode(self) -> bytes:
+        columns = self.gathered.columns
         head = {
             "marker": self.marker.to_json(),
             "pieces": self.gathered.pieces,
             "size": self.gathered.size,
+            "schema": columns and columns.encoded,
             "files": self.files,
         }
         return json.dumps(head).encode() + b"\n" + encode(self.gathered.rest)
 
     @classmethod
-    def decode(cls, content: bytes) -> _Progress:
+    def decode(cls, content: bytes, present: ParquetColumns | None) -> _Progress:
+        """Decode the file's content; an earlier version has not stored columns: then they are the present ones."""
         first, _, rest = content.partition(b"\n")
         head = json.loads(first)
-        gathered = GatheredRecords(head["pieces"], head["size"], decode(rest))
+        columns = present
+        if "schema" in head:
+            columns = None if head["schema"] is None else ParquetColumns.decoded(head["schema"])
+        gathered = GatheredRecords(head["pieces"], head["size"], decode(rest), columns)
         return cls(Marker.of_json(head["marker"]), gathered, head["files"])
 
 
@@ -103,7 +110,7 @@ class FileCluster:
             self._stored = self._read()
             if self._stored is None:
                 return None
-            self._progress = _Progress.decode(self._stored)
+            self._progress = _Progress.decode(self._stored, self._settings.columns)
             self._own.sync_names()  # the writer of the marker may have crashed before it was on the disk
             self._rename_files(self._progress.files)
         except OSError as error:
@@ -120,9 +127,12 @@ class FileCluster:
                 f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
                 "missing; mount the file system of the folder, or restore the file"
             )
-        gathered = GatheredRecords() if before is None else before.gathered
-        if not gathered.size:
+        if before is None or not before.gathered.size:
+            gathered = GatheredRecords(columns=self._settings.columns)
             self._since = time.monotonic()
+        else:
+            gathered = before.gathered
+        self._check_columns(records)
         gathered = gathered.with_records(records)
         is_claim = before is None or before.marker.owner != marker.owner
         try:
@@ -176,19 +186,48 @@ class FileCluster:
     def _roll(self, marker: Marker, gathered: GatheredRecords) -> None:
         """Write gathered records into files, store the marker, and rename the files."""
         files: list[tuple[str, str]] = []
-        suffix = JSON_LINES if self._settings.columns is None else PARQUET
+        columns = gathered.columns
+        suffix = JSON_LINES if columns is None else PARQUET
         name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}{suffix}"
         gatherer = marker if self._progress is None else self._progress.marker
         pieces = [_piece(gatherer, number) for number in range(gathered.pieces)]
         records = chain(chain.from_iterable(map(self._records, pieces)), gathered.rest)
         for number, (topic, lines) in enumerate(by_topic(records).items()):
             hidden = f"{marker.owner[:8]}-{number}-{name}"
-            self._own.write(hidden, content_of(lines, self._settings.columns))
+            with self._fitting():
+                content = content_of(lines, columns)
+            self._own.write(hidden, content)
             files.append((hidden, name if topic == OWN_FOLDER else f"{topic}/{name}"))
         self._commit(_Progress(marker, files=files))
         self._rename_files(files)
         for piece in pieces:
             self._own.remove(piece)
+
+    def _check_columns(self, records: Sequence[EgressRecord]) -> None:
+        """Check that records can be written into files before they are gathered: afterwards, they would block others.
+
+        The run that has sent them may have had another schema or format than this one, which publishes them.
+
+        Raises:
+            ConnectorError: if a record does not fit the columns.
+        """
+        columns = self._settings.columns
+        if columns is not None:
+            with self._fitting():
+                for group in _groups([record.value or b"" for record in records]):
+                    columns.table(group)
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Replace an error about records that do not fit the columns by one that names the egress and the remedy."""
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise ConnectorError(
+                f"{self._settings.owner}: records for folder {self._folder.shown} do not fit the schema: {error}; if you have "
+                "changed schema or format, start once with the former ones until the run has ended by itself or was "
+                "stopped, and then change them"
+            ) from error
 
     def _records(self, piece: str) -> list[tuple[str, bytes]]:
         try:

@@ -17,6 +17,7 @@ from itertools import chain
 import attrs
 
 from statefun.components.running import EgressRecord
+from statefun.files.rows import ParquetColumns
 
 _PIECE = 256 * 1024
 """Once the records in the marker file have this size in bytes, they are moved into a piece."""
@@ -32,6 +33,10 @@ class GatheredRecords:
     """The size of all gathered records as lines, in bytes."""
     rest: Sequence[tuple[str, bytes]] = ()
     """The newest records, each as topic and line: they are in the marker file, and in no piece yet."""
+    columns: ParquetColumns | None = None
+    """The columns of the Parquet files for these records; None if the records become JSON lines.
+
+    The next run may have others: it writes these records as the run that has gathered them would have done."""
 
     def with_records(self, records: Iterable[EgressRecord]) -> GatheredRecords:
         """Return these gathered records with further records added."""

@@ -8,6 +8,7 @@ values that pyarrow can read.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -106,6 +107,16 @@ class ParquetColumns:
             arrow_json.ParseOptions(explicit_schema=fields, unexpected_field_behavior="error"),
         )
         return table.cast(self.schema)
+
+    @cached_property
+    def encoded(self) -> str:
+        """The columns as a text, from which :meth:`decoded` makes them again."""
+        return base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+
+    @classmethod
+    def decoded(cls, text: str) -> ParquetColumns:
+        """Return the columns that :attr:`encoded` has encoded."""
+        return cls(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))))
 
     @cached_property
     def _check(self) -> Check:

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from file_writer import AT_ONCE, LATER, claimed, connect, files, hidden, marker, names, rows
 
-from statefun.components.running import UncertainError
+from statefun.components.running import EgressRecord, UncertainError, read_framed, write_framed
 from statefun.files import file_writing, gathered
+from statefun.files.file_records import OWN_FOLDER
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.local_files import LocalFiles
@@ -193,6 +194,67 @@ def test_a_crash_neither_loses_nor_repeats(
         if not crashes:
             break
     assert step > 5
+
+
+def columns(text: str) -> str:
+    """Return the keys of an egress that gathers records for Parquet files with a schema."""
+    return f"{LATER}, format: parquet, schema: {text}"
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        (LATER, columns("{title: string}")),
+        (columns("{name: string}"), columns("{title: string}")),
+        (columns("{name: string}"), columns("{name: bigint}")),
+        (columns("{name: string}"), LATER),
+    ],
+)
+def test_gathered_records_keep_their_schema(tmp_path: Path, former: str, present: str) -> None:
+    """If schema or format changes after a killed run, its records become a file as that run would have made it."""
+    claimed(tmp_path, former).write(rows("Ada"), marker(0, 1))
+    cluster = claimed(tmp_path, present, "next")
+    cluster.write([EgressRecord(OWN_FOLDER, None, b"{}", None)], marker(1, 1, "next"))
+    cluster.tend(is_last=True)
+
+    found = [
+        pq.read_table(file).to_pylist()
+        if file.suffix == ".parquet"
+        else [*map(json.loads, file.read_text().splitlines())]
+        for file in files(tmp_path)
+    ]
+    empty = {} if present == LATER else {re.findall(r"(\w+): \w+}", present)[0]: None}
+    assert found == [[{"name": "Ada"}], [empty]]
+
+
+def test_records_of_another_schema_are_not_gathered(tmp_path: Path) -> None:
+    """The error names the egress, its folder and the remedy, which helps."""
+    cluster = claimed(tmp_path, columns("{title: string}"))
+    text = f"egress a/b: records for folder {tmp_path}/out do not fit the schema: .*start once with the former"
+    with pytest.raises(ConnectorError, match=text):
+        cluster.write(rows("Ada"), marker(0, 1))
+    claimed(tmp_path, columns("{name: string}"), "next").write(rows("Ada"), marker(0, 1, "next"))
+    claimed(tmp_path, columns("{title: string}"), "last")
+
+    [file] = files(tmp_path)
+    assert pq.read_table(file).to_pylist() == [{"name": "Ada"}]
+
+
+def test_progress_of_an_earlier_version_has_no_schema(tmp_path: Path) -> None:
+    """Its gathered records are written with the present schema; if they do not fit, the error says what to do."""
+    claimed(tmp_path, columns("{name: string}")).write(rows("Ada"), marker(0, 1))
+    own = Folder(str(next((tmp_path / "out" / "_statefun").iterdir())))
+    head, _, rest = read_framed(own, "marker").partition(b"\n")
+    content = {name: each for name, each in json.loads(head).items() if name != "schema"}
+    write_framed(own, "marker", json.dumps(content).encode() + b"\n" + rest)
+    with pytest.raises(
+        ConnectorError, match=r"do not fit the schema: .*start once with the former"
+    ):
+        claimed(tmp_path, columns("{title: string}"), "next")
+    claimed(tmp_path, columns("{name: string}"), "last")
+
+    [file] = files(tmp_path)
+    assert pq.read_table(file).to_pylist() == [{"name": "Ada"}]
 
 
 def test_another_run_keeps_an_earlier_one_from_writing(tmp_path: Path) -> None:

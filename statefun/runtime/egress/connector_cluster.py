@@ -73,7 +73,8 @@ class CheckedCluster:
         """Write records and the lane's marker through the connection."""
         self._record_count, self._safe_count = len(records), 0
         try:
-            answer = self._cluster.write(records, marker)
+            with named_failures(self._owner, *_SIGNALS):
+                answer = self._cluster.write(records, marker)
         finally:
             self._record_count = None
         if answer is not None:
@@ -94,7 +95,8 @@ class CheckedCluster:
             The time after which to call this again; None if the connection has gathered no records.
         """
         tend = getattr(self._cluster, "tend", None)
-        wait = None if tend is None else tend(is_last=is_last)
+        with named_failures(self._owner, *_SIGNALS):
+            wait = None if tend is None else tend(is_last=is_last)
         if not isinstance(wait, timedelta | None):
             raise ConnectorError(
                 f"{self._owner}: the method tend must return a timedelta, or None if no record is gathered, and "

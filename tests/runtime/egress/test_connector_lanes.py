@@ -31,7 +31,7 @@ from statefun.sdk.errors import CheckpointError, ConnectorError
 
 
 class CrashError(Exception):
-    """The process has ended."""
+    """The client of the connector has failed; the lane gets a ConnectorError instead."""
 
 
 @attrs.define
@@ -179,7 +179,7 @@ def test_a_failure_repeats_only_records_that_were_not_reported_as_safe(
             wanted += [value for at, value in enumerate(values) if at not in skipped]
         for run, chunk in enumerate(chunks):
             memory.left = data.draw(st.integers(0, 12))
-            with suppress(CrashError):
+            with suppress(ConnectorError):
                 for count in counts(folder, batches, egress("Connection", chunk), f"run {run}"):
                     counted += count
         memory.left = None
@@ -199,7 +199,7 @@ def test_the_progress_of_a_whole_chunk_is_stored(tmp_path: Path) -> None:
     folder, made = Folder.at(tmp_path), egress("Connection", 1000)
     batch = staged(folder, 0, range(10_000), frozenset())
 
-    with pytest.raises(CrashError):
+    with pytest.raises(ConnectorError, match="CrashError"):
         publish(folder, [batch], made, "first")
     memory.left = None
     publish(folder, [batch], made, "second")
@@ -358,6 +358,22 @@ class Unclosable(Gathering):
         raise KeyError("session")
 
 
+class Unwritable(Gathering):
+    """A connection whose client fails with an exception of its own."""
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> bool:
+        """Fail."""
+        raise KeyError("column")
+
+
+class Unshowable(Gathering):
+    """A connection whose client fails when gathered records are to be shown."""
+
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Fail."""
+        raise KeyError("column")
+
+
 OWNER = r"egress t/out \(memory, module.yaml:1:1\): .*:write_wrongly.*"
 RETURNED: dict[str, Callable[[], object]] = {
     "NoConnection": NoConnection,
@@ -365,6 +381,8 @@ RETURNED: dict[str, Callable[[], object]] = {
     "Careless": Careless,
     "Gathering": Gathering,
     "Untending": Untending,
+    "Unwritable": Unwritable,
+    "Unshowable": Unshowable,
     "Unthinking": Unthinking,
     "Unreachable": Unreachable,
     "Unclosable": Unclosable,
@@ -439,7 +457,7 @@ def test_progress_is_reported_only_during_a_call_of_write(tmp_path: Path) -> Non
     batch = staged(folder, 0, range(3), frozenset())
     Unthinking.counts = [0, 2, 1]
 
-    with pytest.raises(CrashError):
+    with pytest.raises(ConnectorError, match="CrashError"):
         publish(folder, [batch], attrs.evolve(egress("write_wrongly"), settings="Unthinking"), "1")
     with pytest.raises(ConnectorError, match=f"{OWNER}has_written must be called only by"):
         Unthinking.has_written(3)
@@ -476,7 +494,7 @@ def test_a_report_that_could_not_be_stored_is_stored_when_it_is_repeated(
         write_framed(folder, name, content)
 
     monkeypatch.setattr("statefun.runtime.egress.connector_cluster.write_framed", write)
-    with pytest.raises(CrashError):
+    with pytest.raises(ConnectorError, match="CrashError"):
         publish(folder, [batch], egress("Persistent"), "first")
     publish(folder, [batch], egress("Connection"), "second")
 
@@ -529,4 +547,22 @@ def test_a_connection_that_cannot_be_closed_is_an_error_with_the_name_of_its_egr
     list(lanes.publish([staged(Folder.at(tmp_path), 0, range(3), frozenset())]))
 
     with pytest.raises(ConnectorError, match=f"{OWNER}KeyError: 'session'"):
+        lanes.close()
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+def test_a_failure_of_another_library_names_the_egress(
+    tmp_path: Path, *, is_exactly_once: bool
+) -> None:
+    """While records are written, and when gathered records are to be shown."""
+    folder = Folder.at(tmp_path)
+    batch = staged(folder, 0, range(3), frozenset())
+    for name in ("Unwritable", "Unshowable"):
+        made = attrs.evolve(egress("write_wrongly"), settings=name, is_exactly_once=is_exactly_once)
+        lanes = ConnectorLaneFactory(made, folder, name).driver_lanes(Turn())
+        lanes.connect()
+        if name == "Unshowable":
+            list(lanes.publish([batch]))
+        with pytest.raises(ConnectorError, match=f"{OWNER}KeyError: 'column'"):
+            _ = lanes.tend() if name == "Unshowable" else list(lanes.publish([batch]))
         lanes.close()
