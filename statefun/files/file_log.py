@@ -187,13 +187,20 @@ class FileLog:
             self._at = number
 
     def store_removals(self, number: int, paths: Iterable[str]) -> None:
-        """Store the paths of files before they are deleted or moved.
+        """Store the paths of files before they are deleted or moved, with those that are stored for ``number`` already.
 
         The entry after entry ``number`` drops the states of these files.
         """
-        self._removals = number, frozenset(paths)
-        content = {"log": number, "paths": sorted(self._removals[1])}
+        self._write_removals(number, self.stored_removals(number).union(paths))
+
+    def withdraw_removals(self, number: int, paths: Iterable[str]) -> None:
+        """Remove the paths of files that were neither deleted nor moved from the stored ones."""
+        self._write_removals(number, self.stored_removals(number).difference(paths))
+
+    def _write_removals(self, number: int, paths: frozenset[str]) -> None:
+        content = {"log": number, "paths": sorted(paths)}
         write_framed(self._folder, _LEAVING, json.dumps(content).encode())
+        self._removals = number, paths
 
     def stored_removals(self, number: int) -> frozenset[str]:
         """Return the paths of files that a crashed run may have deleted or moved after entry ``number``.

@@ -115,7 +115,9 @@ class FilePlan:
         state = self.facts.states.get(file.path)
         if state is None or file.path not in self.facts.removals:
             return state
-        # A run has deleted or moved the known file, and crashed before the next entry dropped its state.
+        # A run has deleted or moved the known file, and crashed before the next entry dropped its state. Or it has
+        # crashed just before the removal, and the known file has got another time: a new file can look the same. As
+        # that one would be lost, the file is read, and `add` warns.
         is_other = file.facts.size == state.size and file.facts.modified != state.modified
         return None if is_other else state
 
@@ -151,6 +153,11 @@ class FilePlan:
             state = part.state
         has_ranges = bool(examination.ranges)
         warning = examination.warning
+        if path in self.facts.states and self.state_of(file) is None and has_ranges:
+            warning = (
+                f"file {path} has another time than the file that a run was about to delete or move when it crashed",
+                "it is read as a new file",
+            )
         if file.was_cut and examination.change is None:
             warning = (
                 f"file {path} was cut off before all of it was read",

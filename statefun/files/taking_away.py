@@ -86,6 +86,9 @@ class TakingAway:
         if ready:
             self._log.store_removals(at, [file.path for file in ready])
         removed_files = [file for file in ready if self._remove(file)]
+        # A file that stays is still known: if only its time changes later, it is not read again.
+        if staying := {file.path for file in ready} - {file.path for file in removed_files}:
+            self._log.withdraw_removals(at, staying)
         for folder in {file.folder for file in removed_files}:
             folder.sync_names()
         return [file.path for file in removed_files]

@@ -25,3 +25,20 @@ def test_a_file_may_come_back_and_be_taken_away_at_once(tmp_path: Path, is_loade
         log = FileLog(Folder.at(tmp_path))
 
     assert dict(log.states(3)) == {}
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_removals_are_stored_until_the_next_entry(tmp_path: Path, *, is_loaded: bool) -> None:
+    """Also those of a run that has crashed; a file that stays is withdrawn."""
+    log = FileLog(Folder.at(tmp_path))
+    log.store_removals(1, ["/in/a", "/in/b"])
+    log = FileLog(Folder.at(tmp_path))
+    log.store_removals(1, ["/in/c"])
+    log.withdraw_removals(1, ["/in/b"])
+    if is_loaded:
+        log = FileLog(Folder.at(tmp_path))
+
+    assert log.stored_removals(1) == {"/in/a", "/in/c"}
+    assert log.stored_removals(2) == set()
+    log.store_removals(2, ["/in/d"])
+    assert log.stored_removals(2) == {"/in/d"}

@@ -264,9 +264,10 @@ def test_a_file_under_the_name_of_one_that_was_taken_away_is_new(
 ) -> None:
     """If a run has crashed between the removal and the entry that forgets the file."""
     plan = planned(READ, removals=(PATH,))
-    plan.add(file, examination(part(1)))
+    added = plan.add(file, examination(part(1)))
 
     assert (plan.state_of(file) is None) == is_new
+    assert (added.warning is not None) == is_new
     assert plan.entry().forgotten == ([PATH] if is_new else [])
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from file_reader import Reader
 
-from statefun.components.running import Folder
+from statefun.components.running import FileFacts, Folder
 
 OPERATIONS = (
     "exists",
@@ -170,6 +171,43 @@ def test_what_cannot_be_taken_away_stays(
     assert record.message == (
         f"ingress test/in: file {file} was read and cannot be deleted or moved: a may not be deleted; it stays in its folder"
     )
+
+
+@pytest.mark.parametrize("is_started_again", [False, True])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_file_that_stays_is_not_read_again_if_only_its_time_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool, is_started_again: bool
+) -> None:
+    """Whether its removal is refused, or it was touched after its folder was listed."""
+    reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
+    file = reader.write("a", "one\n", age=100)
+    assert reader.values() == ["one"]
+    facts = Folder.facts
+
+    def refused(self: Folder, name: str) -> None:
+        del self, name
+        raise PermissionError
+
+    def touching(self: Folder, name: str) -> FileFacts | None:
+        os.utime(file, (1, 1))
+        return facts(self, name)
+
+    with monkeypatch.context() as patch:
+        if is_refused:
+            patch.setattr(Folder, "remove", refused)
+        else:
+            patch.setattr(Folder, "facts", touching)
+        reader.clock.seconds += 20
+        assert reader.values() == []
+    assert file.exists()
+    os.utime(file)
+    if is_started_again:
+        reader.start()
+
+    assert reader.values() == []
+    reader.clock.seconds += 20
+    assert reader.values() == []
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("former", [0, 1, 2, 3, 300])

@@ -361,7 +361,7 @@ class Unclosable(Gathering):
 class Unwritable(Gathering):
     """A connection whose client fails with an exception of its own."""
 
-    def write(self, records: Sequence[EgressRecord], marker: Marker) -> bool:
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # type: ignore[override]
         """Fail."""
         raise KeyError("column")
 
