@@ -8,11 +8,13 @@ ends: so the records of a key keep their order when shards are split or merged.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import attrs
 
+from statefun.kinesis.aggregation import HashRange
 from statefun.kinesis.shard_position import ShardPosition, StreamPosition
 from statefun.kinesis.shards import FetchedRecord, Shard
 
@@ -136,9 +138,9 @@ def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) 
 def needs_new_list(
     names: Iterable[str], streams: Mapping[str, StreamPosition], listed_shards: ListedShards
 ) -> bool:
-    """Return whether to list shards again, because a shard has ended and no listed shard replaces it."""
+    """Return whether to list shards again, because a shard has ended and the listed shards do not replace all of it."""
     return any(
-        _ended_shards(streams[name]) - _parents(listed_shards.get(name, {}))
+        _ended_shards(streams[name]) - _replaced_shards(listed_shards.get(name, {}))
         for name in names
         if name in streams
     )
@@ -280,15 +282,38 @@ def _parents(listed_shards: Mapping[str, Shard]) -> set[str]:
     return {parent for shard in listed_shards.values() for parent in shard.parents}
 
 
+def _replaced_shards(listed_shards: Mapping[str, Shard]) -> set[str]:
+    """Return the ids of the shards all of whose hash keys belong to listed children; a list may lack one of two."""
+    ranges_by_parent: defaultdict[str, list[HashRange]] = defaultdict(list)
+    for shard in listed_shards.values():
+        for parent in shard.parents:
+            ranges_by_parent[parent].append(shard.hash_keys)
+    return {
+        parent
+        for parent, ranges in ranges_by_parent.items()
+        if parent not in listed_shards or _cover(ranges, listed_shards[parent].hash_keys)
+    }
+
+
+def _cover(ranges: Iterable[HashRange], whole: HashRange) -> bool:
+    first_missing = whole.first
+    for first, last in sorted(ranges):
+        if first <= first_missing:
+            first_missing = max(first_missing, last + 1)
+    return first_missing > whole.last
+
+
 def _is_read(
     name: str,
     stream: StreamPosition,
     listed_shards: Mapping[str, Shard],
     exhausted: Collection[ShardKey],
 ) -> bool:
-    parents = _parents(listed_shards)
+    replaced = _replaced_shards(listed_shards)
     return all(
         # An ended shard counts as read once the shards that replace it are known.
-        (id_ in parents or id_ not in listed_shards) if position.ended else (name, id_) in exhausted
+        (id_ in replaced or id_ not in listed_shards)
+        if position.ended
+        else (name, id_) in exhausted
         for id_, position in stream.shards.items()
     )

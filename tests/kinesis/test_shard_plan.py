@@ -42,6 +42,14 @@ def record(number: int, parts: int = 1) -> FetchedRecord:
     return FetchedRecord(str(number), number, arrival, (("key", b"value"),) * parts)
 
 
+def ranged(**ranges: tuple[int, int]) -> dict[str, Shard]:
+    """Return a shard ``a`` as listed, and the shards that replace it, with their hash keys."""
+    return {
+        id_: Shard("users", id_, HashRange(*each), NO_PARENTS if id_ == "a" else ("a",))
+        for id_, each in ranges.items()
+    }
+
+
 SPLIT = listed(a=NO_PARENTS, b=("a",), c=("a",))
 MERGED = listed(a=NO_PARENTS, b=NO_PARENTS, c=("a", "b"))
 GENERATIONS = listed(a=NO_PARENTS, b=("a",), c=("b",))
@@ -276,6 +284,34 @@ def test_a_plan_ends_at_the_positions_of_its_readers() -> None:
     assert plan.ending_at({("users", "b"): At("8", 8)}) == {
         "users": StreamPosition(1.0, {"a": ENDED, "b": At("8", 8), "c": NEW}, 4)
     }
+
+
+@pytest.mark.parametrize(
+    ("shards", "is_complete"),
+    [
+        pytest.param(ranged(a=(0, 9), b=(0, 4), c=(5, 9)), True, id="both"),
+        pytest.param(ranged(a=(0, 9), c=(5, 9)), False, id="the second"),
+        pytest.param(ranged(a=(0, 9), b=(0, 4)), False, id="the first"),
+        pytest.param(ranged(a=(0, 9), b=(0, 4), c=(6, 9)), False, id="a gap"),
+        pytest.param(ranged(a=(3, 9), b=(0, 12)), True, id="merged with its neighbours"),
+        pytest.param(ranged(b=(0, 4)), True, id="the parent has expired"),
+    ],
+)
+def test_shards_are_listed_anew_until_all_children_are_known(
+    shards: dict[str, Shard], *, is_complete: bool
+) -> None:
+    """A list may have one child of two: the other one is read as soon as it is listed, also in a bounded run."""
+    streams = {"users": StreamPosition(None, {"a": ENDED, "b": OPEN, "c": OPEN})}
+    exhausted = {("users", "b"), ("users", "c")}
+
+    assert needs_new_list(["users"], streams, {"users": shards}) == (not is_complete)
+    assert is_all_read(["users"], streams, {"users": shards}, exhausted) == is_complete
+    begun = plan_shards(
+        ["users"], {"users": StreamPosition(None, {"a": ENDED})}, {"users": shards}
+    ).streams
+    assert {*shards} - {"a"} == {*begun["users"].shards} - {"a"}
+    later = plan_shards(["users"], begun, {"users": SPLIT}).streams["users"].shards
+    assert ("c" in later) == ("a" in shards)
 
 
 @pytest.mark.parametrize(
