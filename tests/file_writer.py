@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from statefun.components import ConnectorEgress
-from statefun.components.running import EgressRecord, Marker, Writing
+from statefun.components.running import EgressRecord, Folder, Marker, Writing
 from statefun.files.file_records import OWN_FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
@@ -28,7 +28,15 @@ def connect(folder: Path, more: str = AT_ONCE, lane: int = 0) -> FileCluster:
     """Return a connection to the folder ``out``."""
     egress = egress_of(folder, more)
     return write_files(
-        Writing(egress, "query", lane, lambda _: False, lambda _: None, lambda: None)
+        Writing(
+            egress,
+            "query",
+            lane,
+            lambda _: False,
+            lambda _: None,
+            lambda: None,
+            folder=Folder.at(folder / "checkpoint"),
+        )
     )
 
 

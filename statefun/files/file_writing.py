@@ -39,6 +39,7 @@ from statefun.components.running import (
 from statefun.files.file_records import JSON_LINES, OWN_FOLDER, PARQUET
 from statefun.files.file_settings import EgressFiles
 from statefun.files.gathered import GatheredRecords, by_topic, decode, encode
+from statefun.files.path_identity import identity_of
 from statefun.files.rows import ParquetColumns
 from statefun.sdk.errors import ConnectorError
 
@@ -120,12 +121,13 @@ class FileCluster:
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Gather records, or write all gathered records into files if there are enough; store the marker."""
         before = self._progress
-        if before is None and marker.batch >= 0:
-            # A lane claims its folder before its first batch, so there was a marker file. If the file
-            # system is not mounted, records that are written now would be missing once it is.
+        if before is None and (marker.batch >= 0 or self._has_note()):
+            # There was a marker file. If the file system is not mounted, records that are written now would be
+            # missing once it is.
             raise UncertainError(
                 f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
-                "missing; mount the file system of the folder, or restore the file"
+                "missing; mount the file system of the folder, or restore the file; if you have deleted it, choose "
+                "another folder"
             )
         if before is None or not before.gathered.size:
             gathered = GatheredRecords(columns=self._settings.columns)
@@ -142,6 +144,7 @@ class FileCluster:
                 self._gather(marker, gathered)
             if is_claim:
                 self._clean()
+                self._note()
         except OSError as error:
             raise UncertainError(str(error)) from error
         self._writing.went_well()
@@ -271,6 +274,20 @@ class FileCluster:
             else:  # an earlier connection has renamed it, and may have crashed before that was on the disk
                 parent, _, file = name.rpartition("/")
                 (self._folder.child(parent) if parent else self._folder).sync(file)
+
+    @property
+    def _content_of_note(self) -> bytes:
+        return f"{self._place} {identity_of(self._folder.location)}".encode()
+
+    def _has_note(self) -> bool:
+        """Return whether the checkpoint has a note that the lane has a marker file in this very folder."""
+        kept, name = self._writing.folder, f"lane.{self._writing.lane}.folder"
+        return kept is not None and kept.has(name) and kept.read(name) == self._content_of_note
+
+    def _note(self) -> None:
+        """Note in the checkpoint that the lane has a marker file in this folder."""
+        if self._writing.folder is not None and not self._has_note():
+            self._writing.folder.write(f"lane.{self._writing.lane}.folder", self._content_of_note)
 
     def _clean(self) -> None:
         """Delete all files of the lane's hidden folder except for the marker file."""

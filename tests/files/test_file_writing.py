@@ -346,6 +346,40 @@ def test_folders_of_topics_outlive_a_loss_of_power(
     assert synced.index(out) < synced.index(f"{out}/t")
 
 
+def test_a_folder_that_is_not_mounted_at_the_start_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written below the place where it is mounted; a folder that was deleted for good can be replaced."""
+    claimed(tmp_path).write(rows("Ada"), marker(0, 1))
+    (tmp_path / "out").rename(tmp_path / "away")
+    for is_there in (False, True):
+        if is_there:
+            (tmp_path / "out").mkdir()
+        with pytest.raises(
+            UncertainError, match="is missing; mount the file system of the folder, or restore"
+        ):
+            claimed(tmp_path, owner="next")
+        assert hidden(tmp_path) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(file_writer, "TEXT", file_writer.TEXT.replace("folder: out", "folder: other"))
+        claimed(tmp_path, LATER, "next")
+    claimed(tmp_path, owner="last")
+
+    assert hidden(tmp_path) == ["marker"]
+
+
+def test_a_folder_that_is_mounted_again_has_the_progress(tmp_path: Path) -> None:
+    """The lane goes on where it has ended."""
+    claimed(tmp_path).write(rows("Ada"), marker(0, 1))
+    (tmp_path / "out").rename(tmp_path / "away")
+    with pytest.raises(UncertainError):
+        claimed(tmp_path, owner="next")
+    (tmp_path / "away").rename(tmp_path / "out")
+    claimed(tmp_path, owner="next").write(rows("Bob"), marker(1, 1, "next"))
+
+    assert [names(file) for file in files(tmp_path)] == [["Ada"], ["Bob"]]
+
+
 def test_a_disk_that_fails_is_tried_again(tmp_path: Path) -> None:
     """The lane gets UncertainError, and tries again with a new connection."""
     (tmp_path / "out").write_text("no folder")

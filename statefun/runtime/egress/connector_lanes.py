@@ -46,6 +46,10 @@ class Writing:
 
     If the call ends with an error or a crash, these records count as published, and the next run does not write them
     again. This helps if one call of ``write`` may take long."""
+    folder: Folder | None = None
+    """A folder of the checkpoint, for files of the connector; statefun passes one in any case.
+
+    The names of the files must begin with ``lane.``: an ingress with the id of the egress may have others there."""
 
 
 @attrs.frozen
@@ -129,7 +133,9 @@ class ConnectorLaneFactory:
 
         def connect(has_written: Callable[[int], None]) -> object:
             signals = turn.should_stop, patience.wait, patience.end, has_written
-            return resolve_name(self.egress.writer)(Writing(self.egress, query_id, lane, *signals))
+            folder = connector_folder(self.checkpoint, self.egress.id)
+            writing = Writing(self.egress, query_id, lane, *signals, folder)
+            return resolve_name(self.egress.writer)(writing)
 
         return CheckedCluster(owner_of(self.egress), connect, on_written)
 
