@@ -31,6 +31,9 @@ PATH, LINE = "file.path", "file.line"
 _KNOWN = 1024
 """The digest of a file covers this many bytes at the beginning and at the end of the part already read."""
 _BATCH = 2_000
+_FIRST = datetime(1, 1, 2, tzinfo=timezone.utc).timestamp()
+_LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
+"""The first and the last time that a record of a file may have, in seconds since the epoch, in any time zone."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -201,7 +204,8 @@ def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed
 
 
 def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
-    modified = datetime.fromtimestamp(part.state.modified / 1e9, timezone.utc)
+    seconds = part.state.modified / 1e9  # some file systems store years that datetime lacks
+    modified = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), timezone.utc)
     path = part.path.encode(errors="surrogateescape")
     rows = [
         {

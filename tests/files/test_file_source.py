@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from file_reader import MODULE, Reader
 
-from statefun.components.running import PROBLEM_HEADER, Folder
+from statefun.components.running import PROBLEM_HEADER, FileFacts, Folder
 from statefun.files.file_source import FileSource
 from statefun.files.parsing import read_task
 from statefun.files.scanning import LONGEST, SHOWN
@@ -297,6 +297,22 @@ def test_a_missing_folder_does_not_end_the_run(
     assert log_record.message.endswith(
         f"folder {reader.folder} does not exist; waiting until the folder has files"
     )
+
+
+@pytest.mark.parametrize("seconds", [300_000_000_000, -70_000_000_000])
+def test_a_time_that_no_record_can_have_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """The records of a file of the year 11476, as a broken clock makes it, are of the last year that there is."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.write("a", "one\n")
+    monkeypatch.setattr(
+        "statefun.runtime.checkpoint.local_files._facts",  # not each file system stores such a time
+        lambda found: FileFacts(found.st_size, seconds * 10**9),
+    )
+
+    [row] = reader.read()
+    assert row["timestamp"].year == (9999 if seconds > 0 else 1)
 
 
 def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:

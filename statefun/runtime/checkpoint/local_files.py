@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import stat
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from statefun.runtime.checkpoint.checkpoint_files import CheckpointFiles, FileFacts, temporary_name
+
+logger = logging.getLogger("statefun")
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
 _ACCESS_RIGHTS = 0o777
@@ -25,21 +29,33 @@ class LocalFiles(CheckpointFiles):
     """
 
     def list(self, folder: str) -> dict[str, FileFacts | None]:
-        """Return the entries of a folder by name: the facts of files, and None for folders."""
+        """Return the entries of a folder by name: the facts of files, and None for folders.
+
+        Other entries, such as pipes, which would block their reader, are left out with one warning for each.
+        """
         found: dict[str, FileFacts | None] = {}
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
             for entry in entries:
-                with suppress(
-                    FileNotFoundError
-                ):  # somebody has just deleted it, or a link leads nowhere
-                    found[entry.name] = None if entry.is_dir() else _facts(entry.stat())
+                try:
+                    if entry.is_dir():
+                        found[entry.name] = None
+                    elif stat.S_ISREG((status := entry.stat()).st_mode):
+                        found[entry.name] = _facts(status)
+                    else:
+                        _warn_once(entry.path, "it is neither a file nor a folder")
+                except FileNotFoundError:  # somebody has just deleted it, or a link leads nowhere
+                    pass
+                except OSError as error:
+                    if not entry.is_symlink():
+                        raise
+                    _warn_once(entry.path, f"the link cannot be followed: {error.strerror}")
         return found
 
     def facts(self, path: str) -> FileFacts | None:
         """Return the facts of a file; None if no file has this path."""
         with suppress(*_MISSING):
             found = Path(path).stat()
-            return None if stat.S_ISDIR(found.st_mode) else _facts(found)
+            return _facts(found) if stat.S_ISREG(found.st_mode) else None
         return None
 
     def has(self, path: str) -> bool:
@@ -152,6 +168,11 @@ def sync_path(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@lru_cache(maxsize=1000)
+def _warn_once(path: str, problem: str) -> None:
+    logger.warning("%s is left out: %s", path, problem)
 
 
 def _facts(found: os.stat_result) -> FileFacts:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +50,33 @@ def test_a_file_gets_no_rights_from_a_link_and_none_to_run_as_its_owner(tmp_path
 
     assert stat.S_IMODE((tmp_path / "link").lstat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "program").stat().st_mode) == 0o755
+
+
+def test_only_files_and_folders_are_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipe would block who opens it; the log has one warning for each entry that is left out."""
+    (tmp_path / "file").write_text("1")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "nowhere").symlink_to("missing")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to pipe").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                assert Folder.at(tmp_path).names() == ["below", "file", "link"]
+
+    assert Folder.at(tmp_path).facts("pipe") is None
+    assert sorted(caplog.messages) == [
+        f"{tmp_path}/loop is left out: the link cannot be followed: Too many levels of symbolic links",
+        *(
+            f"{tmp_path}/{name} is left out: it is neither a file nor a folder"
+            for name in ("pipe", "socket", "to pipe")
+        ),
+    ]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="others cannot give files away")
