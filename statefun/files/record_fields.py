@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 
 def id_of_field(value: object) -> bytes | None:
     """Return the value of a field as the id of an address; None if the value cannot be an id.
 
-    >>> id_of_field("Ada"), id_of_field(7), id_of_field(True), id_of_field(None)
-    (b'Ada', b'7', None, None)
+    >>> id_of_field("Ada"), id_of_field(7), id_of_field(Decimal("7.00")), id_of_field(True), id_of_field(None)
+    (b'Ada', b'7', b'7.00', None, None)
     """
+    if isinstance(value, Decimal):
+        return format(value, "f").encode()  # str() may use an exponent
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     try:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -69,4 +70,16 @@ def test_a_value_is_json_also_for_numbers_that_are_not_finite() -> None:
     assert rows == [
         {"id": "a", "x": "NaN", "y": "Infinity", "deep": first},
         {"id": "b", "x": 2.5, "y": "-Infinity", "deep": None},
+    ]
+
+
+def test_a_decimal_can_be_the_id() -> None:
+    """With all digits, and without an exponent."""
+    ids = pa.array([Decimal("1E+3"), Decimal("-0.0000001"), Decimal(7)], pa.decimal128(20, 7))
+
+    rows = [*rows_between(parquet(id=ids), 0, 3, "id")]
+    assert [(row.key, row.problem) for row in rows] == [
+        (b"1000.0000000", None),
+        (b"-0.0000001", None),
+        (b"7.0000000", None),
     ]
