@@ -127,8 +127,10 @@ def _ranges(
     file: BinaryIO, listed_file: ListedFile, state: FileState, pieces: list[Piece], files: Files
 ) -> Iterator[FileRange]:
     """Yield the parts of a file, each with the state of the file after the part is read."""
-    lines = state.lines or int(files.format is FileFormat.CSV)  # the first line names the fields
+    lines = state.lines
     for piece in pieces:
+        if not lines and piece.header:
+            lines = 1  # the first line of CSV names the fields
         size = listed_file.facts.size if files.format is FileFormat.PARQUET else piece.end
         lines += piece.lines
         after = FileState(

@@ -37,6 +37,15 @@ _LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 _BOM = b"\xef\xbb\xbf"
 
 
+_UNITS = {
+    FileFormat.LINES: "line",
+    FileFormat.JSON_LINES: "line",
+    FileFormat.CSV: "row",  # it may have several lines
+    FileFormat.PARQUET: "row",
+}
+"""What the numbers of records in a file count."""
+
+
 class ParsedRecord(NamedTuple):
     """A record that was read from a file, or the reason why the record cannot become a message."""
 
@@ -91,7 +100,7 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
             if change is None:
                 records = _parsed_records(file, part, files)
                 while batch := list(islice(records, _BATCH)):
-                    yield _rows(batch, part)
+                    yield _rows(batch, part, _UNITS[files.format])
     except FileNotFoundError:
         if all(name.startswith(HIDDEN) for name in folder.files()):
             raise ConnectorError(
@@ -203,7 +212,7 @@ def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed
         yield ParsedRecord(number, key, line, id_problem(files.id_field) if key is None else None)
 
 
-def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
+def _rows(records: list[ParsedRecord], part: FileRange, unit: str) -> pa.RecordBatch:
     seconds = part.state.modified / 1e9  # some file systems store years that datetime lacks
     modified = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), timezone.utc)
     path = part.path.encode(errors="surrogateescape")
@@ -218,7 +227,7 @@ def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
             "headers": [
                 {"key": PATH, "value": path},
                 {"key": LINE, "value": b"%d" % (part.line + record.line)},
-                *_problem_header(record, part),
+                *_problem_header(record, part, unit),
             ],
         }
         for record in records
@@ -226,8 +235,10 @@ def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, RECORDS_ARROW)
 
 
-def _problem_header(record: ParsedRecord, part: FileRange) -> Iterator[dict[str, str | bytes]]:
+def _problem_header(
+    record: ParsedRecord, part: FileRange, unit: str
+) -> Iterator[dict[str, str | bytes]]:
     """Yield the header that says why a record has no id; yield nothing if it has one."""
     if record.problem is not None:
-        text = f"file {part.path}, line {part.line + record.line:,}: {record.problem}"
+        text = f"file {part.path}, {unit} {part.line + record.line:,}: {record.problem}"
         yield {"key": PROBLEM_HEADER, "value": text.encode(errors="backslashreplace")}

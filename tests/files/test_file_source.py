@@ -376,7 +376,7 @@ def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> 
         *((None, b'c,"open\n'), (b"d", b'{"name": "d", "n": "1"}'))
     ]
     assert problems(second) == [
-        f"file {file}, line 4: a quotation mark is not closed, from byte 25 on"
+        f"file {file}, row 4: a quotation mark is not closed, from byte 25 on"
     ]
 
 
@@ -393,7 +393,7 @@ def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Pat
 
     assert (rows[0]["key"], rows[-1]["key"], len(rows)) == (None, b"b", 100_002)
     assert "a quotation mark is not closed" in problems(rows)[0]
-    assert "b.csv, line 2: the first line must name the fields, but " in problems([refused])[0]
+    assert "b.csv, row 1: the first line must name the fields, but " in problems([refused])[0]
 
 
 @pytest.mark.parametrize("format_", ["{type: lines}", "{type: csv, idField: name}"])
@@ -407,7 +407,8 @@ def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -
     assert [row["key"] for row in rows] == [b"one", None, b"two"]
     assert len(rows[1]["value"]) == SHOWN
     what = "a line has 8,388,614 bytes, more than the limit of 8,388,608, from byte 9 on"
-    assert problems(rows) == [f"file {file}, line 3: {what}"]
+    unit = "line" if "lines" in format_ else "row"
+    assert problems(rows) == [f"file {file}, {unit} 3: {what}"]
 
 
 def test_columns_of_one_name_make_bad_records(tmp_path: Path) -> None:
@@ -450,13 +451,13 @@ def test_a_damaged_parquet_file_is_a_bad_record(tmp_path: Path) -> None:
         *(b"n%d" % n for n in range(20, 30)),
     ]
     [problem] = problems(found)
-    assert problem.startswith(f"file {file}, line 11: rows 11 to 20 of row group 1 cannot be ")
+    assert problem.startswith(f"file {file}, row 11: rows 11 to 20 of row group 1 cannot be ")
 
     footer = reader.write("b.parquet", content[:-100] + b"\xff" * 80 + content[-20:])
     assert reader.read() == []
     reader.clock.seconds += 10
     [problem] = problems(reader.read())
-    assert problem.startswith(f"file {footer}, line 1: the footer cannot be decoded: ")
+    assert problem.startswith(f"file {footer}, row 1: the footer cannot be decoded: ")
     reader.write("b.parquet", content)
     assert len(reader.read()) == 30
 
