@@ -21,7 +21,7 @@ from statefun.files.file_settings import FileFormat, Files
 from statefun.files.parquet_rows import rows_between
 from statefun.files.places import HIDDEN
 from statefun.files.record_fields import first_repeated, id_of_field, id_problem
-from statefun.files.scanning import SHOWN, csv_rows
+from statefun.files.scanning import BOM, SHOWN, csv_rows
 from statefun.sdk.errors import ConnectorError
 
 logger = logging.getLogger("statefun.ingress")
@@ -34,7 +34,6 @@ _BATCH = 2_000
 _FIRST = datetime(1, 1, 2, tzinfo=timezone.utc).timestamp()
 _LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 """The first and the last time that a record of a file may have, in seconds since the epoch, in any time zone."""
-_BOM = b"\xef\xbb\xbf"
 
 
 _UNITS = {
@@ -168,7 +167,7 @@ def _parsed_records(file: BinaryIO, part: FileRange, files: Files) -> Iterator[P
         yield from _rows_of_csv(file.read(part.state.header), content, files)
         return
     if part.start == 0:
-        content = content.removeprefix(_BOM)
+        content = content.removeprefix(BOM)
     for number, line in enumerate(content.split(b"\n")):
         text = line.removesuffix(b"\r")
         if not text.strip():
@@ -191,7 +190,7 @@ def _json_line(number: int, text: bytes, id_field: str | None) -> ParsedRecord:
 
 
 def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[ParsedRecord]:
-    header_row = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), None)
+    header_row = next(iter(csv_rows([header.removeprefix(BOM)], files.delimiter)), None)
     names = header_row.cells if header_row else []
     repeated_name = first_repeated(names)
     lines = (line + b"\n" for line in content.removesuffix(b"\n").split(b"\n"))

@@ -18,6 +18,8 @@ SHOWN = 64 * 1024
 """How many bytes of a record that cannot be decoded become the value of the rejected record."""
 
 csv.field_size_limit(LONGEST)
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, with which some programs begin a file."""
 _ROW_LINES = 100_000
 """How many lines a row of CSV may have."""
 _ALONE = {ord("\r"): 0xD800, ord("\0"): 0xD801}
@@ -135,15 +137,17 @@ _Record = tuple[int, bool, str | None]
 
 
 def _lines(file: BinaryIO, start: int, size: int) -> Iterator[_Line]:
-    """Yield the lines between two positions of a file."""
+    """Yield the lines between two positions of a file; a byte order mark counts only for the size of its line."""
     file.seek(start)
     at, rest, length = start, list[bytes](), 0
+    mark = BOM if start == 0 else b""
     while at < size and (chunk := file.read(min(_CHUNK, size - at))):
         at += len(chunk)
         for piece in _split_lines(chunk):
             length += len(piece)
             if length <= LONGEST + _CHUNK:
-                rest.append(piece)
+                rest.append(piece.removeprefix(mark))
+            mark = b""
             if piece.endswith(b"\n"):
                 yield _Line(b"".join(rest), length, is_whole=True)
                 rest, length = [], 0

@@ -362,6 +362,14 @@ def problems(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def test_a_byte_order_mark_does_not_hide_a_quotation_mark(tmp_path: Path) -> None:
+    """The first name may have a line break, as other fields."""
+    reader = Reader(tmp_path, "{type: csv, idField: id}")
+    reader.write("a.csv", b'\xef\xbb\xbf"long\nname",id\n"x\ny",1\n')
+
+    assert [json.loads(value) for value in reader.values()] == [{"long\nname": "x\ny", "id": "1"}]
+
+
 def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> None:
     """Only the line is rejected, once the file does not change; other quotation marks belong to fields."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
