@@ -154,6 +154,17 @@ def test_a_command_that_was_interrupted_can_be_repeated(
     assert IngressOrder.read(folder).removed == {"t/old": {"old": {"0": 9}}}
 
 
+def test_a_file_that_an_interrupted_command_has_copied_is_no_other_ingress(folder: Folder) -> None:
+    """An object store moves a file by copying it, so that a crash leaves both; further files may follow."""
+    connector_folder(folder, TypeName("t", "logs")).write("1", b"a log")
+    connector_folder(folder, TypeName("t", "files")).write("2", b"more")
+
+    assert main(["ingress", "rename", folder.location, CONNECTOR, "t/logs (example/ingress)"]) == 0
+
+    assert connector_folder(folder, TypeName("t", "files")).sizes() == {}
+    assert connector_folder(folder, TypeName("t", "logs")).sizes() == {"1": 5, "2": 4}
+
+
 def test_nothing_is_forgotten_by_accident(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:

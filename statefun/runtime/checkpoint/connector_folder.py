@@ -22,19 +22,25 @@ def connector_folder(checkpoint: Folder, id_: TypeName) -> Folder:
 
 
 def rename_connector_folder(checkpoint: Folder, former: TypeName, id_: TypeName) -> None:
-    """Move the files of an ingress that gets another id; do nothing if that is done already.
+    """Move the files of an ingress that gets another id; do the rest if a call before has not ended.
+
+    An object store moves a file by copying it: a call that has crashed may leave equal files with both ids.
 
     Raises:
         CheckpointError: if the other id has such files already.
     """
     folders = checkpoint.child(_CONNECTORS)
     paths, present = (_files_of_ingress(checkpoint, each) for each in (former, id_))
-    if paths & present:
+    source, target = (connector_folder(checkpoint, each) for each in (former, id_))
+    copied_paths = {path for path in paths & present if source.read(path) == target.read(path)}
+    if paths & present != copied_paths:
         raise CheckpointError(
-            f"{connector_folder(checkpoint, id_).shown} has files already, which belong to another ingress; move "
+            f"{target.shown} has files already, which belong to another ingress; move "
             "them away if nobody needs them"
         )
-    for path in sorted(paths):
+    for path in sorted(copied_paths):
+        source.remove(path)
+    for path in sorted(paths - copied_paths):
         folders.move(f"{_name(former)}/{path}", f"{_name(id_)}/{path}")
 
 
