@@ -90,7 +90,9 @@ class FileSource:
         self._next_listing = self._clock.now()
         self._is_bounded = False
         self._bounds: dict[str, int] | None = None
-        """In a bounded run, the sizes of all files when the run began, up to which they are read; else None."""
+        """In a bounded run, the sizes of files when their folders were first listed, up to which they are read; else None."""
+        self._unbound_routes = set(self._places)
+        """The routes whose files are not in the bounds: all if the run is not bounded, else those whose folders are away."""
         self._warnings: dict[str, str] = {}
         """The warnings that were logged and still hold, by the route or file that they are about."""
         self._stopped = threading.Event()
@@ -151,7 +153,7 @@ class FileSource:
 
     def _next_entry(self, number: int, states: Mapping[str, FileState]) -> LogEntry:
         """Return the entry of the file log for the next micro-batch; it is empty if there is nothing to read."""
-        if self._bounds is None and self._clock.now() >= self._next_listing:
+        if self._unbound_routes and self._clock.now() >= self._next_listing:
             self._list_folders(states)
         entry = self._planned_entry(number, states)
         unready_files = [*self._watch.unfinished_files.values(), *self._taking_away.files]
@@ -177,17 +179,19 @@ class FileSource:
             raise ConnectorError(
                 f"{self._settings.owner}: its files cannot be listed: {error}"
             ) from error
-        if self._is_bounded and self._bounds is None:
-            self._bounds = self._watch.sizes()
+        if self._is_bounded:
+            listed_routes = self._unbound_routes - self._watch.troubles.keys()
+            self._bounds = (self._bounds or {}) | self._watch.sizes(listed_routes)
+            self._unbound_routes -= listed_routes
         now = self._clock.now()
         pause = self._pace.pause(timedelta(seconds=now - began), has_changed=has_changed)
         self._next_listing = now + pause.total_seconds()
+        action = "waiting until the folder has files"
+        if self._is_bounded:
+            action = "this run reads its files only if they are there before the run ends"
         for route in self._places:
             trouble = self._watch.troubles.get(route)
-            self._log_once(
-                f"route {route}",
-                None if trouble is None else (trouble, "waiting until the folder has files"),
-            )
+            self._log_once(f"route {route}", None if trouble is None else (trouble, action))
 
     def _planned_entry(self, number: int, states: Mapping[str, FileState]) -> LogEntry:
         """Plan the next micro-batch: add files that may have content to read, and mark missing files.

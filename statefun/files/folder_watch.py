@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -167,12 +167,12 @@ class Watch:
         missing_paths, self._missing = self._missing, {}
         return sorted(missing_paths.items())
 
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes of all files of the folders, by their paths."""
+    def sizes(self, routes: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of all files of some routes, by their paths."""
         return {
             known_path(self._places[route].folder.location, name): facts.size
-            for route, listed_files in self._listed.items()
-            for name, facts in listed_files.items()
+            for route in routes
+            for name, facts in self._listed[route].items()
         }
 
     def means(self, path: str) -> bool:
@@ -194,7 +194,7 @@ class Watch:
         missing_folders = {
             identity_of(self._places[route].folder.location) for route in self.troubles
         }
-        listed_files = self.sizes()
+        listed_files = self.sizes(self._places)
         for path in states:
             if path not in listed_files and path.rpartition("/")[0] not in missing_folders:
                 self._missing.setdefault(path, False)

@@ -484,6 +484,30 @@ def test_an_unfinished_line_may_have_to_wait(tmp_path: Path) -> None:
     assert reader.values() == ["two"]
 
 
+def test_a_bounded_run_reads_a_folder_that_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Up to what its files contain when they are there again; the log says that the run does not wait."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.write("a", "one\n")
+    assert reader.values() == ["one"]
+    reader.write("b", "two\n")
+    reader.folder.rename(tmp_path / "away")
+    reader.folder.mkdir()
+    reader.start()
+    reader.source.bound()
+    with caplog.at_level(logging.WARNING):
+        assert reader.values() == []
+    reader.folder.rmdir()
+    (tmp_path / "away").rename(reader.folder)
+
+    assert reader.values() == ["two"]
+    reader.append("b", "three\n")
+    assert [reader.values() for _ in range(3)] == [[]] * 3
+    [message] = caplog.messages
+    assert message.endswith("this run reads its files only if they are there before the run ends")
+
+
 def test_folders_that_lose_all_files_are_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
