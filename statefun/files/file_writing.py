@@ -107,28 +107,20 @@ class FileCluster:
 
     def open(self) -> Marker | None:
         """Rename files that an earlier connection has written but not renamed; return the lane's marker."""
-        try:
+        with _retried():
             self._stored = self._read()
             if self._stored is None:
                 return None
             self._progress = _Progress.decode(self._stored, self._settings.columns)
             self._own.sync_names()  # the writer of the marker may have crashed before it was on the disk
             self._rename_files(self._progress.files)
-        except OSError as error:
-            raise UncertainError(str(error)) from error
         return self._progress.marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Gather records, or write all gathered records into files if there are enough; store the marker."""
         before = self._progress
-        if before is None and (marker.batch >= 0 or self._has_note()):
-            # There was a marker file. If the file system is not mounted, records that are written now would be
-            # missing once it is.
-            raise UncertainError(
-                f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
-                "missing; mount the file system of the folder, or restore the file; if you have deleted it, choose "
-                "another folder"
-            )
+        if before is None:
+            self._check_missing_marker(marker)
         if before is None or not before.gathered.size:
             gathered = GatheredRecords(columns=self._settings.columns)
             self._since = time.monotonic()
@@ -137,7 +129,7 @@ class FileCluster:
         self._check_columns(records)
         gathered = gathered.with_records(records)
         is_claim = before is None or before.marker.owner != marker.owner
-        try:
+        with _retried():
             if gathered.size and (self._is_due(gathered) or (is_claim and before is not None)):
                 self._roll(marker, gathered)
             else:
@@ -145,8 +137,6 @@ class FileCluster:
             if is_claim:
                 self._clean()
                 self._note()
-        except OSError as error:
-            raise UncertainError(str(error)) from error
         self._writing.went_well()
 
     def tend(self, *, is_last: bool) -> timedelta | None:
@@ -163,10 +153,8 @@ class FileCluster:
             return None
         if not (is_last or self._is_due(progress.gathered)):
             return self._settings.roll_every - self._age
-        try:
+        with _retried():
             self._roll(progress.marker, progress.gathered)
-        except OSError as error:
-            raise UncertainError(str(error)) from error
         return None
 
     def close(self) -> None:
@@ -205,6 +193,23 @@ class FileCluster:
         self._rename_files(files)
         for piece in pieces:
             self._own.remove(piece)
+
+    def _check_missing_marker(self, marker: Marker) -> None:
+        """Check that the folder has never had a marker file of the lane.
+
+        A lane claims its folder before its first batch, and notes the claim. So if there was a marker file, the file
+        system is perhaps not mounted, and records that are written now would be missing once it is.
+
+        Raises:
+            UncertainError: if there was a marker file.
+        """
+        with _retried():
+            if marker.batch >= 0 or self._has_note():
+                raise UncertainError(
+                    f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
+                    "missing; mount the file system of the folder, or restore the file; if you have deleted it, choose "
+                    "another folder"
+                )
 
     def _check_columns(self, records: Sequence[EgressRecord]) -> None:
         """Check that records can be written into files before they are gathered: afterwards, they would block others.
@@ -294,6 +299,15 @@ class FileCluster:
         for name in self._own.names():
             if name != _MARKER:
                 self._own.remove(name)
+
+
+@contextmanager
+def _retried() -> Iterator[None]:
+    """Replace an error of a file system by one after which the lane tries again."""
+    try:
+        yield
+    except OSError as error:
+        raise UncertainError(str(error)) from error
 
 
 def content_of(lines: Sequence[bytes], columns: ParquetColumns | None) -> bytes:
