@@ -10,7 +10,8 @@ if another program removes it at once::
 
     gather   write a piece, if there are enough records for one; then the marker file, which counts it
     roll     write hidden files; then the marker file, which lists them; then rename them
-    claim    roll the records that an earlier run has gathered; then delete all other files of the folder
+    claim    roll the records that an earlier run has gathered; then delete all other files of the folder;
+             then note in the checkpoint that the folder has a marker file
 """
 
 from __future__ import annotations

@@ -404,6 +404,20 @@ def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Pat
     assert "b.csv, row 1: the first line must name the fields, but " in problems([refused])[0]
 
 
+def test_rows_after_a_bad_first_line_are_rejected(tmp_path: Path) -> None:
+    """Also those that come later: their fields have no names."""
+    reader = Reader(tmp_path, "{type: csv, idField: name}")
+    reader.write("a.csv", '"name,n\na,1\n')
+    assert reader.read() == []
+    reader.clock.seconds += 10
+    assert [row["value"] for row in reader.read()] == [b'"name,n\na,1\n']
+    reader.append("a.csv", "b,2\nc,3\n")
+
+    rows = reader.read()
+    assert [(row["key"], row["value"]) for row in rows] == [(None, b"b,2"), (None, b"c,3")]
+    assert "a.csv, row 2: the row has 2 fields, but the first line " in problems(rows)[0]
+
+
 @pytest.mark.parametrize("format_", ["{type: lines}", "{type: csv, idField: name}"])
 def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -> None:
     """The problem has the place of the line; the other lines are read."""

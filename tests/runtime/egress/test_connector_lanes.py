@@ -20,6 +20,7 @@ from statefun.components.running import EgressRecord, Marker, UncertainError, Wr
 from statefun.engine.effects import EffectRows
 from statefun.module.location import Location
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
@@ -225,10 +226,12 @@ class Sleepy(Connection):
     """A connection to a server that answers at the second attempt."""
 
     query_ids: ClassVar[list[str]] = []
+    folders: ClassVar[list[Folder | None]] = []
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
         self.query_ids.append(writing.query_id)
+        self.folders.append(writing.folder)
 
     def open(self) -> None:
         """Get no answer at first."""
@@ -240,8 +243,12 @@ class Sleepy(Connection):
 def test_a_server_that_does_not_answer_at_the_start_is_tried_again(
     tmp_path: Path, *, is_exactly_once: bool
 ) -> None:
-    """The first batch connects again; exactly-once egresses are given the id of the checkpoint."""
+    """The first batch connects again; exactly-once egresses are given the id of the checkpoint.
+
+    And all are given their folder of the checkpoint.
+    """
     Sleepy.query_ids.clear()
+    Sleepy.folders.clear()
     memory = Memory(every=100)
     MEMORIES.append(memory)
     folder = Folder.at(tmp_path)
@@ -251,6 +258,7 @@ def test_a_server_that_does_not_answer_at_the_start_is_tried_again(
 
     assert memory.values == [0, 1, 2, 0, 1, 2]
     assert set(Sleepy.query_ids) == {"query" if is_exactly_once else ""}
+    assert [*dict.fromkeys(Sleepy.folders)] == [connector_folder(folder, made.id)]
 
 
 class Late(Connection):
