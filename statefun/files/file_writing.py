@@ -105,12 +105,20 @@ class FileCluster:
         """The content of the marker file when this connection has read or written it last."""
         self._since = time.monotonic()
         """When this connection began to gather the records that are gathered now, by the monotonic clock."""
+        self._is_noted = False
+        """Whether the checkpoint has a note that the folder has the lane's marker file."""
 
     def open(self) -> Marker | None:
-        """Rename files that an earlier connection has written but not renamed; return the lane's marker."""
+        """Rename files that an earlier connection has written but not renamed; return the lane's marker.
+
+        Raises:
+            UncertainError: if the folder has no marker file, although the checkpoint has a note that it had one.
+        """
         with _retried():
             self._stored = self._read()
             if self._stored is None:
+                if self._has_note():
+                    raise self._missing_marker()
                 return None
             self._progress = _Progress.decode(self._stored, self._settings.columns)
             self._own.sync_names()  # the writer of the marker may have crashed before it was on the disk
@@ -120,8 +128,8 @@ class FileCluster:
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Gather records, or write all gathered records into files if there are enough; store the marker."""
         before = self._progress
-        if before is None:
-            self._check_missing_marker(marker)
+        if before is None and marker.batch >= 0:  # a lane claims its folder before its first batch
+            raise self._missing_marker()
         if before is None or not before.gathered.size:
             gathered = GatheredRecords(columns=self._settings.columns)
             self._since = time.monotonic()
@@ -137,6 +145,9 @@ class FileCluster:
                 self._gather(marker, gathered)
             if is_claim:
                 self._clean()
+            if (
+                not self._is_noted
+            ):  # also if an earlier connection has claimed the folder, and failed then
                 self._note()
         self._writing.went_well()
 
@@ -195,22 +206,16 @@ class FileCluster:
         for piece in pieces:
             self._own.remove(piece)
 
-    def _check_missing_marker(self, marker: Marker) -> None:
-        """Check that the folder has never had a marker file of the lane.
+    def _missing_marker(self) -> UncertainError:
+        """Return the error about a marker file that is missing.
 
-        A lane claims its folder before its first batch, and notes the claim. So if there was a marker file, the file
-        system is perhaps not mounted, and records that are written now would be missing once it is.
-
-        Raises:
-            UncertainError: if there was a marker file.
+        The file system is perhaps not mounted, and records that are written now would be missing once it is.
         """
-        with _retried():
-            if marker.batch >= 0 or self._has_note():
-                raise UncertainError(
-                    f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
-                    "missing; mount the file system of the folder, or restore the file; if you have deleted it, choose "
-                    "another folder"
-                )
+        return UncertainError(
+            f"the file {self._own.shown}/{_MARKER}, which stores how far the egress has written, is "
+            "missing; mount the file system of the folder, or restore the file; if you have deleted it, choose "
+            "another folder"
+        )
 
     def _check_columns(self, records: Sequence[EgressRecord]) -> None:
         """Check that records can be written into files before they are gathered: afterwards, they would block others.
@@ -283,7 +288,9 @@ class FileCluster:
 
     @property
     def _content_of_note(self) -> bytes:
-        return f"{self._place} {identity_of(self._folder.location)}".encode()
+        return f"{self._place} {identity_of(self._folder.location)}".encode(
+            errors="surrogateescape"
+        )
 
     def _has_note(self) -> bool:
         """Return whether the checkpoint has a note that the lane has a marker file in this very folder."""
@@ -294,6 +301,7 @@ class FileCluster:
         """Note in the checkpoint that the lane has a marker file in this folder."""
         if self._writing.folder is not None and not self._has_note():
             self._writing.folder.write(f"lane.{self._writing.lane}.folder", self._content_of_note)
+        self._is_noted = True
 
     def _clean(self) -> None:
         """Delete all files of the lane's hidden folder except for the marker file."""

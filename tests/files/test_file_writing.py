@@ -368,6 +368,36 @@ def test_a_folder_that_is_not_mounted_at_the_start_is_waited_for(
     assert hidden(tmp_path) == ["marker"]
 
 
+def test_a_claim_that_fails_once_is_noted_by_the_next_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has the marker of the run by then, so the next connection claims nothing."""
+    write, failures = Folder.write, [OSError("slow down")]
+
+    def fail_once(folder: Folder, name: str, content: bytes) -> None:
+        if name.endswith(".folder") and failures:
+            raise failures.pop()
+        write(folder, name, content)
+
+    monkeypatch.setattr(Folder, "write", fail_once)
+    with pytest.raises(UncertainError, match="slow down"):
+        claimed(tmp_path)
+    claimed(tmp_path).write(rows("Ada"), marker(0, 1))
+    (tmp_path / "out").rename(tmp_path / "away")
+
+    with pytest.raises(UncertainError, match="is missing; mount"):
+        claimed(tmp_path, owner="next")
+
+
+def test_a_restored_application_waits_for_the_folder_of_the_lost_one(tmp_path: Path) -> None:
+    """It ends what the lost one has begun, with the former id of the query, before it claims a lane of its own."""
+    claimed(tmp_path, LATER).write(rows("Ada"), marker(0, 1))
+    (tmp_path / "out").rename(tmp_path / "away")
+
+    with pytest.raises(UncertainError, match="is missing; mount"):
+        connect(tmp_path).open()
+
+
 def test_a_folder_that_is_mounted_again_has_the_progress(tmp_path: Path) -> None:
     """The lane goes on where it has ended."""
     claimed(tmp_path).write(rows("Ada"), marker(0, 1))
