@@ -113,7 +113,10 @@ async def _served(serving: Coroutine[Any, Any, None]) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        if (
+            left
+        ):  # not all at any price: a task may never end, and then Ctrl-C would not help either
+            await asyncio.wait(left, timeout=_GRACE_SECONDS)
 
 
 class _TextLines(TextLines):

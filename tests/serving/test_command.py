@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,6 +15,7 @@ import pytest
 from local_servers import connected, free_port, served
 
 from statefun.protocol.request_reply_pb2 import ToFunction
+from statefun.serving import serve_command
 
 PROGRAM = """
 import asyncio
@@ -266,3 +268,24 @@ def test_uvicorn_is_an_extra(tmp_path: Path) -> None:
     text = refused(tmp_path, PROGRAM, before="sys.modules['uvicorn'] = None")
 
     assert "pip install 'statefun[serve]'" in text
+
+
+def test_a_task_that_does_not_end_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function may have left one that ignores its cancellation; then not even Ctrl-C would help."""
+    monkeypatch.setattr(serve_command, "_GRACE_SECONDS", 0.1)
+    left: list[asyncio.Task[None]] = []
+
+    async def stubborn() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        await asyncio.sleep(3600)
+
+    async def served() -> None:
+        left.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        await serve_command._served(served())  # noqa: SLF001 - a process would have to be killed
+        assert not left[0].done()
+
+    asyncio.run(scenario())
