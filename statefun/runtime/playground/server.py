@@ -168,8 +168,8 @@ class Playground:
             most_bytes = MAX_RECORD_SIZE
 
             def has_name(self, host: str) -> bool:
-                is_local = not self.is_for_this_machine and is_local_name(host)
-                return is_local or host.removesuffix(".") in door.hosts
+                is_listed = host.removesuffix(".") in door.hosts
+                return is_listed or (not self.is_for_this_machine and is_local_name(host))
 
             def has_stopped(self) -> bool:
                 return store.is_closed
@@ -211,7 +211,10 @@ class Playground:
 
 def _admission(host: str, door: _Door) -> str:
     if is_this_machine(host):
-        return f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of {door.location}"
+        return (
+            f"; if other machines or containers may use the playground, add host: 0.0.0.0 to the spec of {door.location}; "
+            "if a proxy on this machine uses another name, add that, such as hosts: [playground.example.com]"
+        )
     return (
         f"; if the playground has this name, add it to the spec of {door.location}, such as "
         "hosts: [playground.example.com]"
