@@ -11,7 +11,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -285,7 +285,9 @@ class HttpClient:
     async def _content(self, reply: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         limit = self._endpoint.max_bytes
         if (reply.content_length or 0) > limit:
-            return await reply.content.read(_FIRST_BYTES), False
+            with suppress(asyncio.TimeoutError):  # its size is known, whatever comes
+                return await reply.content.read(_FIRST_BYTES), False
+            return b"", False
         if reply.content_length is not None:
             return await reply.read(), True
         parts, size = [], 0

@@ -10,9 +10,19 @@ from itertools import count
 
 import pytest
 from aiohttp import web
-from remote_servers import answer, batch_of, endpoint, functions, seen, serving, texts_of
+from remote_servers import (
+    SECOND,
+    answer,
+    batch_of,
+    endpoint,
+    functions,
+    seen,
+    serving,
+    texts_of,
+)
 
 from statefun import RequestReplyHandler
+from statefun.module.model import Timeouts
 from statefun.protocol.request_reply_pb2 import ToFunction
 from statefun.remote.endpoint_functions import check
 from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
@@ -144,5 +154,29 @@ def test_a_server_that_speaks_first_is_no_endless_loop() -> None:
             await client.post(f"http://127.0.0.1:{port}/", b"x", 5)
         await client.close()
         server.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_is_too_large_is_one_also_without_its_content() -> None:
+    """The head tells its size, and the server sends nothing else."""
+    ended = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {BYTES}\r\nContent-Length: 5000\r\n\r\n"
+        request.transport.write(head.encode())
+        await ended.wait()
+        return web.Response()
+
+    async def scenario() -> None:
+        limits = Timeouts(60 * SECOND, SECOND, SECOND / 10)
+        async with serving(handler, max_bytes=1000, timeouts=limits) as served:
+            url = served.remote.client.url_of(Address("remote.fns/any", "Ada"))
+            client = HttpClient(served.remote.client.endpoint)
+            found = await client.post(url, b"", 60)
+            assert (found.status, found.is_whole, found.content) == (200, False, b"")
+            await client.close()
+            ended.set()
 
     asyncio.run(scenario())
