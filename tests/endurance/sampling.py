@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,8 @@ SAMPLES = "samples.jsonl"
 WORKERS = "workers.jsonl"
 _COLLECTIONS = 5
 """How often the JVM's garbage is collected for a sample: one collection may come while a micro-batch has most in the heap."""
+_OLD = timedelta(minutes=10)
+"""The age from which on a file counts as old: Spark deletes those that it does not need each minute."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -91,14 +94,21 @@ def write_worker(folder: Path, number: int) -> None:
 
 
 def folder_figures(folder: Path) -> dict[str, int]:
-    """Return the number of files below a folder, and their bytes; files may go meanwhile."""
-    files = size = 0
+    """Return the number of files below a folder, of them those that are old, and their bytes; files may go meanwhile."""
+    files = old = size = 0
+    long_ago = time.time() - _OLD.total_seconds()
     for path, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                size += os.stat(os.path.join(path, name)).st_size  # noqa: PTH116, PTH118 - of many
+                facts = os.stat(os.path.join(path, name))  # noqa: PTH116, PTH118 - of many
                 files += 1
-    return {"files": files, "bytes": size}
+                old += facts.st_mtime < long_ago
+                size += facts.st_size
+    return {"files": files, "old": old, "bytes": size}
+
+
+_METASPACE = {"Metaspace", "Compressed Class Space"}
+"""The memory of a JVM's classes. Besides this, there is beyond its heap the code that is compiled, for which it has 48 MB."""
 
 
 @final
@@ -165,7 +175,12 @@ def _jvm_figures(jvm: Any) -> dict[str, float]:
     _trim(process)
     return {
         "heap": heap,
-        "beyond": management.getMemoryMXBean().getNonHeapMemoryUsage().getUsed(),
+        "classes": management.getClassLoadingMXBean().getLoadedClassCount(),
+        "metaspace": sum(
+            pool.getUsage().getUsed()
+            for pool in management.getMemoryPoolMXBeans()
+            if pool.getName() in _METASPACE
+        ),
         **process_figures(process),
     }
 

@@ -100,6 +100,23 @@ def test_a_figure_with_uncertain_floors_is_judged_by_its_means(leak: float, word
     assert judged(values, limit=5e-3) == word
 
 
+@pytest.mark.parametrize(("leak", "word"), [(0, "flat"), (0.002, "grows")])
+def test_other_work_of_the_machine_is_no_leak(leak: float, word: str) -> None:
+    """What is deleted by the clock is less while micro-batches are slow, as here in the middle of the run."""
+    chance, batch = random.Random(7), 0.0
+    batches, values = [], []
+    for place in range(400):
+        pace = 150 if 200 < place < 300 else 250
+        batch += pace
+        batches.append(batch)
+        values.append(leak * batch + 2 * pace + chance.gauss(0, 5))
+
+    found = verdict(Series("some", 1e-3, batches, values))
+
+    assert found is not None
+    assert found.word == word
+
+
 @pytest.mark.parametrize(("full", "word"), [(0.45, "flat"), (0.95, "grows")])
 def test_a_cache_that_fills_is_flat_once_it_is_full(full: float, word: str) -> None:
     """If it is full before the second half; a figure that grows to the end does grow."""
