@@ -8,6 +8,7 @@ such as those of timers, need no help.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from datetime import timedelta
 
 from statefun.runtime.checkpoint.checkpoint_files import is_temporary
@@ -26,20 +27,20 @@ def remove_unfinished_files(checkpoint: Folder) -> None:
     if checkpoint.is_object_store:
         return
     before = time.time_ns() - _AGE // timedelta(microseconds=1) * 1000
-    _remove(checkpoint, before)
-    for name in _FOLDERS:
-        _remove_below(checkpoint.child(name), before)
+    _remove(checkpoint, before, _FOLDERS)
 
 
-def _remove_below(folder: Folder, before: int) -> None:
-    _remove(folder, before)
+def _remove(folder: Folder, before: int, below: Collection[str] | None = None) -> None:
+    """Delete the unfinished files in a folder that were modified last before a time.
+
+    Args:
+        folder: the folder.
+        before: the time, in nanoseconds since the epoch.
+        below: the names of the folders inside in which to look as well; None: all.
+    """
     for name, facts in folder.entries().items():
         if facts is None:
-            _remove_below(folder.child(name), before)
-
-
-def _remove(folder: Folder, before: int) -> None:
-    """Delete the unfinished files directly inside a folder that were modified last before a time, in nanoseconds."""
-    for name, facts in folder.files().items():
-        if is_temporary(name) and facts.modified < before:
+            if below is None or name in below:
+                _remove(folder.child(name), before)
+        elif is_temporary(name) and facts.modified < before:
             folder.remove(name)
