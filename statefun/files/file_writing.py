@@ -145,9 +145,8 @@ class FileCluster:
                 self._gather(marker, gathered)
             if is_claim:
                 self._clean()
-            if (
-                not self._is_noted
-            ):  # also if an earlier connection has claimed the folder, and failed then
+            # Not with the claim alone: the connection that has claimed the folder may have failed then.
+            if not self._is_noted:
                 self._note()
         self._writing.went_well()
 
@@ -287,6 +286,10 @@ class FileCluster:
                 (self._folder.child(parent) if parent else self._folder).sync(file)
 
     @property
+    def _name_of_note(self) -> str:
+        return f"lane.{self._writing.lane}.folder"
+
+    @property
     def _content_of_note(self) -> bytes:
         return f"{self._place} {identity_of(self._folder.location)}".encode(
             errors="surrogateescape"
@@ -294,13 +297,13 @@ class FileCluster:
 
     def _has_note(self) -> bool:
         """Return whether the checkpoint has a note that the lane has a marker file in this very folder."""
-        kept, name = self._writing.folder, f"lane.{self._writing.lane}.folder"
+        kept, name = self._writing.folder, self._name_of_note
         return kept is not None and kept.has(name) and kept.read(name) == self._content_of_note
 
     def _note(self) -> None:
         """Note in the checkpoint that the lane has a marker file in this folder."""
         if self._writing.folder is not None and not self._has_note():
-            self._writing.folder.write(f"lane.{self._writing.lane}.folder", self._content_of_note)
+            self._writing.folder.write(self._name_of_note, self._content_of_note)
         self._is_noted = True
 
     def _clean(self) -> None:

@@ -34,8 +34,6 @@ _BATCH = 2_000
 _FIRST = datetime(1, 1, 2, tzinfo=timezone.utc).timestamp()
 _LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 """The first and the last time that a record of a file may have, in seconds since the epoch, in any time zone."""
-
-
 _UNITS = {
     FileFormat.LINES: "line",
     FileFormat.JSON_LINES: "line",

@@ -172,7 +172,7 @@ def _has_plain(sizes: Mapping[str, int], functions: StatefulFunctions) -> bool:
 
 
 def _grown(before: Mapping[str, int], growth: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes by function with what was added to them.
+    """Return the sizes by function after a micro-batch, from those before it and its growth.
 
     A function whose name is not among very many is counted with others of its namespace. The name that stands for them
     stays, whatever its size is, until no message waits: with it, sizes of renamed functions may be at the wrong name.
